@@ -22,7 +22,7 @@ CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 # The tests note here which real parts they ran.
 export CHORALE_TEST_PARTS := build/real-parts
 
-.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-all test-slow pythons test-slurm properties sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job test test-side-by-side test-in-pairs test-all test-slow pythons test-slurm properties sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -52,10 +52,6 @@ quickstart: setup
 # Training on an emulated fabric with Gloo and with a tuning table: figures in chorale-data/demo-job.json.
 demo-job: setup
 	$(BIN)/python -m chorale.experiments.demos.job --picture chorale-data/demo-job.svg
-
-# A cable is cut while a job trains, and a new table is published to it: figures in chorale-data/demo-watch.json.
-demo-watch: setup
-	$(BIN)/python -m chorale.experiments.demos.watch
 
 # The tests that everyone runs; at the end, which real parts they ran. Tests without servers go beside those with them,
 # which often wait and of which two run at once; then those that need the machine for themselves. Files go in the order of

@@ -7,8 +7,8 @@ The functions below are what notebooks and jobs need; everything is imported whe
 >>> schedule.schedule.method, str(schedule.cost.bandwidth_factor)
 ('bfb', '15/8')
 
-`chorale.synth`, `chorale.runners`, `chorale.tuner` and `chorale.experiments` hold what is below, each with a short list
-of stable names.
+`chorale.synth`, `chorale.runners`, `chorale.tuner` and `chorale.experiments` contain everything below these functions;
+each has a short list of stable names.
 """
 
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ _HOMES = {
     "chorale.version": "__version__",
 }
 
-__all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use
+__all__ = [name for names in _HOMES.values() for name in names.split()]  # imported on first use
 __getattr__ = lazy_names(__name__, _HOMES)
 
 

@@ -1,4 +1,4 @@
-"""The command `chorale`, also as `python -m chorale`."""
+"""Entry point of the command `chorale` and of `python -m chorale`."""
 
 import sys
 
@@ -6,17 +6,17 @@ from chorale.synth.shadowing import leave_working_folder, shadow_of
 
 
 def main() -> None:
-    """Run the command. If it fails because a file of the user hides a library, report that file."""
+    """Run the command. If it fails because a user's file shadows a library, report that file."""
     leave_working_folder()
     try:
-        from chorale.tuner.cli.main import main as run  # noqa: PLC0415 - its libraries may be what is hidden
+        from chorale.tuner.cli.main import main as run  # noqa: PLC0415 - a library that it imports may be shadowed
 
         run()
     except Exception as error:
         shadow = shadow_of(error)
         if shadow is None:
             raise
-        from chorale.synth.errors import cause_in  # noqa: PLC0415 - only who fails waits for it
+        from chorale.synth.errors import cause_in  # noqa: PLC0415 - needed only after a failure
 
         sys.stderr.write(f"chorale: {type(error).__name__}: {' '.join(cause_in(str(error)).split())}; {shadow}\n")
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Runs tuning campaigns from Python, and finds the results that they registered."""
+"""Run tuning campaigns from Python and find the results that they registered."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from chorale.design import Methods, Network, Shown, Sizes, in_words_of_arguments
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import Table
 from chorale.runners.api.units import format_size
-from chorale.synth.collective import parse_collective
-from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth import CheckFailed, InvalidInput, parse_collective
+from chorale.tuner import plots
 from chorale.tuner.config.campaign import make_workers
 from chorale.tuner.config.campaign_file import campaign_of
 from chorale.tuner.costs.pricing import goodput_row
@@ -60,28 +60,28 @@ def tune(
     callbacks: Iterable[Callback] | Callback = (),
     **keys: Any,
 ) -> TuningResult:
-    """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.
+    """Run a tuning campaign in this process and its Ray workers, and return the results; progress goes to stderr.
 
     Results are stored in the data folder, as for `chorale tune`.
 
     Args:
         network: A topology spec, or a topology with a spec that describes it.
-        collective: What to tune.
-        sizes: Buffer sizes in bytes; by default the default sizes of a campaign.
-        methods: Methods to search, as a comma-separated list or several strings; by default all that suit the network.
-        runner: Kind of runner, or the complete section `runner` of a campaign.
-        name: Name of the campaign.
-        trials: Largest number of trials.
-        minutes: Time limit of the search.
-        resume: Continue the newest launch of this name.
-        sampler: A name as in a campaign, or an object of Optuna.
-        pruner: A name as in a campaign, or an object of Optuna, which decides after each size by the speed-up there.
-        storage: An address as in a campaign, or an object of Optuna.
-        callbacks: Called with the Optuna study and the trial after every trial; `study.stop()` ends the search.
-        **keys: Further keys of a campaign, such as seed, baselines or search; see `chorale tune --schema`.
+        collective: The collective to tune.
+        sizes: Buffer sizes in bytes; default: as in a campaign file.
+        methods: Methods to try, as a comma-separated list or several strings; default: all that suit the network.
+        runner: Kind of runner, or the complete `runner` section of a campaign.
+        name: Campaign name.
+        trials: Maximum number of trials.
+        minutes: Time limit for the search.
+        resume: Whether to continue the newest launch of the campaign with this name.
+        sampler: Sampler name, as in a campaign, or an Optuna sampler.
+        pruner: Pruner name, as in a campaign, or an Optuna pruner, which sees the speed-up after each size.
+        storage: Storage address, as in a campaign, or an Optuna storage.
+        callbacks: Functions called with Optuna's study and the trial after every trial; `study.stop()` ends the search.
+        **keys: Further campaign keys, such as seed, baselines or search; see `chorale tune --schema`.
 
     Raises:
-        InvalidInput: A key does not fit.
+        InvalidInput: A key is unknown or has an invalid value.
     """
     studies: list[Study] = []
     told = (callbacks,) if callable(callbacks) else tuple(callbacks)
@@ -100,7 +100,6 @@ def tune(
         names_of_methods = methods.replace(",", " ").split() if isinstance(methods, str) else list(methods)
         document["search"] = {"methods": names_of_methods}
     campaign = campaign_of({**document, **names, **keys})
-    parts.check(campaign)
     check_methods(campaign)
     topology_of_campaign = load_topology(campaign.topology)
     check_runner(campaign, topology_of_campaign)
@@ -127,7 +126,7 @@ def _spec_of(network: Network) -> str:
 def best(
     network: Network, collective: str = "allreduce", size: str | int = "1MiB", alias: str = "champion"
 ) -> RegistryEntry:
-    """Return the best registered result for a network, a collective and a buffer size, verified again.
+    """Verify and return the best registered result for a network, a collective and a buffer size.
 
     If the size class of `size` has no entry, the nearest size class is used.
 
@@ -141,7 +140,7 @@ def best(
 
 
 class TuningResult(Methods, Shown, TuneReport):
-    """The results of a launch; measurements stay in the data folder.
+    """The results of a launch; its measurements remain in the data folder.
 
     _study: the Optuna study that chose the trials; _home: the data folder
     """
@@ -167,13 +166,13 @@ class TuningResult(Methods, Shown, TuneReport):
         return table_of_campaign(self._home, self.name, JobGroup(None, None), (MEASURED_DTYPE,), False)
 
     def save_table(self, path: str | Path) -> Path:
-        """Write the tuning table to the file that CHORALE_TABLE names to jobs; return its path."""
+        """Write the tuning table to `path` and return it as a Path. Jobs read the table that CHORALE_TABLE names."""
         write_file(str(path), table_bytes(self.table))
         return Path(path)
 
     @property
     def study(self) -> Study:
-        """Return the Optuna study of the search. Raises CheckFailed if no trial was chosen by one."""
+        """Return the search's Optuna study. Raises CheckFailed if Optuna chose no trial."""
         if self._study is None:
             way_out = "start it anew, or with more trials"
             raise CheckFailed("the launch {} has no study, because it has no trials", self.name, way_out)
@@ -181,7 +180,7 @@ class TuningResult(Methods, Shown, TuneReport):
 
     def to_frame(self) -> DataFrame:
         """Return a pandas frame with a row for each trial and size: parameters, state, microseconds and speed-up."""
-        import pandas as pd  # noqa: PLC0415 - MLflow brings it, and it takes half a second
+        import pandas as pd  # noqa: PLC0415 - installed with MLflow; takes half a second to import
 
         final = {ranked.trial.number: ranked.sizes for ranked in self.ranked_trials}
         rows: list[dict[str, Any]] = []
@@ -190,23 +189,21 @@ class TuningResult(Methods, Shown, TuneReport):
             if not isinstance(trial, CompleteTrial):
                 rows.append(facts)
                 continue
-            for size in final.get(trial.number, trial.sizes):  # of equal programs the final comparison has one
+            for size in final.get(trial.number, trial.sizes):  # identical programs are compared only once
                 measured = {"time_us": size.median_s * 1e6, "speedup": size.speedup}
                 rows.append({**facts, "size_bytes": size.size_bytes, **measured})
         return pd.DataFrame(sorted(rows, key=lambda row: (row["trial"], row.get("size_bytes", 0))))
 
     def plot(self) -> Picture:
-        """Return a plot of goodput by size: the best programs and the baseline."""
-        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
-
+        """Return a plot of the goodput of the best programs and the baseline at each size."""
         series = {
             name: [goodput_row(size, row[key] / 1e6) for size, row in self.best.items()]
             for name, key in (("best", "time_us"), ("baseline", "baseline_time_us"))
         }
-        return Picture(lambda path: plot_goodput(self._title, series, path))
+        return Picture(lambda path: plots.plot_goodput(self._title, series, path))
 
     @property
-    def _title(self) -> str:  # type: ignore[override]  # by the campaign
+    def _title(self) -> str:  # type: ignore[override]  # depends on the campaign
         campaign = self.launch.campaign
         return f"{self.name}: {campaign['collective']} on {campaign['topology']}"
 

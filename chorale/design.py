@@ -1,6 +1,6 @@
-"""From a network to a verified schedule, its program and its times. Each result has the next steps as methods.
+"""Turn a network into a verified schedule, a program and times. Each result has the next steps as methods.
 
-Functions take networks and sizes in several forms, and their errors name arguments; notebooks show results as tables.
+Networks and sizes can be given in several forms. Errors name Python arguments, and notebooks show results as tables.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar
 
 import networkx as nx
 
+from chorale.job.files import read_file
 from chorale.runners.api.base import Measurement, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size, parse_size, parse_sizes
@@ -30,6 +31,7 @@ from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.method import Options
+from chorale.synth.methods.traffic.certificate import PLAN_CERTIFICATES, proven_time_per_byte
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import as_fidelity
@@ -38,6 +40,7 @@ from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.grammar import FILE_PREFIX, MODEL_MARK
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner import plots
 from chorale.tuner.costs.pricing import Pricing, goodput_row, simulate_program, usual_buffer_bytes
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
@@ -46,8 +49,8 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.picture import Picture
 from chorale.tuner.reports.bound import checked
 from chorale.tuner.reports.hints import explained, for_python
-from chorale.tuner.reports.judge import Judgement
-from chorale.tuner.reports.judge import judge as judge_file
+from chorale.tuner.reports.judge import MAX_BYTES, Judgement
+from chorale.tuner.reports.judge import judge as judge_results
 from chorale.tuner.reports.tables import algbw_text, seconds_text, short_id, time_per_byte_text
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ Network: TypeAlias = "str | Topology | nx.Graph[Any]"
 """A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
 
 Sizes: TypeAlias = str | int | Sequence[str | int]
-"""Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number or several."""
+"""Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number, or several of these."""
 
 
 def in_words_of_arguments(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
@@ -81,7 +84,7 @@ def network_of(network: Network) -> Topology:
     """Return the checked topology of a spec, a NetworkX graph or a topology. Raises InvalidInput for anything else."""
     if isinstance(network, Topology):
         return network
-    given: object = network  # callers without a type checker give anything
+    given: object = network  # callers without a type checker may pass anything
     if not isinstance(given, str | nx.Graph):
         way_out = "give a spec such as 'torus:4x4', a topology or a NetworkX graph"
         raise InvalidInput("cannot make a network from {}", network, way_out)
@@ -89,14 +92,14 @@ def network_of(network: Network) -> Topology:
 
 
 def size_list(sizes: Sizes) -> tuple[int, ...]:
-    """Return sizes in bytes; InvalidInput for text that is no size."""
+    """Return sizes in bytes. Raises InvalidInput if a string is not a size."""
     if isinstance(sizes, str):
         return tuple(parse_sizes(sizes))
     return (sizes,) if isinstance(sizes, int) else tuple(size for each in sizes for size in size_list(each))
 
 
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
-    """Return `kind`, a dataclass of options, with `options`; InvalidInput that says `rule` for unknown names."""
+    """Return an instance of the dataclass `kind` with `options`. Raises InvalidInput with `rule` for unknown names."""
     try:
         return kind(**options)
     except TypeError:
@@ -106,11 +109,11 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Mixin for a result class of another package: adds the next steps as methods and changes nothing else."""
+    """Mixin for result classes that extend those of other packages. It only adds the next steps as methods."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
-        """Return `value`, an instance of the base class, with these methods, and with `facts` as further attributes."""
+        """Convert `value`, an instance of the base class, to this class; `facts` become further attributes."""
         if isinstance(value, cls):
             return value
         copied = object.__new__(cls)
@@ -121,13 +124,13 @@ class Methods:
 
 
 class Shown(ABC):
-    """A result that notebooks show as a table: names and values from `_texts`, with `_title` above them."""
+    """A result that notebooks show as a table with the title `_title` and a row for each item in `_texts`."""
 
     _title = ""
 
     @abstractmethod
     def _texts(self) -> Mapping[str, str]:
-        """Return the value of each name."""
+        """Return the table's rows: name -> value."""
 
     def _repr_html_(self) -> str:
         caption = f"<caption>{escape(self._title)}</caption>" if self._title else ""
@@ -138,16 +141,16 @@ class Shown(ABC):
 
 
 SomeSchedule: TypeAlias = VerifiedSchedule | AnySchedule | str | Path
-"""A schedule as argument: a result of `synthesize` or `verify`, an unverified schedule, or the name of a file."""
+"""A schedule argument: a result of `synthesize` or `verify`, an unverified schedule, or a file name."""
 
 
 @in_words_of_arguments
 def topology(network: Network, model: str | None = None) -> NetworkTopology:
-    """Convert a spec, a NetworkX graph or a topology to a checked topology; InvalidInput for anything else.
+    """Convert a spec, a NetworkX graph or a topology to a checked topology. Raises InvalidInput for anything else.
 
     Args:
-        network: A spec, a NetworkX graph, a topology, or with `model` the path of a matrix of GPUs.
-        model: Model of the GPUs, such as H100, for a file that does not name them.
+        network: A spec, a NetworkX graph, a topology, or, together with `model`, the path of a GPU matrix.
+        model: GPU model, such as H100, for a file that does not name it.
 
     >>> topology("hypercube:3").compute_count
     8
@@ -168,14 +171,14 @@ def synthesize(
     progress: Progress | None = None,
     **parameters: Any,
 ) -> DesignedSchedule:
-    """Return the verified schedule of `collective` on `network`.
+    """Return a verified schedule for `collective` on `network`.
 
     Args:
         network: A topology spec, a topology or a NetworkX graph.
         collective: allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.
         method: A method listed by `chorale synth --help`; `auto` chooses the schedule with the lowest proven cost.
         root: The root rank of broadcast and reduce.
-        executor: Where to compute; this process unless another is given.
+        executor: Executor for the computation; by default it runs in this process.
         progress: Called with the number of finished tasks and the total number of tasks.
         **parameters: Fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes.
 
@@ -194,11 +197,11 @@ def synthesize(
 
 @in_words_of_arguments
 def verify(schedule: SomeSchedule, size_bytes: int | None = None) -> DesignedSchedule:
-    """Return the verified form of a schedule.
+    """Verify a schedule and return its verified form.
 
     Args:
-        schedule: A schedule, what `synthesize` returned, or the name of a file.
-        size_bytes: Bytes of the vector; if given, the cost contains the exact time at this size.
+        schedule: A schedule, a result of `synthesize`, or a file name.
+        size_bytes: Vector size in bytes; if given, the cost contains the exact time at this size.
 
     Raises:
         CheckFailed: The schedule is wrong; the message names the first fault.
@@ -220,31 +223,32 @@ def _verified(schedule: SomeSchedule) -> VerifiedSchedule:
 def judge(
     results: str | Path, network: Network, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
-    """Return whether the measured times in a file are good: `.verdict`, and `.sizes` with bound and expectation.
+    """Judge a file's measured times. The result has a `.verdict`, and `.sizes` with each size's bound and expectation.
 
     Args:
         results: A file that nccl-tests, rccl-tests, OSU or `chorale run --json` wrote, in any form.
-        network: A topology spec, a topology or a NetworkX graph: where it was measured.
+        network: The measured network, as a topology spec, a topology or a NetworkX graph.
         collective: The collective to judge, if the file has several or does not name it.
-        link_gbps: Gbit/s of a link, for networks whose links have no rate.
+        link_gbps: Link rate in Gbit/s, for networks whose links have no rate.
 
     Raises:
-        InvalidInput: The file holds no results, or they do not fit the network.
+        InvalidInput: The file contains no results, or they do not match the network.
     """
-    return judge_file(results, network_of(network), collective, link_gbps)
+    content, name = read_file(str(results), MAX_BYTES), Path(results).name
+    return judge_results(content, name, network_of(network), collective, link_gbps)
 
 
 @in_words_of_arguments
 def lower(schedule: SomeSchedule, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
-    """Return the checked program of a schedule: `.program`, and `.text` as runtimes read it.
+    """Lower a schedule to a checked program (`.program`) and its text in the runtime's format (`.text`).
 
     Args:
-        schedule: A schedule, what `synthesize` returned, or the name of a file.
-        target: A dialect of `chorale lower --help`, such as msccl-xml, msccl-executor-xml, mscclpp-json or oneccl-xml.
+        schedule: A schedule, a result of `synthesize`, or a file name.
+        target: A dialect listed by `chorale lower --help`, such as msccl-xml, mscclpp-json or oneccl-xml.
         **options: Fields of `chorale.synth.LoweringOptions`, such as channels, instances or protocol.
 
     Raises:
-        InvalidInput: An option does not exist or does not fit.
+        InvalidInput: An option is unknown or has an invalid value.
 
     >>> lower(synthesize("ring:4", "allreduce", method="ring"), "msccl-xml").text[:5]
     '<algo'
@@ -267,16 +271,16 @@ def simulate(
     hop_us: float | str | None = None,
     link_gbps: float | str | None = None,
 ) -> PredictedTimes:
-    """Return the predicted seconds per size in bytes.
+    """Predict the time at each size. The result maps sizes in bytes to seconds.
 
     Args:
-        schedule: A schedule, what `synthesize` returned, or the name of a file.
-        sizes: Buffer sizes in bytes, as text, a number or several.
+        schedule: A schedule, a result of `synthesize`, or a file name.
+        sizes: Buffer sizes in bytes: a string, a number or a sequence of them.
         model: `step`, with barriers between steps, or `flow`, with messages that share links fairly.
-        alpha_us: Fixed overhead of each step, in microseconds.
+        alpha_us: Fixed overhead per step, in microseconds.
         link_latency_us: Latency of each link, in microseconds; 0.1 unless the topology states latencies.
-        hop_us: Latency of each node on the way, in microseconds; 0.3 unless the topology states latencies.
-        link_gbps: Gbit/s of a link of bandwidth 1; required if the topology states no absolute bandwidths.
+        hop_us: Latency of each node on a route, in microseconds; 0.3 unless the topology states latencies.
+        link_gbps: Rate of a link of bandwidth 1 in Gbit/s; required if the topology states no absolute bandwidths.
 
     >>> times_s = simulate(synthesize("ring:4", method="ring"), "1MiB", link_gbps=100)
     >>> round(times_s[2**20] * 1e6, 2)
@@ -284,8 +288,9 @@ def simulate(
     """
     verified = _verified(schedule)
     sizes_bytes = size_list(sizes)
-    given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
-    pricing = Pricing.of({name: None if value is None else str(value) for name, value in given.items()}, None)
+    pricing = Pricing.of(
+        {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
+    )
     times_s = pricing.times_s(traffic_of(verified.schedule), sizes_bytes, as_fidelity(model))
     return PredictedTimes(dict(zip(sizes_bytes, times_s, strict=True)), _name(verified))
 
@@ -302,17 +307,17 @@ def run(
     seed: int = 0,
     **options: Any,
 ) -> MeasuredRun:
-    """Execute a verified schedule, check every element of every result, and time it.
+    """Execute a verified schedule, check every element of every result, and return the measured times.
 
     Args:
-        schedule: A schedule, what `synthesize` returned, or the name of a file.
-        sizes: Buffer sizes in bytes, as text, a number or several.
-        runner: What executes it: local, mpi, oneccl, msccl, simulated or recorded.
-        repeats: Measured repetitions of each size.
+        schedule: A schedule, a result of `synthesize`, or a file name.
+        sizes: Buffer sizes in bytes: a string, a number or a sequence of them.
+        runner: Kind of runner: local, mpi, oneccl, msccl, simulated or recorded.
+        repeats: Number of measured repetitions at each size.
         dtype: Element type, such as float32.
         timeout_s: Seconds after which a run counts as hung.
-        seed: Seed of the data.
-        **options: Options of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps.
+        seed: Seed for the input data.
+        **options: Options for this kind of runner, such as link_mbps; `chorale tune --schema` lists them.
 
     Raises:
         InvalidInput: The arguments do not fit together.
@@ -337,13 +342,11 @@ def _name(verified: VerifiedSchedule) -> str:
 class NetworkTopology(Methods, Topology):
     """A topology that notebooks show as a drawing, with the next steps as methods."""
 
-    def synthesize(self, collective: str = "allreduce", method: str = "auto", **options: Any) -> DesignedSchedule:
-        """Return the verified schedule of a collective, see `chorale.synthesize`."""
-        return synthesize(self, collective, method, **options)
+    synthesize = synthesize
 
     @in_words_of_arguments
     def bound(self, collective: str = "allreduce", root: int = 0) -> Bound:
-        """Return the proven least time per byte of a collective, checked by separate code."""
+        """Return the proven lower bound on a collective's time per byte, checked by separate code."""
         target = parse_collective(collective, root)
         return checked(self, target, lower_bound(self, target))
 
@@ -355,14 +358,11 @@ class NetworkTopology(Methods, Topology):
 
     def plot(self) -> Picture:
         """Return a drawing with bandwidths and names."""
-        from chorale.tuner.plots.network_plots import plot_topology  # noqa: PLC0415 - matplotlib is optional
-
-        return Picture(lambda path: plot_topology(self, path))
+        return Picture(lambda path: plots.plot_topology(self, path))
 
     def _repr_svg_(self) -> str | None:
-        from chorale.tuner.plots.picture import topology_svg  # noqa: PLC0415 - SciPy, for drawings only
-
-        return topology_svg(self)
+        drawing: str | None = plots.topology_svg(self)
+        return drawing
 
     def _repr_html_(self) -> str:
         return self._repr_svg_() or f"<code>{escape(repr(self))}</code>"
@@ -378,18 +378,20 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @property
     def topology(self) -> NetworkTopology:
-        """The network of the schedule."""
+        """The schedule's network."""
         return NetworkTopology.of(self.schedule.topology)
 
     @property
     def algbw(self) -> float:
-        """Size over bandwidth time, in the unit of the network's bandwidths."""
+        """Size divided by bandwidth time, in the unit of the network's bandwidths."""
         return float(1 / self.cost.time_per_byte)
 
     @cached_property
     def bound(self) -> Bound:
-        """The proven least time per byte of this collective on this network, checked by separate code."""
+        """Proven lower bound on the time per byte of this collective on this network, checked by separate code."""
         schedule = self.schedule
+        if schedule.collective.sizes is not None and (time := proven_time_per_byte(schedule.expand())) is not None:
+            return Bound(str(schedule.certificate["kind"]), (), time)
         return checked(schedule.topology, schedule.collective, bound_of_schedule(schedule, self.cost.time_per_byte))
 
     @property
@@ -399,32 +401,25 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @property
     def certificate(self) -> Mapping[str, Any]:
-        """Certificate of the bound, in the form that `chorale.synth.check_certificate` checks."""
-        return self.bound.to_json(self.schedule.topology)
+        """The bound's certificate, in the form that `chorale.synth.check_certificate` checks."""
+        bound = self.bound
+        if bound.kind in PLAN_CERTIFICATES:
+            return self.schedule.certificate
+        return bound.to_json(self.schedule.topology)
 
-    def simulate(self, sizes: Sizes = "1MiB", **options: Any) -> PredictedTimes:
-        """Return predicted seconds by size, see `chorale.simulate`."""
-        return simulate(self, sizes, **options)
-
-    def lower(self, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
-        """Return the checked program for a runtime, see `chorale.lower`."""
-        return lower(self, target, **options)
-
-    def run(self, sizes: Sizes = "1MiB", runner: str = "local", **options: Any) -> MeasuredRun:
-        """Execute it, check every element, and time it, see `chorale.run`."""
-        return run(self, sizes, runner, **options)
+    simulate = simulate
+    lower = lower
+    run = run
 
     def save(self, path: str | Path) -> Path:
-        """Write it to `path`, .parquet or .json; return the path."""
+        """Write the schedule to `path` (.parquet or .json); return the path."""
         save_schedule(self, str(path))
         return Path(path)
 
     def plot(self, rank: int = 0) -> Picture:
-        """Return a drawing: loads of links, and the routes of the data of `rank`."""
-        from chorale.tuner.plots.network_plots import plot_schedule  # noqa: PLC0415 - matplotlib is optional
-
+        """Return a drawing of the link loads and of the routes that the data of `rank` takes."""
         schedule = self.schedule.expand()
-        return Picture(lambda path: plot_schedule(schedule, rank, path))
+        return Picture(lambda path: plots.plot_schedule(schedule, rank, path))
 
     def _texts(self) -> dict[str, str]:
         unit = self.schedule.topology.bandwidth_unit
@@ -443,7 +438,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
 
 class CheckedProgram(Methods, LoweredProgram):
-    """A program that was read back and executed symbolically, and its text as the runtime reads it."""
+    """A program whose text, in the runtime's format, was parsed again and executed symbolically."""
 
     topology: Topology
 
@@ -453,17 +448,15 @@ class CheckedProgram(Methods, LoweredProgram):
         return Path(path)
 
     def plot(self, size: str | int = "16MiB", link_gbps: float | str = 100) -> Picture:
-        """Return a plot for one size, by the flow model: which rank sends when, and how busy links are.
+        """Return a plot of a simulation with the flow model: when each rank sends, and how busy the links are.
 
-        link_gbps: Gbit/s of a link of capacity 1, for networks without bandwidths
+        link_gbps: rate of a link of capacity 1 in Gbit/s, for networks without bandwidths
         """
-        from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 - matplotlib is optional
-
         program, topology = self.program, self.topology
         size_bytes = parse_size(size) if isinstance(size, str) else size
-        network = Pricing.usual(link_gbps=str(link_gbps)).network(topology)
+        network = Pricing.usual(link_gbps=link_gbps).network(topology)
         trace = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program))
-        return Picture(lambda path: plot_program(program, topology, network, size_bytes, trace, path))
+        return Picture(lambda path: plots.plot_program(program, topology, network, size_bytes, trace, path))
 
     def __repr__(self) -> str:
         program = self.program
@@ -482,14 +475,12 @@ class PredictedTimes(Shown, dict[int, float]):
         self.title = self._title = title
 
     def rows(self) -> list[dict[str, float]]:
-        """Return size, time and goodput of each size, as `chorale simulate --json` has them."""
+        """Return size, time and goodput of each size, as in the output of `chorale simulate --json`."""
         return [goodput_row(size, time_s) for size, time_s in self.items()]
 
     def plot(self) -> Picture:
         """Return a drawing of the goodput by size."""
-        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
-
-        return Picture(lambda path: plot_goodput(self.title, {"predicted": self.rows()}, path))
+        return Picture(lambda path: plots.plot_goodput(self.title, {"predicted": self.rows()}, path))
 
     def _texts(self) -> dict[str, str]:
         return {format_size(size): seconds_text(time_s) for size, time_s in self.items()}
@@ -499,27 +490,25 @@ class PredictedTimes(Shown, dict[int, float]):
 
 
 class MeasuredRun(Methods, Shown, Measurement):
-    """Result of a run, in which every element was checked."""
+    """Result of a run in which every element of every result was checked."""
 
     @property
     def times(self) -> dict[int, float]:
-        """The median seconds of the program by size in bytes."""
+        """The program's median time in seconds, by size in bytes."""
         return {size.size_bytes: size.median_s for size in self.results["program"]}
 
     @property
     def algbw(self) -> dict[int, float]:
-        """GB/s by size in bytes: size over median time."""
+        """Size divided by median time in GB/s, by size in bytes."""
         return {size: size / time_s / 1e9 for size, time_s in self.times.items()}
 
     def plot(self) -> Picture:
         """Return a drawing of the goodput by size."""
-        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
-
         rows = [goodput_row(size, time_s) for size, time_s in self.times.items()]
-        return Picture(lambda path: plot_goodput(self._title, {"measured": rows}, path))
+        return Picture(lambda path: plots.plot_goodput(self._title, {"measured": rows}, path))
 
     @property
-    def _title(self) -> str:  # type: ignore[override]  # by the runner
+    def _title(self) -> str:  # type: ignore[override]  # depends on the runner
         return f"measured by the {self.runner} runner"
 
     def _texts(self) -> dict[str, str]:

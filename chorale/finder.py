@@ -1,4 +1,4 @@
-"""Finds networks with a given number of nodes and degree, from Python."""
+"""Find networks with a given number of nodes and degree."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def find(
 
     Args:
         nodes: Number of nodes, up to 16,384.
-        degree: Links out of and into every node.
+        degree: Number of outgoing links of each node, and of incoming links.
         bidirectional: Whether every link must have its reverse.
-        bases: Bases to expand: all, or paper.
-        search: Seeds of the search for Cayley digraphs; 0 for no search.
+        bases: Bases to expand: `all`, or `paper` for only those in the paper.
+        search: Number of seeds for the search for Cayley digraphs; 0: no search.
         collective: Criterion: allreduce (steps and bandwidth time), alltoall (the best few by rate), or both.
-        executor: Where to compute; this process unless another is given.
+        executor: Executor for the computation; by default it runs in this process.
 
     Raises:
-        InvalidInput: There is no such network.
+        InvalidInput: No network has these properties.
 
     >>> [row["spec"] for row in find(8, 3, bidirectional=True, search=0)][:1]
     ['circulant:8,1,4']
@@ -63,11 +63,11 @@ class NetworkFrontier(list[Mapping[str, Any]]):
         self.document = document
 
     def topology(self, row: int = 0) -> NetworkTopology:
-        """Return the network of a row."""
+        """Return a row's network."""
         return topology(self[row]["spec"])
 
     def plot(self, row: int = 0) -> Picture:
-        """Return a drawing of the network of a row."""
+        """Return a drawing of a row's network."""
         return self.topology(row).plot()
 
     def __repr__(self) -> str:

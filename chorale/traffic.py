@@ -1,4 +1,4 @@
-"""Plans an all-to-all with given sizes: arrays in, arrays out, for frameworks that make a plan for every batch."""
+"""Plan an all-to-all with given sizes, for frameworks that plan every batch. Inputs and outputs are arrays."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Real
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -16,21 +17,21 @@ from chorale.design import DesignedSchedule, Network, in_words_of_arguments, net
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.copies import DispatchPlan
 from chorale.synth.methods.traffic.copies import plan_dispatch as _plan_dispatch
-from chorale.synth.methods.traffic.matrix import TrafficMatrix, require_ranks, traffic_matrix
+from chorale.synth.methods.traffic.matrix import MAX_AMOUNT, as_array, require_ranks, traffic_matrix
 from chorale.synth.methods.traffic.plan import TrafficPlan, certificate_of, traffic_schedule
-from chorale.synth.methods.traffic.planner import along, bound_on, plan_amounts
-from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
+from chorale.synth.methods.traffic.planner import along, bound_on, in_chunks, plan_amounts
+from chorale.synth.methods.traffic.tokens import MAX_TOKENS, TokenBatch, route_tokens
 from chorale.synth.methods.traffic.two_level import Pieces, RailPlan
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
-"""Row s, column t: amount that rank s sends to rank t, in bytes or any other unit."""
+"""Row s, column t: the amount that rank s sends to rank t, in bytes or any other unit."""
 
 
 @in_words_of_arguments
 def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
-    """Plan `traffic` at least as fast as any way in which libraries send it; also prove a lower bound on its time.
+    """Return a plan for `traffic` that is at least as fast as a library's, and a proven lower bound on the time.
 
     Thread-safe; uses no processes or files. On boxes with rails a call takes 0.3 ms for 64 GPUs and 40 ms for 1,024
     GPUs. The first call takes longer, because it analyses the network. To benefit from that, pass the same topology
@@ -38,37 +39,32 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: A whole number for each pair of ranks. What ranks keep, on the diagonal, crosses no link.
+        traffic: A whole number for each pair of ranks. The diagonal holds what ranks keep, which crosses no link.
 
     Raises:
-        InvalidInput: The traffic is not a square of whole numbers, or is not for this network.
+        InvalidInput: The traffic is not a square matrix of whole numbers, or has the wrong number of ranks.
 
     >>> plan = plan_alltoall("h100:2", np.full((16, 16), 1000))
     >>> plan.method, float(plan.time), plan.gap
     ('direct', 160.0, Fraction(0, 1))
     """
-    topology = _known(network) if isinstance(network, str) else network_of(network)
-    return AllToAllPlan(plan_amounts(topology, _matrix(traffic)))
+    return AllToAllPlan(plan_amounts(_topology(network), traffic_matrix("traffic", traffic)))
 
 
-def _known(spec: str) -> Topology:
-    return network_of(spec) if spec.startswith(FILE_PREFIX) else _topology_of(spec)
+_built = lru_cache(maxsize=16)(network_of)
 
 
-@lru_cache(maxsize=16)
-def _topology_of(spec: str) -> Topology:
-    return network_of(spec)
-
-
-def _matrix(traffic: Traffic) -> TrafficMatrix:
-    return traffic_matrix("traffic", traffic)
+def _topology(network: Network) -> Topology:
+    """Return the network. Networks built from specs are cached, except for files, which may change."""
+    is_fixed = isinstance(network, str) and not network.startswith(FILE_PREFIX)
+    return _built(network) if is_fixed else network_of(network)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllToAllPlan:
-    """A plan; `plan` has the details.
+    """The plan of an all-to-all; `plan` has the details.
 
-    time, bound: time of the busiest link and the proven least time of any plan, in amount / bandwidth.
+    time, bound: time of the busiest link, and the proven lower bound for any plan, in amount / bandwidth.
     """
 
     plan: TrafficPlan
@@ -93,7 +89,7 @@ class AllToAllPlan:
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """Prices of links that prove the bound; `chorale.synth` has separate code that checks them."""
+        """Link prices that prove the bound; `chorale.synth` has separate code that checks them."""
         return dict(certificate_of(self.plan))
 
     @property
@@ -101,7 +97,8 @@ class AllToAllPlan:
         """Return arrays `source`, `target`, `sender`, `receiver` and `amount`; only for boxes with rails.
 
         Row i: `amount` goes from `source` to `sender` in its box, over its NIC to the NIC of `receiver`, and from there
-        to `target`. Within a box, sender and receiver are -1. The rows of a pair add up to its amount, in that order.
+        to `target`. Within a box, sender and receiver are -1, or both are the relaying rank. The rows of a pair carry
+        consecutive parts of its amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"
@@ -109,17 +106,17 @@ class AllToAllPlan:
         return self.plan.pieces
 
     def schedule(self) -> DesignedSchedule:
-        """Return the verified schedule, for `lower` and `run`."""
-        return verify(traffic_schedule(self.plan))
+        """Return the verified schedule, for `lower` and `run`. Units are larger if a pair exceeds 2^31 - 1 units."""
+        return verify(traffic_schedule(in_chunks(self.plan)))
 
     def seconds(self, time: Fraction | None = None) -> float:
-        """Return the seconds that bandwidths allow for amounts in bytes; of `time` if it is given."""
+        """Return `time` (by default the plan's time) in seconds, if amounts are in bytes."""
         return float((self.time if time is None else time) / bytes_per_second(self.plan.topology))
 
     @in_words_of_arguments
     def with_traffic(self, traffic: Traffic) -> AllToAllPlan:
-        """Return the plan that sends other traffic in the proportions of this one, and its own bound."""
-        matrix = _matrix(traffic)
+        """Return a plan that splits other traffic in the same proportions as this plan, with a new bound."""
+        matrix = traffic_matrix("traffic", traffic)
         require_ranks(matrix, self.plan.topology.compute_count, self.plan.topology.spec)
         return AllToAllPlan(along(self.plan, matrix))
 
@@ -137,18 +134,18 @@ def plan_dispatch(
     placement: Sequence[Sequence[int]] | NDArray[np.integer[Any]] | None = None,
     token_bytes: int = 1,
 ) -> DispatchPlan:
-    """Plan the dispatch of tokens to their experts, and the combine that sums results on the way back.
+    """Plan the dispatch of tokens to experts, and the combine, which sums the results on the way back.
 
-    A token with several experts on one node crosses to it once and is copied there. Thread-safe, without processes or
+    A token with several experts on one node is sent there once and then copied. Thread-safe; uses no processes or
     files. `.time`, `.bound`, `.gap` and `.combine_time` are in amount / bandwidth; `verify(plan.schedule())` and
     `verify(plan.schedule(combine=True))` give the verified schedules.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        experts: A row of experts for each token; -1 is none.
-        sources: The rank that has each token; equal blocks of tokens by default.
+        experts: One row per token with the numbers of its experts; -1 for none.
+        sources: The rank that holds each token; equal blocks of tokens by default.
         placement: The ranks of each expert (several for replicas, -1 for none); equal blocks of experts by default.
-        token_bytes: Bytes of a token.
+        token_bytes: Size of a token in bytes.
 
     Raises:
         InvalidInput: A rank or an expert does not exist, or no token leaves its rank.
@@ -157,21 +154,31 @@ def plan_dispatch(
     >>> plan.method, float(plan.time), plan.gap == 0
     ('two level', 0.02, True)
     """
-    topology = _known(network) if isinstance(network, str) else network_of(network)
-    rows, ranks = np.asarray(experts, dtype=np.int64), topology.compute_count
-    if rows.ndim != 2 or not rows.size:
-        raise InvalidInput("experts must have a row for each token", f"shape {rows.shape}", "give int[tokens, k]")
+    topology = _topology(network)
+    rows, ranks = _whole("experts", experts, (2,)), topology.compute_count
     placed, tokens = max(int(rows.max()) + 1, 1), len(rows)
-    hosts = np.arange(placed)[:, None] * ranks // placed if placement is None else np.asarray(placement, np.int64)
-    own = np.arange(tokens) * ranks // tokens if sources is None else np.asarray(sources, np.int64)
+    hosts = _whole("placement", np.arange(placed) * ranks // placed if placement is None else placement, (1, 2))
+    own = _whole("sources", np.arange(tokens) * ranks // tokens if sources is None else sources, (1,))
+    token_bytes = int(_whole("token_bytes", token_bytes, (0,), MAX_AMOUNT))
     hosts = hosts.reshape(len(hosts), -1)
     return _plan_dispatch(topology, route_tokens(TokenBatch("tokens", rows, own, hosts, token_bytes), ranks))
 
 
-class Replanner:
-    """Reuses a plan as long as a new one would not be worth its cost. Call it with the traffic of each batch, in bytes.
+def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_TOKENS) -> NDArray[np.int64]:
+    numbers = as_array(given)
+    if numbers.dtype.kind not in "iu" or numbers.ndim not in dimensions or not numbers.size:
+        rule = f"{name} must be an array of whole numbers with {' or '.join(map(str, dimensions))} dimensions"
+        raise InvalidInput(rule, f"{numbers.dtype.name} of shape {numbers.shape}", "fill short rows with -1")
+    if int(numbers.max()) > most:
+        raise InvalidInput(f"{name} must be at most {most}", int(numbers.max()), "number experts and ranks from 0")
+    return numbers.astype(np.int64)
 
-    A new plan is made if, by the bound, it could save more than it costs, and is kept if it does. Thread-safe.
+
+class Replanner:
+    """Reuses a plan until a new one is worth its cost. Call it with each batch's traffic, in bytes.
+
+    A new plan is computed if the bound shows that it could save more than it costs, and kept if it really does.
+    Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))
@@ -180,8 +187,16 @@ class Replanner:
     """
 
     def __init__(self, network: Network, cost_s: float, batches: int = 1) -> None:
-        """Set the cost of a new plan, in seconds, and the number of batches for which it is likely to serve."""
-        self.topology = _known(network) if isinstance(network, str) else network_of(network)
+        """Set the cost of a new plan, in seconds, and the number of batches that are likely to use it.
+
+        Raises InvalidInput for a network without bandwidths, because times in seconds are then unknown.
+        """
+        self.topology = _topology(network)
+        bytes_per_second(self.topology)
+        limits: Any = ("cost_s", cost_s, 0), ("batches", batches, 1)  # not every caller has a type checker
+        for name, value, least in limits:
+            if not isinstance(value, Real) or not value >= least:
+                raise InvalidInput(f"{name} must be a number of at least {least}", repr(value), "estimate it")
         self.cost_s = cost_s
         self.batches = batches
         self.plans = 0
@@ -191,7 +206,7 @@ class Replanner:
     @in_words_of_arguments
     def __call__(self, traffic: Traffic) -> AllToAllPlan:
         """Return a plan for this batch: either the last plan applied to the new traffic, or a new plan."""
-        matrix = _matrix(traffic)
+        matrix = traffic_matrix("traffic", traffic)
         require_ranks(matrix, self.topology.compute_count, self.topology.spec)
         with self._lock:
             last = self._last

@@ -1,4 +1,4 @@
-"""Experiments: what the papers printed, compared with what this code reaches, and our own measurements.
+"""Experiments: the papers' printed results compared with the results of this code, and our own measurements.
 
 The names below are stable; each is imported when it is first used.
 """

@@ -8,10 +8,10 @@ _report = JobReport()
 
 
 def current_report() -> JobReport:
-    """Return the report that counts the calls of this process."""
+    """Return the report that counts this process's calls."""
     return _report
 
 
 def report() -> dict[str, Any]:
-    """Return what this process has run so far, in the format of CHORALE_REPORT's file."""
+    """Return what this process has run so far, in the format of the file that CHORALE_REPORT names."""
     return _report.to_json()

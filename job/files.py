@@ -40,7 +40,7 @@ def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
     try:
         with open_regular(_shipped_example(path) or path) as stream:
             too_large = os.fstat(stream.fileno()).st_size > max_bytes
-            content = b"" if too_large else stream.read(max_bytes + 1)  # files in /proc have no size
+            content = b"" if too_large else stream.read(max_bytes + 1)  # files in /proc report a size of 0
     except OSError as error:
         raise InvalidInput("cannot read {}", f"{path}: {error.strerror}", "check the path") from error
     if too_large or len(content) > max_bytes:
@@ -55,9 +55,9 @@ def is_file(path: str | Path) -> bool:
 
 
 def _shipped_example(name: str | Path) -> Path | None:
-    """Return the shipped file if `name` is examples/NAME of an existing example, else None."""
+    """Return the path of the shipped file if `name` is examples/NAME and this example exists, else None."""
     path = Path(name)
     if path.parts[:1] != ("examples",) or ".." in path.parts or path.exists():
         return None
-    folders = Path(__file__).parents[1:3]  # the package, and in a checkout the folder around it
+    folders = Path(__file__).parents[1:3]  # the package and, in a checkout, its parent folder
     return next((folder / path for folder in folders if (folder / path).is_file()), None)

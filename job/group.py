@@ -1,4 +1,4 @@
-"""The engine of one group of a job: connected to the other ranks, with the table's programs loaded."""
+"""The engine of one job group: connected to the group's other ranks, with the table's programs loaded."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from chorale.runners.engine.library import TOKEN_BYTES, Devices, Engine, address
 from chorale.synth.errors import InvalidInput
 
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Sends this rank's texts to all ranks of the group and returns the texts of all ranks, by rank. All ranks call it."""
+"""Sends this rank's strings to the group and returns the strings of all ranks, by rank. All ranks call it."""
 
 
 class GroupEngine(Engine):
-    """An engine that runs the programs of a table for `group` (ranks of the job).
+    """An engine that runs a table's programs for `group` (ranks of the job).
 
     entries:  the table's entries for this group
     programs: digest of each loaded program -> its number in the engine
@@ -54,7 +54,7 @@ class GroupEngine(Engine):
 
 
 def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:
-    """Raise InvalidInput, naming the ranks with each digest, unless all of `digests` are equal."""
+    """Raise InvalidInput, naming the ranks with each digest, unless all `digests` are identical."""
     ranks: dict[str, list[int]] = {}
     for rank, digest in zip(group, digests, strict=True):
         ranks.setdefault(digest, []).append(rank)

@@ -1,7 +1,7 @@
-"""Which collectives a job calls, for which groups, at which sizes, how often and how long.
+"""Records which collectives a job calls, for which groups and sizes, how often, and how long they take.
 
-A file is JSON: {"format": "chorale-record/1", "ranks", "calls": [{"collective", "dtype", "group" (null: all ranks, or a
-list of ranks), "root" (null or a position), "size_bytes" (of the whole vector), "calls", "seconds"}…]}.
+A record file is JSON: {"format": "chorale-record/1", "ranks", "calls": [{"collective", "dtype", "group" (null: all
+ranks, or a list of ranks), "root" (null or a position), "size_bytes" (of the whole vector), "calls", "seconds"}…]}.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_BYTES, MAX_RANKS = 2**26, 2**20
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """What distinguishes calls: calls with equal keys are counted together.
+    """Identifies a kind of call: calls with equal keys are counted together.
 
     group:      ranks of the job in the group's order; None for all ranks of the job in order
     root:       position in the group, None for collectives without a root
@@ -54,7 +54,7 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All calls of a job. ranks: number of ranks of the job"""
+    """All calls of a job with `ranks` ranks."""
 
     ranks: int
     calls: Mapping[CallKey, CallCount]
@@ -66,7 +66,7 @@ class Record:
 
 
 def merge(records: Sequence[Record]) -> Record:
-    """Return the sum of `records` (at least one). Raises InvalidInput if their jobs had different numbers of ranks."""
+    """Return the sum of `records` (at least one). Raises InvalidInput if their jobs had different rank counts."""
     ranks = sorted({record.ranks for record in records})
     if len(ranks) != 1:
         rule = "the records are of jobs with different numbers of ranks: {}"
@@ -79,7 +79,7 @@ def merge(records: Sequence[Record]) -> Record:
 
 
 def record_bytes(record: Record) -> bytes:
-    """Return the content of a file for `record`, with the calls that took most time first."""
+    """Return the file content for `record`, with the calls that took the most time first."""
     order = sorted(record.calls.items(), key=lambda item: (-item[1].seconds, repr(item[0])))
     calls = [{**asdict(key), **asdict(count)} for key, count in order]
     lines = ",\n".join(json.dumps(call) for call in calls)
@@ -87,12 +87,12 @@ def record_bytes(record: Record) -> bytes:
 
 
 def read_record(path: Path) -> Record:
-    """Return the record in the file at `path`; InvalidInput if it cannot be read or is not a record."""
+    """Return the record in the file at `path`. Raises InvalidInput if it cannot be read or is not a record."""
     return parse_record(read_file(path, MAX_BYTES))
 
 
 def parse_record(data: bytes) -> Record:
-    """Return the record in `data`, the content of a file; InvalidInput if it is not a record."""
+    """Return the record in `data`, a file's content. Raises InvalidInput if it is not a record."""
     require_small_json(data, "a record")
     try:
         document = json.loads(data)
@@ -107,16 +107,16 @@ def parse_record(data: bytes) -> Record:
 
 
 def require_ranks(ranks: int) -> int:
-    """Return `ranks`; ValueError if it exceeds the largest allowed number of ranks."""
+    """Return `ranks`. Raises ValueError if it exceeds the largest allowed number of ranks."""
     if ranks > MAX_RANKS:
-        raise ValueError(f"a job of {ranks} ranks, of which {MAX_RANKS} are allowed")
+        raise ValueError(f"a job of {ranks} ranks; at most {MAX_RANKS} are allowed")
     return ranks
 
 
 def _key(call: Mapping[str, Any], ranks: int) -> CallKey:
     group = None if call["group"] is None else tuple(_whole(rank, 0) for rank in call["group"])
     if group is not None and (len(set(group)) != len(group) or not group or max(group) >= ranks):
-        raise ValueError(f"no group of a job with {ranks} ranks: {group}")
+        raise ValueError(f"not a group of a job with {ranks} ranks: {group}")
     root = None if call["root"] is None else _whole(call["root"], 0)
     return CallKey(str(call["collective"]), str(call["dtype"]), group, root, _whole(call["size_bytes"], 0))
 
@@ -130,13 +130,13 @@ def _count(call: Mapping[str, Any]) -> CallCount:
 
 def _whole(value: Any, least: int) -> int:
     if type(value) is not int or value < least:
-        raise ValueError(f"no whole number of at least {least}: {value!r}")
+        raise ValueError(f"not a whole number of at least {least}: {value!r}")
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCluster:
-    """A range of sizes that are tuned together. size_bytes: the size with the most time, which represents the range"""
+    """A range of sizes that are tuned together. size_bytes: the size with the most time, which stands for the range"""
 
     size_bytes: int
     first_bytes: int
@@ -150,7 +150,7 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
     seconds: time spent at each size
 
     Repeatedly joins the two neighbours with the smallest loss: their distance in octaves times the smaller of their
-    times. So a size that takes much time keeps its own cluster.
+    times. So a size with a large total time keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
@@ -176,12 +176,12 @@ def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether `path` is a device, a pipe or a link to a stream of a process, which must not be replaced."""
+    """Return whether `path` is a device, a pipe or a link to a process's stream, none of which may be replaced."""
     return path.exists() and (not path.is_file() or path.parent == Path("/dev"))
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace the file at `path` by `content`; write into it if it is a device or a pipe, such as /dev/null.
+    """Replace the file at `path` with `content`; write into it if it is a device or a pipe, such as /dev/null.
 
     Raises OSError if that fails.
     """
@@ -197,7 +197,7 @@ VARIABLE = "CHORALE_RECORD"
 
 
 class JobRecorder:
-    """Counts the calls of one rank of a job with `ranks` ranks. Thread-safe."""
+    """Counts one rank's calls in a job with `ranks` ranks. Thread-safe."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -207,25 +207,24 @@ class JobRecorder:
     def add(
         self, collective: str, dtype: str, group: Sequence[int], root: int | None, size_bytes: int, seconds: float
     ) -> None:
-        """Count a call; see `CallKey`. `group` are the ranks of the job in the group's order."""
+        """Count a call; see `CallKey`. `group` lists the job's ranks in the group's order."""
         everyone = tuple(group) == tuple(range(self._ranks))
         key = CallKey(collective, dtype, None if everyone else tuple(group), root, size_bytes)
         with self._lock:
             self._calls[key] = self._calls.get(key, CallCount(0, 0.0)) + CallCount(1, seconds)
 
     def record(self) -> Record:
-        """Return what was called so far."""
         with self._lock:
             return Record(self._ranks, dict(self._calls))
 
     def write(self, path: Path) -> None:
-        """Write the record to a file, which appears complete or not at all."""
+        """Write the record to a file, completely or not at all."""
         write_whole(path, record_bytes(self.record()))
 
 
 class CallClock:
-    """Measures the seconds that calls of one group take. Calls of a group run one after another, so the time of a call
-    starts when all earlier calls have ended.
+    """Measures how long one group's calls take. A group's calls run one after another, so a call's time starts
+    when all earlier calls have ended.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:

@@ -12,7 +12,7 @@ _OF_PROGRAMS = "digest", "collective", "by", "calls", "bytes", "seconds"
 
 
 class JobReport:
-    """Counts of one process. Thread-safe.
+    """Counts for one process. Thread-safe.
 
     table: digest of the table, None without a table; ranks: number of ranks of the job
     """
@@ -29,17 +29,17 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Note that a group runs another table from collective number `call` on, or the reason why it does not."""
+        """Note that a group runs another table from its collective number `call` on, or why it keeps the old one."""
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
 
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
-        """Note the order of additions of each of `programs`. Call this before counting their runs."""
+        """Note in which order each of `programs` adds. Call this before counting their runs."""
         with self._lock:
             self._orders |= {program.digest: _fixed_order(program) for program in programs}
 
     def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float, by: str = "engine") -> None:
-        """Count a run of a program. by: name of the transport that moved its bytes"""
+        """Count a program run. by: name of the transport that moved its bytes"""
         self._add(self._programs, (digest, collective, by), size_bytes, seconds)
         with self._lock:
             key = digest, collective, size_bytes
@@ -60,7 +60,7 @@ class JobReport:
                 self._exchanges[name] += value
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that CHORALE_REPORT writes."""
+        """Return the report as written to the file that CHORALE_REPORT names."""
         with self._lock:
             programs = [
                 dict(zip(_OF_PROGRAMS, (*key, int(calls), int(size), seconds), strict=True))
@@ -94,7 +94,7 @@ class JobReport:
 
     def _deterministic(self) -> bool:
         """Return whether all reductions so far were deterministic: each ran as a program with a proven order of
-        additions, the same for all calls of a collective, and with equal bits on all ranks."""
+        additions, the same for all calls of a collective, and with identical bits on all ranks."""
         if any(CollectiveName(collective).reduces for _, collective in self._fallbacks):
             return False
         orders: dict[str, set[str | None]] = {}
@@ -117,7 +117,6 @@ def _fixed_order(program: TableProgram) -> str | None:
 
 
 def report_line(record: Mapping[str, Any]) -> str:
-    """Return a summary of `record` in one line."""
     ran = sum(entry["calls"] for entry in record["programs"])
     fell = ", ".join(f"{entry['calls']} {entry['collective']}: {entry['reason']}" for entry in record["fallbacks"])
     return f"chorale: {ran} collectives ran tuned programs; the library's own: {fell or 'none'}"

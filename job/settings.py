@@ -1,4 +1,4 @@
-"""Settings of a job from environment variables: its table, and what happens to calls that the table does not cover."""
+"""A job's settings from environment variables: its table, and what happens to calls that the table does not cover."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ plans; `stand-in`: like `auto`, but plans run on CPUs instead of GPUs, for tests
 """
 
 _PLAN_BYTES = 64 << 20
-
-
 _CHECK_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """table: CHORALE_TABLE; strict: CHORALE_STRICT=1 refuses what the table does not cover; report: CHORALE_REPORT, a
-    file or - for stderr; inner: CHORALE_INNER, the backend for the rest; interface: CHORALE_INTERFACE, a device;
-    transport: CHORALE_TRANSPORT, see TRANSPORTS; reload_s: CHORALE_RELOAD, the seconds between two looks at the table's
-    file for a new one, 0 for never; status: CHORALE_STATUS, a file in which the report is kept up to date; plan_bytes:
-    CHORALE_PLAN_BYTES, the largest vectors for which plans get memory on GPUs."""
+    """A job's settings, and the environment variables that set them.
+
+    table:      CHORALE_TABLE, the file of the tuning table
+    strict:     CHORALE_STRICT=1 refuses calls without an entry
+    report:     CHORALE_REPORT, a file or - for stderr
+    inner:      CHORALE_INNER, the backend for other calls
+    interface:  CHORALE_INTERFACE, a network device
+    transport:  CHORALE_TRANSPORT, see TRANSPORTS
+    reload_s:   CHORALE_RELOAD, seconds between two checks for a new table file; 0 for never
+    status:     CHORALE_STATUS, a file in which the report is kept up to date
+    plan_bytes: CHORALE_PLAN_BYTES, the largest vectors for which plans get memory on GPUs
+    wide_sums:  CHORALE_PLAN_WIDE_SUMS=1, plans add 16-bit floats in float32
+    """
 
     table: Path | None = None
     strict: bool = False
@@ -41,14 +47,15 @@ class JobSettings:
     reload_s: float = 1.0
     status: str | None = None
     plan_bytes: int = _PLAN_BYTES
+    wide_sums: bool = False
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> JobSettings:
-        """Read the settings from environment variables. Raises InvalidInput for an invalid value of CHORALE_STRICT,
-        CHORALE_TRANSPORT, CHORALE_RELOAD or CHORALE_PLAN_BYTES."""
-        strict = environment.get("CHORALE_STRICT") or "0"
-        if strict not in ("0", "1"):
-            raise InvalidInput("CHORALE_STRICT must be 0 or 1", strict, "set one of them, or none")
+        """Read the settings from environment variables. Raises InvalidInput for an invalid value."""
+        flags = {name: environment.get(name) or "0" for name in ("CHORALE_STRICT", "CHORALE_PLAN_WIDE_SUMS")}
+        for name, flag in flags.items():
+            if flag not in ("0", "1"):
+                raise InvalidInput(f"{name} must be 0 or 1", flag, "set one of them, or none")
         transport = environment.get("CHORALE_TRANSPORT") or "auto"
         if transport not in TRANSPORTS:
             raise InvalidInput("unknown CHORALE_TRANSPORT '{}'", transport, f"choose from {', '.join(TRANSPORTS)}")
@@ -69,7 +76,7 @@ class JobSettings:
             )
         return JobSettings(
             Path(table) if table else None,
-            strict == "1",
+            flags["CHORALE_STRICT"] == "1",
             environment.get("CHORALE_REPORT") or None,
             environment.get("CHORALE_INNER") or None,
             environment.get("CHORALE_INTERFACE") or None,
@@ -77,6 +84,7 @@ class JobSettings:
             seconds,
             environment.get("CHORALE_STATUS") or None,
             int(plan_bytes),
+            flags["CHORALE_PLAN_WIDE_SUMS"] == "1",
         )
 
 
@@ -88,15 +96,12 @@ def _file_of_table(path: Path) -> bytes:
 
 
 def read_table(path: Path) -> tuple[Table, str]:
-    """Return the table in the file at `path` and its digest. InvalidInput if it cannot be read or is incomplete."""
+    """Return the table in the file at `path` and its digest. Raises InvalidInput if it is unreadable or incomplete."""
     table, digest = parse_table(_file_of_table(path))
     for entry in table.entries:
         if entry.program is not None and entry.program not in table.programs:
-            rule, way_out = (
-                "an entry of the tuning table names a program that is not in it: {}",
-                "see chorale table verify",
-            )
-            raise InvalidInput(rule, f"digest {entry.program[:12]}", way_out)
+            rule = "an entry of the tuning table names a program that is not in it: {}"
+            raise InvalidInput(rule, f"digest {entry.program[:12]}", "see chorale table verify")
     return table, digest
 
 
@@ -104,7 +109,7 @@ def job_table(path: Path) -> tuple[Table, str]:
     """Return the table at `path` and its digest, after checking everything that a job would run.
 
     Raises InvalidInput if `read_table` refuses the file, if CHORALE_TABLE_KEY is set and the table is not signed with
-    that key, if the engine's words differ from a program's text, or if a program does not compute its collective.
+    that key, if a program's encoding differs from its text, or if it does not compute its collective.
     The digests of tables that passed are stored in a private folder of this user. If several processes start together,
     only one of them checks.
     """
@@ -115,7 +120,7 @@ def job_table(path: Path) -> tuple[Table, str]:
         require_signature(data, key)
     # The private folder with the digests of tables that passed
     from chorale.runners.engine.build import native_folder  # noqa: PLC0415 - only in jobs
-    from chorale.runners.measurement.machine import make_private  # noqa: PLC0415 - only in jobs
+    from chorale.runners.measurement.private_files import make_private  # noqa: PLC0415 - only in jobs
     from chorale.version import __version__  # noqa: PLC0415 - it reads files
 
     folder = native_folder().parent / "tables"
@@ -126,7 +131,7 @@ def job_table(path: Path) -> tuple[Table, str]:
     mark = folder / f"{digest}-{__version__}"
     if mark.exists():
         return table, digest
-    from chorale.job.table.verification import checked_table  # noqa: PLC0415 - only for what nobody has looked at
+    from chorale.job.table.verification import checked_table  # noqa: PLC0415 - only for tables not checked before
     from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - as above
 
     busy = Unavailable(
@@ -141,19 +146,19 @@ def job_table(path: Path) -> tuple[Table, str]:
         lock.release()
     for violation in violations:
         program = "" if violation.program is None else f"program {violation.program[:12]}: "
-        rule = f"a job runs tables that are right ({violation.rule})"
+        rule = f"a job runs only correct tables ({violation.rule})"
         raise InvalidInput(
-            rule, f"{program}{violation.message}", "see all with chorale table verify, and write it again"
+            rule, f"{program}{violation.message}", "see all violations with chorale table verify, and write it again"
         )
     return table, digest
 
 
 def table_key() -> bytes | None:
-    """Return the key of table signatures: the content of the file that CHORALE_TABLE_KEY names, None if it is unset.
+    """Return the key for table signatures: the content of the file that CHORALE_TABLE_KEY names, or None if unset.
 
     Raises InvalidInput if others may read the file, or if it has fewer than 16 characters.
     """
-    from chorale.runners.measurement.private_files import read_secret  # noqa: PLC0415 - only where there is a key
+    from chorale.runners.measurement.private_files import read_secret  # noqa: PLC0415 - only if there is a key
 
     name = os.environ.get("CHORALE_TABLE_KEY")
     if not name:
@@ -168,6 +173,6 @@ def table_key() -> bytes | None:
 def load_table(path: str | Path) -> Table:
     """Return the tuning table in the file at `path`, as a job reads it: its entries and programs.
 
-    Imports none of the heavy libraries. Raises InvalidInput if the file cannot be read, is damaged or is not a table.
+    Imports no heavy libraries. Raises InvalidInput if the file cannot be read, is damaged or is not a table.
     """
     return read_table(Path(path))[0]

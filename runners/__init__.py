@@ -34,5 +34,5 @@ _HOMES = {
     "chorale.runners.ray.executor": "RayExecutor",
 }
 
-__all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use
+__all__ = [name for names in _HOMES.values() for name in names.split()]  # imported on first use
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -32,7 +32,7 @@ class CollectiveName(StrEnum):
 
     @property
     def reduces(self) -> bool:
-        """Whether the operation adds contributions of several ranks."""
+        """Whether the operation adds up contributions from several ranks."""
         return self in _REDUCING
 
     @property
@@ -49,11 +49,11 @@ _REDUCING = (
     CollectiveName.COMBINE,
 )
 ROUTED = (CollectiveName.DISPATCH, CollectiveName.COMBINE)
-"""Collectives in which each shard has its own set of ranks, as for tokens that go to several experts."""
+"""Collectives in which each shard has its own set of ranks, such as tokens that go to several experts."""
 UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV, *ROUTED)
 """Collectives in which shards may have different sizes, as in MPI."""
 STANDARD = tuple(name for name in CollectiveName if name not in (*UNEVEN, CollectiveName.CUSTOM))
-"""Collectives that are completely defined by their name (and a root)."""
+"""Collectives that are fully defined by their name (and a root)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,8 @@ class Collective:
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
     alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
     alltoallv, allgatherv, reduce_scatterv: like the collectives above, but shard i has `sizes[i]` chunks. M is the
-                                            total
-    size of all shards; for alltoallv, which has one shard per pair of ranks, it is the average over ranks of the size
-    of the shards that a rank sends.
+    total size of all shards; for alltoallv, which has one shard per pair of ranks, M is the total size of the shards
+    that a rank sends, averaged over all ranks.
     dispatch: shard i has `sizes[i]` chunks, starts at rank `members[i][0]` and must end at the ranks `members[i][1:]`.
     The first rank may also be a target. M is defined as for alltoallv.
     combine: the reverse of dispatch. The ranks `members[i][1:]` hold contributions to shard i, and the sum must end at
@@ -86,7 +85,7 @@ class Collective:
 
     @property
     def reduces(self) -> bool:
-        """Whether the operation adds contributions of several ranks."""
+        """Whether the operation adds up contributions from several ranks."""
         return self.name.reduces if self.custom is None else self.custom.reduces
 
     @property
@@ -105,7 +104,7 @@ class Collective:
 
 
 def custom_collective(custom: CustomCollective) -> Collective:
-    """Wrap the definition `custom` in a Collective."""
+    """Return a Collective that wraps the definition `custom`."""
     return Collective(CollectiveName.CUSTOM, custom=custom)
 
 
@@ -114,8 +113,8 @@ def uneven_collective(
 ) -> Collective:
     """Return the collective `name` (one of `UNEVEN`) with `sizes[i]` chunks in shard i.
 
-    `members` must be given for the collectives in `ROUTED`, and only for these. Raises InvalidInput otherwise, and if
-    there are no chunks.
+    `members` is required for the collectives in `ROUTED` and not allowed for others. Raises InvalidInput otherwise, or
+    if there are no chunks.
 
     >>> str(uneven_collective(CollectiveName.ALLGATHERV, (3, 0, 1)))
     'allgatherv'
@@ -153,7 +152,7 @@ ALLTOALL = Collective(CollectiveName.ALLTOALL)
 def require_collective(maker: str, collective: Collective, supported: Iterable[CollectiveName]) -> None:
     """Raise InvalidInput unless `collective` is in `supported`.
 
-    `maker` names what was asked to make it, e.g. a method.
+    maker: name of the method or other component that lacks support, for the message
     """
     if collective.name in (names := tuple(supported)):
         return
@@ -178,7 +177,7 @@ def parse_collective(text: str, root: int = 0) -> Collective:
 def stored_collective(
     text: str, root: int, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
 ) -> Collective:
-    """Return a collective that was read from a file. `sizes` and `members` of shards are used if it is uneven."""
+    """Return a collective that was read from a file. `sizes` and `members` are only used if it is uneven."""
     if text in UNEVEN:
         return uneven_collective(CollectiveName(text), map(int, sizes), members)
     return parse_collective(text, root)

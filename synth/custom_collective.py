@@ -1,4 +1,4 @@
-"""User-defined collectives: a rule for each output chunk says which input chunks must be added in it.
+"""User-defined collectives: a rule for each output chunk says which input chunks are added up in it.
 
 The input and output of each rank consist of chunks of equal size. Output chunks without a rule may contain anything.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from chorale.synth.errors import InvalidInput
 
 Cell = tuple[int, int]
-"""(rank, index of a chunk in one of its buffers)."""
+"""(rank, chunk index in one of its buffers)."""
 
 MAX_RANKS = 2048
 MAX_CHUNKS = 2**20  # per buffer
@@ -23,7 +23,7 @@ MAX_CONTRIBUTIONS = 2**20  # total over all outputs
 
 @dataclass(frozen=True, slots=True)
 class RequiredChunk:
-    """Requires that output chunk `chunk` of `rank` is the sum of the input chunks `sources`, which are sorted."""
+    """A rule: output chunk `chunk` of `rank` must be the sum of the input chunks `sources`, which are sorted."""
 
     rank: int
     chunk: int
@@ -34,8 +34,9 @@ class RequiredChunk:
 class CustomCollective:
     """A collective defined by the required content of its outputs.
 
-    input_chunks, output_chunks: chunks per rank; the vector has the larger number
-    required: sorted by rank and chunk, without repetition; a sum has at most as many summands as there are ranks
+    input_chunks, output_chunks: chunks per rank; the larger number is that of the vector
+    required: the rules, sorted by rank and chunk, without repetition; a sum has at most as many terms as there are
+              ranks
     """
 
     name: str
@@ -81,12 +82,12 @@ class CustomCollective:
 
     @property
     def chunks(self) -> int:
-        """Number of chunks of the vector, the larger of input and output."""
+        """Number of chunks in the vector: the larger of the input and output chunk counts."""
         return max(self.input_chunks, self.output_chunks)
 
     @property
     def reduces(self) -> bool:
-        """Whether any output chunk is a sum of several input chunks."""
+        """Whether any output chunk is the sum of several input chunks."""
         return any(len(each.sources) > 1 for each in self.required)
 
     @cached_property
@@ -122,18 +123,16 @@ class CustomCollective:
         return found
 
     def required_of(self, rank: int) -> Iterator[RequiredChunk]:
-        """Yield the rules for the output of `rank`."""
+        """Yield the rules for `rank`'s output."""
         return iter(self._by_rank.get(rank, ()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         required = [[each.rank, each.chunk, [list(cell) for cell in each.sources]] for each in self.required]
         counts = [self.ranks, self.input_chunks, self.output_chunks]
         return {"name": self.name, "counts": counts, "required": required}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> CustomCollective:
-        """Return what `to_json` wrote."""
         required = (
             RequiredChunk(rank, chunk, tuple((source[0], source[1]) for source in sources))
             for rank, chunk, sources in value["required"]
@@ -142,7 +141,7 @@ class CustomCollective:
         return CustomCollective(value["name"], ranks, input_chunks, output_chunks, tuple(required))
 
     def in_parts(self, parts: int) -> CustomCollective:
-        """Return the same collective with each chunk cut into `parts` chunks."""
+        """Return the same collective with each chunk cut into `parts` smaller chunks."""
         if parts == 1:
             return self
         required = (
@@ -177,5 +176,5 @@ class Labels:
 
     @property
     def largest(self) -> int:
-        """Number of members of the largest family."""
+        """Number of members in the largest family."""
         return max(map(len, self.members.values()))

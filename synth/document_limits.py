@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES, MAX_JSON_LISTS, MAX_JSON_VALUES = 2**26, 2**21, 2**23
 MAX_XML_BYTES, MAX_XML_TAGS, MAX_XML_DEPTH = 2**28, 2**22, 64
 MAX_COLUMN_BYTES, MAX_PAGE_BYTES = 2**30, 2**26
-"""Uncompressed size limits for all columns of a Parquet file together, and for each page."""
+"""Uncompressed size limits in bytes: for all columns of a Parquet file together, and for each page."""
 _WIDTHS = {"INT32": 4, "INT64": 8}
 _WAY_OUT = "use a smaller file"
 
@@ -52,7 +52,7 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
     """Raise InvalidInput if the columns `names` of a Parquet file are too large.
 
     The sizes are read from the end of the file and from page headers, without decompressing anything. Raises
-    ValueError, IndexError or KeyError if a column or page does not exist or is not of a supported type of numbers.
+    ValueError, IndexError or KeyError if a column or page does not exist or its number type is not supported.
     """
     columns = {column.path: at for at, column in enumerate(file.schema)}
     size_bytes = page_bytes = 0
@@ -83,10 +83,10 @@ def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[
 
 
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
-    """Read a structure in the compact protocol of Thrift; return its 32-bit fields (the last value of repeated ones).
+    """Read a structure in Thrift's compact protocol; return its 32-bit fields (the last value if a field is repeated).
 
-    The first byte of a field contains its type, and the difference to the previous field id. Only the types of page
-    headers are supported.
+    A field's first byte contains its type and the difference from the previous field id. Only the types that occur in
+    page headers are supported.
     """
     numbers: dict[int, int] = {}
     field = 0

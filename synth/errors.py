@@ -11,10 +11,10 @@ class ChoraleError(Exception):
     Args:
         rule: what is wrong. `{}` stands for the value: "the folder {} does not exist". Without `{}`, the value follows
             the text: "--k must be at least 1" becomes "--k must be at least 1, got 0".
-        value: the value; empty if the text says everything.
+        value: the value; empty if the rule needs none.
         way_out: what to do about it.
 
-    The message is one line, so that a command can print it as it is. Passwords in addresses become `***`.
+    The message is one line, so that a command can print it as it is. Passwords in addresses are replaced by `***`.
     """
 
     exit_code = 2
@@ -70,7 +70,7 @@ class Unavailable(ChoraleError):
 
 
 def _without_secrets(value: object) -> object:
-    """Return `value`, or its redacted text if it contains secrets, as exceptions of libraries may do."""
+    """Return `value`, or its redacted text if it contains secrets, as exceptions raised by libraries may."""
     text = str(value)
     clean = redacted(text)
     return value if clean == text else clean
@@ -89,7 +89,7 @@ def fault_in(error: BaseException) -> str:
 
 
 def cause_in(text: str) -> str:
-    """Extract the cause from an error text of another library. If it contains a traceback, this is the last error."""
+    """Return the cause from another library's error text. If it contains a traceback, this is the last error."""
     text = re.sub(_BACKGROUND, "", re.sub(_COLOURS, "", text))
     trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
     raised = [

@@ -23,7 +23,7 @@ def missing_extra(error: ModuleNotFoundError) -> Unavailable | None:
 
 
 def require(module: str) -> None:
-    """Raise Unavailable if `module`, which belongs to an extra, is not installed. Does not import it."""
+    """Raise Unavailable if `module`, which belongs to an extra, is not installed. The module is not imported."""
     try:
         is_there = find_spec(module) is not None
     except ModuleNotFoundError:

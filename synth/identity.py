@@ -1,6 +1,6 @@
 """Exact identity: content ids (SHA-256 over canonical JSON and columns) and exact rationals.
 
-Rationals can be read from text, written as text, and reconstructed from the floats of a solver.
+Rationals can be read from text, written as text, and reconstructed from a solver's floats.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[e
 def canonical_json(value: Any) -> str:
     """Return the canonical JSON text of `value`: sorted keys, no blanks, exact numbers as "p/q" strings.
 
-    Floats are refused, because machines may round them differently, and then content ids would differ.
+    Floats are rejected, because machines may round them differently, so that content ids would differ.
 
     >>> canonical_json({"b": Fraction(1, 3), "a": [1, None]})
     '{"a":[1,null],"b":"1/3"}'
@@ -52,7 +52,7 @@ def sources_id(folder: Path) -> str:
 
 
 def rational_text(value: Fraction | int) -> str:
-    """Return `value` in lowest terms.
+    """Return `value` as text in lowest terms.
 
     >>> rational_text(Fraction(14, 16)), rational_text(3)
     ('7/8', '3')
@@ -85,7 +85,7 @@ _RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text su
 
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
-    """Return the number in `text`, or the rule that `text` breaks. Cached, because files repeat a few numbers often."""
+    """Return the number in `text`, or the rule that `text` breaks. Cached, because files often repeat a few numbers."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
         return _IS_RATIONAL
@@ -119,9 +119,10 @@ _CLOSE = 1e-9
 
 
 def common_denominator(values: NDArray[np.float64], largest: int) -> int:
-    """Return the smallest n up to `largest` for which all n * `values` are nearly integers; 1 if there is none.
+    """Return the smallest n up to `largest` for which all n * `values` are nearly integers, or 1 if there is none.
 
-    The result is a guess, used to choose units in which rounding loses nothing. Bounds are valid with any n. O(values).
+    The result is a guess. It is used to choose units in which rounding loses nothing; bounds are valid for any n.
+    O(values).
     """
     denominator = 1
     for value in np.unique(np.round(values, 10)).tolist():

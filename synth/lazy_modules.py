@@ -1,6 +1,6 @@
 """Libraries that take at least 0.1 s to import. Each is imported when one of its names is first used.
 
-This way, commands do not wait for libraries that they do not need.
+Commands therefore do not wait for libraries that they do not need.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["arrow", "csgraph", "highspy", "isomorphism", "networkx", "optimize",
 
 
 class LazyModule:
-    """A placeholder for the module `name`, which is imported when an attribute is first used."""
+    """A placeholder for the module `name`, which is imported when one of its attributes is first used."""
 
     def __init__(self, name: str) -> None:
         self._name = name

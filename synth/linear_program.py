@@ -22,23 +22,23 @@ def of_entries(
 
 
 def minimum(objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> tuple[Floats, Floats]:
-    """Minimise objective @ x subject to matrix @ x <= bound and x >= 0; return x and the marginals of the rows.
+    """Minimise objective @ x subject to matrix @ x <= bound and x >= 0; return x and the rows' marginals.
 
-    Uses the interior-point method and then moves to a vertex. Both results are accurate up to the tolerances of the
-    solver; x may be slightly below 0. Raises Unavailable, with `way_out`, if the solver finds no optimum.
+    Uses the interior-point method and then moves to a vertex. Both results are accurate up to the solver's
+    tolerances; x may be slightly below 0. Raises Unavailable, with `way_out`, if the solver finds no optimum.
     """
     return GrowingProgram(objective, matrix, bound, way_out).minimum()
 
 
 class GrowingProgram:
-    """A linear program as in `minimum`, to which rows can be added after each solution.
+    """A linear program as in `minimum`, to which rows can be added after it has been solved.
 
-    The next solution is searched from the previous vertex (dual simplex), which takes few steps if few rows were added.
-    The result is deterministic for equal rows in equal order.
+    The next search starts from the previous vertex (dual simplex), which takes few steps if few rows were added.
+    The same rows in the same order always give the same result.
     """
 
     def __init__(self, objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> None:
-        # Use the HiGHS module of SciPy directly, because `scipy.optimize` does not keep the vertex.
+        # Use SciPy's HiGHS module directly, because `scipy.optimize` does not keep the vertex.
         self._solver = highspy.Highs()
         for option, value in (("output_flag", False), ("solver", "ipm"), ("presolve", "on")):
             self._solver.setOptionValue(option, value)
@@ -57,14 +57,13 @@ class GrowingProgram:
         self._way_out = way_out
 
     def add_rows(self, matrix: SparseMatrix, bound: Floats) -> None:
-        """Add rows below the existing ones."""
         rows = matrix.shape[0]
         entries = matrix.nnz, matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32), matrix.data
         self._solver.addRows(rows, np.full(rows, -highspy.kHighsInf), bound, *entries)
         self._solver.setOptionValue("solver", "simplex")
 
     def minimum(self) -> tuple[Floats, Floats]:
-        """Solve the program with all rows added so far; return the same as the function `minimum`."""
+        """Solve the program with all rows added so far; return what the function `minimum` returns."""
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:

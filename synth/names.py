@@ -6,7 +6,7 @@ from chorale.synth.errors import UnknownName
 
 
 def plain(name: str) -> str:
-    """Return `name` in lower case without hyphens, underscores and blanks, e.g. `allreduce` for `All-Reduce`."""
+    """Return `name` in lower case without hyphens, underscores or blanks, for example `allreduce` for `All-Reduce`."""
     return "".join(character for character in name.lower() if character not in "-_ ")
 
 
@@ -30,7 +30,7 @@ def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str,
 
 def unknown_name(kind: str, text: str, names: Iterable[str]) -> UnknownName:
     """Return the error for a name that is not in `names`, with suggestions."""
-    import difflib  # noqa: PLC0415 - only who errs waits for it
+    import difflib  # noqa: PLC0415 - only needed for errors
 
     choices = tuple(map(str, names))
     by_plain = {plain(name): name for name in reversed(choices)}

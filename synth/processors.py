@@ -1,4 +1,4 @@
-"""Finds how many processors this process may use. In a container or job, it may be fewer than the machine has."""
+"""Finds how many processors this process may use. In a container or job, there may be fewer than the machine has."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def core_count() -> int:
 
 
 def core_limits() -> str:
-    """Explain in words why this process may use fewer cores than the machine has; "" if it may use all."""
+    """Explain why this process may use fewer cores than the machine has; "" if it may use all of them."""
     found, allowed, quota = os.cpu_count() or 1, _allowed(), min(_quotas(), default=float("inf"))
     reasons = [f"CPU affinity allows {allowed} of {found}"] if allowed < found else []
     return ", ".join([*reasons, *([f"the cgroup's quota is {quota:g}"] if quota < found else [])])
@@ -38,7 +38,7 @@ def _quotas() -> Iterator[float]:
                 group = root / path.strip("/")
                 folders = (group, *(parent for parent in group.parents if parent.is_relative_to(root)))
                 for folder, names in product(folders, (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))):
-                    with suppress(OSError, ValueError):  # another version of cgroups, or no limit: `max`
+                    with suppress(OSError, ValueError):  # another cgroup version, or no limit (`max`)
                         words = " ".join((folder / name).read_text() for name in names).split()
                         quota_us, period_us = map(int, words[:2])
                         if quota_us > 0 and period_us > 0:

@@ -1,4 +1,4 @@
-"""Removes passwords and tokens from addresses before texts are shown or stored."""
+"""Removes passwords and tokens from addresses before text is shown or stored."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ _KEYS = "password|passwd|pwd|sslpassword|token|access_token|secret|api_key|apike
 # scheme://user:password@host, even if the password contains characters that should have been escaped
 # Compiled on first use, because jobs import this module at every start.
 _CREDENTIALS = r"(\w[\w+.-]*://[^\s\"'<>/:@]*):(?:[^\s\"'<>@]*@)+"
-# http://token@host: over HTTP, a user name without a password is in fact a token
+# http://token@host: over HTTP, a user name without a password is actually a token
 _BARE_USER = r"(?i)(https?://)[^\s\"'<>/:@]+@"
 _PARAMETER = rf"(?i)([?&;](?:{_KEYS})=)[^\s\"'<>&;#]+"
 

@@ -26,7 +26,7 @@ def leave_working_folder() -> None:
 
 
 def shadow_of(error: BaseException | str) -> str | None:
-    """If a user file hides the library named in `error`, return a phrase about it to end a message with; else None."""
+    """Return the phrase to append to a message if a user file hides the library named in `error`, otherwise None."""
     text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     for path, name in _shadows():
         quoted = re.escape(name)
@@ -37,7 +37,7 @@ def shadow_of(error: BaseException | str) -> str | None:
 
 
 def _shadows() -> Iterator[tuple[Path, str]]:
-    """Yield (path, name) of each module or package in the user's folders that has the same name as a library."""
+    """Yield (path, name) of each module or package in the user's folders that has a library's name."""
     libraries = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     theirs = [*libraries, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))]
     named = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
@@ -50,7 +50,7 @@ def _shadows() -> Iterator[tuple[Path, str]]:
             entries = sorted(folder.iterdir())
         for entry in entries:
             name = entry.stem if entry.suffix == ".py" else entry.name
-            if not name.isidentifier() or (entry.suffix != ".py" and not (entry / "__init__.py").exists()):
+            if not name.isidentifier() or (entry.suffix != ".py" and not os.path.exists(entry / "__init__.py")):
                 continue
             if name == "chorale" or name in sys.stdlib_module_names or PathFinder.find_spec(name, libraries):
                 yield entry, name

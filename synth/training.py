@@ -13,13 +13,13 @@ from chorale.synth.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The work of a rank for one layer in an iteration, on its part of the batch.
+    """A rank's work for one layer in an iteration, on its part of the batch.
 
     forward_s, backward_s: computation time in seconds
-    gradient_bytes: bytes of gradients of the parameters that every rank holds; they are summed over all ranks after the
-                    backward pass of the layer
-    alltoall_bytes: bytes that a rank sends to all ranks together when tokens are routed to experts. It sends as much
-                    again when tokens come back, in both passes. 0 for layers without experts.
+    gradient_bytes: bytes of gradients for the parameters that every rank holds; gradients are summed over all ranks
+                    after the layer's backward pass
+    alltoall_bytes: bytes that a rank sends to all ranks together when tokens are routed to experts. It sends the same
+                    amount when tokens come back, in both passes. 0 for layers without experts.
     """
 
     name: str
@@ -30,18 +30,18 @@ class Layer:
 
 
 CollectiveTime: TypeAlias = Callable[[int], float]
-"""Returns seconds for a number of bytes: the vector of an allreduce, or all that a rank sends in an all-to-all."""
+"""Returns the seconds for a number of bytes: an allreduce's vector, or all that a rank sends in an all-to-all."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""Bucket sizes that appendix A.4 compares; it uses the best one."""
+"""Bucket sizes that appendix A.4 compares; it uses the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """The time of an iteration. Computation, all-to-all and exposed allreduce add up to the total.
+    """An iteration's time. Computation, all-to-all and exposed allreduce add up to the total.
 
     exposed_allreduce_s: seconds in which ranks neither compute nor exchange tokens, but wait for an allreduce
-    allreduce_s:         seconds of all allreduces, including those hidden behind computation
+    allreduce_s:         total seconds of all allreduces, including time hidden behind computation
     """
 
     bucket_bytes: int
@@ -59,13 +59,13 @@ class Iteration:
 def train_iteration(
     layers: Sequence[Layer], bucket_bytes: int, allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the times of an iteration of a model with `layers` in forward order. All ranks behave identically.
+    """Return the iteration times for a model with `layers` in forward order. All ranks behave identically.
 
-    Computation and communication are two streams. The communication stream does one collective at a time, in order.
+    Computation and communication are two streams. The communication stream executes one collective at a time, in order.
     During the backward pass, gradients are collected in a bucket. When the bucket holds at least `bucket_bytes` (a
     layer is never split), an allreduce sums it while the next layers are computed. The remaining gradients are summed
-    at the end. Layers with experts do one all-to-all before and one after their computation, in both passes. An
-    all-to-all waits for earlier allreduces, and computation waits for it. O(layers).
+    at the end. Mixture-of-experts layers do one all-to-all before and one after their computation, in both passes. An
+    all-to-all waits for earlier allreduces, and computation waits for the all-to-all. O(layers).
     """
     if bucket_bytes < 1:
         raise InvalidInput("a bucket must hold at least 1 byte", bucket_bytes, "choose a larger bucket, such as 25M")
@@ -96,6 +96,6 @@ def train_iteration(
 def best_iteration(
     layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the shortest iteration over all bucket sizes in `buckets_bytes` (at least one); the first if equal."""
+    """Return the shortest iteration over all `buckets_bytes` (at least one size), or the first if several tie."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)

@@ -5,6 +5,8 @@ from typing import Any
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.search.space import SearchSpace, search_space
+from chorale.tuner.tracking.mlflow_store import load_mlflow
+from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, trial_id
 
 
@@ -49,3 +51,12 @@ def complete(
         "environment": {"cores": 2},
     }
     return CompleteTrial(**{**facts, **changes})
+
+
+def tracked_runs(uri: str, experiment: str = "small") -> list[Any]:
+    """Return MLflow's runs of the trials of a campaign, of all its launches."""
+    client = load_mlflow().MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    runs = client.search_runs([found.experiment_id], max_results=10_000)
+    return [run for run in runs if TRIAL_ID in run.data.tags]

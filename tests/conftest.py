@@ -17,7 +17,6 @@ from hypothesis import settings
 
 from chorale.tuner.files.home import Home
 from tests import choice, real_parts
-from tests.pictures import draw_nothing
 from tests.properties import DEFAULT
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
@@ -189,7 +188,6 @@ def _make_database(folder: Path) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """Return an empty data folder with a ready MLflow database; CHORALE_HOME points to it."""
-    draw_nothing(monkeypatch)
     root = tmp_path / "home"
     root.mkdir()
     shutil.copy(mlflow_template, root / "mlflow.db")

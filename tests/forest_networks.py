@@ -6,7 +6,14 @@ from random import Random
 
 import numpy as np
 
-from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optimum
+from chorale.synth.collective import ALLGATHER, Collective
+from chorale.synth.methods.forest.forest import tree_schedule
+from chorale.synth.methods.forest.network import ForestNetwork, forest_network
+from chorale.synth.methods.forest.packing import pack_trees
+from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.topology import Topology
 from tests.reference.crossing_cuts import Arc, violated_sink_sides
 
 
@@ -83,3 +90,22 @@ def torus(rows: int, columns: int) -> ForestNetwork:
         for down, right in ((1, 0), (-1, 0), (0, 1), (0, -1)):
             arcs.append((node, (row + down) % rows * columns + (column + right) % columns, nodes - 1))
     return network_of(nodes, arcs, [4] * nodes)
+
+
+def optimal_network(topology: Topology, k: int | None = None) -> ForestNetwork:
+    """Return the network of the bandwidth optimum, with `k` trees per rank if given."""
+    best = optimum(topology, ALLGATHER) if k is None else fixed_k_optimum(topology, ALLGATHER, k)
+    supply = np.full(topology.compute_count, best.k, dtype=np.int64)
+    return forest_network(topology, best.trees_per_bandwidth, supply)
+
+
+def trees_on(topology: Topology, collective: Collective = ALLGATHER, best: Optimum | None = None) -> Schedule:
+    """Return the allgather or broadcast of `topology` by trees at `best`, its optimum unless given; not verified."""
+    best = best or optimum(topology, collective)
+    supply = np.zeros(topology.compute_count, dtype=np.int64)
+    supply[collective.root if collective.is_rooted else slice(None)] = best.k
+    split = remove_switches(forest_network(topology, best.trees_per_bandwidth, supply))
+    return tree_schedule(
+        topology, collective, best.trees_per_bandwidth, split, pack_trees(split.network),
+        method="forest", parameters={}, certificate={},
+    )  # fmt: skip

@@ -1,13 +1,15 @@
-"""Networks as multisets of links, to compare with references."""
+"""Networks as multisets of links, to compare with references, and small networks written by hand."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 import networkx as nx
 
+from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 
 Pairs = Counter[tuple[int, int]]
@@ -29,3 +31,25 @@ def graph_of(topology: Topology) -> nx.MultiDiGraph[Any]:
     graph.add_nodes_from(range(topology.node_count))
     graph.add_edges_from(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
     return graph
+
+
+def rates_of(topology: Topology) -> dict[tuple[str, str], Fraction]:
+    """Return the bandwidth from node to node by their ids, parallel links together."""
+    total: Counter[tuple[str, str]] = Counter()
+    for link in topology.links:
+        total[topology.node_ids[link.src], topology.node_ids[link.dst]] += link.bandwidth
+    return dict(total)
+
+
+Row = tuple[Any, ...]
+
+
+def network(ranks: int, switches: int, rows: Iterable[Row]) -> Topology:
+    """Return a network of rows of source, destination, bandwidth and, where there is one, latency in seconds."""
+    links = [Link(src, dst, Fraction(width), Fraction(*late or (0,))) for src, dst, width, *late in rows]
+    names = tuple(map(str, range(ranks + switches)))
+    return Topology("edge", names, ranks, Links.build(links), "GB/s")
+
+
+def both(*rows: Row) -> list[Row]:
+    return [row for src, dst, *rest in rows for row in ((src, dst, *rest), (dst, src, *rest))]

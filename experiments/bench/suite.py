@@ -1,6 +1,6 @@
-"""Our own benchmarks: cases with facts that never change, and a ratio to a reference that is run next to them.
+"""Our own benchmarks: cases whose facts never change, and whose times are compared with those of a reference.
 
-References: NetworkX's maximum flows for bounds, HiGHS on the linear programs of the paper for BFB, and exact bandwidth
+References: NetworkX's maximum flows for bounds, HiGHS on the paper's linear programs for BFB, and exact bandwidth
 times of a plain ring for schedules. `chorale bench` imports this module by name.
 """
 
@@ -68,7 +68,7 @@ BOUNDS = Benchmark(
 
 
 _DIGITS = 10**6
-"""Largest denominator when answers of the solver are rounded; denominators of exact answers are far smaller."""
+"""Largest denominator when the solver's answers are rounded; exact answers have far smaller denominators."""
 
 
 def _run_bfb(spec: str) -> BenchmarkOutcome:
@@ -92,7 +92,7 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
 def _by_programs(topology: Topology) -> Fraction:
     """Return T_B / M for a network with unit links.
 
-    This is the sum over steps of the load that the worst node needs at least, in shards.
+    This is the worst node's minimum load in shards, summed over all steps.
     """
     graph = nx.DiGraph([(link.src, link.dst) for link in topology.links])
     hops = {source: dict(lengths) for source, lengths in nx.all_pairs_shortest_path_length(graph)}
@@ -106,7 +106,7 @@ def _by_programs(topology: Topology) -> Fraction:
 
 
 def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int, int]]) -> Fraction:
-    """Return the least U such that each shard that is `step` hops away arrives and no link carries more than U."""
+    """Return the least U for which each shard that is `step` hops away can arrive while no link carries more than U."""
     shards = [source for source, lengths in hops.items() if lengths[node] == step]
     pairs = [(job, link) for job, shard in enumerate(shards) for link, near in enumerate(into)
              if hops[shard][near] == step - 1]  # fmt: skip
@@ -187,7 +187,7 @@ SCALE = Benchmark(
     name="scale",
     reference="SHA-256 over the rows of the schedule, written out",
     goals={
-        "forest a100:128": 1 / 20,  # a million rows are hashed in a hundredth of a second
+        "forest a100:128": 1 / 20,  # hashing a million rows takes a hundredth of a second
         "forest torus:64x64": 1.0,
         "forest a100:512": 1 / 2,
         "forest fattree:26": 1 / 2,
@@ -216,7 +216,7 @@ REPLAN = Benchmark(
             "a100:128",
             "without(a100:128;node=0)",
         ),
-        0.1,  # all collectives of a table against one ring
+        0.1,  # a table's collectives together, compared with one ring
     ),
     run=lambda spec: BenchmarkOutcome.of(*table_after_a_loss(spec)),
     is_exact=False,
@@ -236,13 +236,13 @@ def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
 
 
 def expected_facts() -> dict[str, Any]:
-    """Return the expected facts of every case, by benchmark and case."""
+    """Return every case's expected facts, by benchmark and case."""
     text = resources.files("chorale.experiments").joinpath("data/bench.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
 def rows_of(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
-    """Run every case and yield its JSON row; `holds` is false if facts, or exact ratios, are not as expected."""
+    """Run every case and yield its JSON row; `holds` is false if facts or exact ratios are not as expected."""
     expected = expected_facts().get(benchmark.name, {})
     for case in benchmark.cases:
         outcome = benchmark.run(case)

@@ -1,1 +1,1 @@
-"""Demonstrations on emulated fabrics: a job with a tuning table, and a watch that replaces the table of a cut link."""
+"""A demonstration on an emulated fabric: a job with a tuning table."""

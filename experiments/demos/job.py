@@ -1,4 +1,4 @@
-"""`make demo-job`: record the collectives of a training job, tune them on its network, and train with the table."""
+"""`make demo-job`: record a training job's collectives, tune them on its network, and train with the table."""
 
 import argparse
 import json
@@ -40,7 +40,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 _CANDIDATES = (("bfb", None), ("bfb", 2), ("swing-latency", None), ("recursive-doubling", None))
-"""Methods and chunks per shard (None: the fewest that are optimal): with low link loads, then with few steps."""
+"""Methods and chunks per shard (None: the fewest that are optimal): low link loads first, then few steps."""
 
 _TIMEOUT_S = 120.0
 TARGET = "oneccl-xml"
@@ -63,12 +63,12 @@ class Measured:
     times_us: Mapping[str, Mapping[int, float]]
 
     def best_program(self, size_bytes: int) -> tuple[str, float]:
-        """Return the fastest program at a size, and its microseconds."""
+        """Return the fastest program at a size and its time in microseconds."""
         times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if not name.startswith(LIBRARY)]
         return min(times)[1], min(times)[0]
 
     def best_library(self, size_bytes: int, runners: Sequence[str]) -> tuple[str, float] | None:
-        """Return the fastest library algorithm of `runners` and its microseconds, None if none was measured."""
+        """Return the fastest library algorithm of `runners` and its microseconds, or None if none was measured."""
         begins = tuple(f"{LIBRARY}{runner}:" for runner in runners)
         times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if name.startswith(begins)]
         return (min(times)[1], min(times)[0]) if times else None
@@ -91,7 +91,7 @@ def build_programs(topology: Topology, collective: str) -> list[Built]:
 def measure(
     topology: Topology, fabric: EmulatedFabric, home: Path, built: Sequence[Built], sizes: Sequence[int], repeats: int
 ) -> tuple[Measured, list[str]]:
-    """Return times on `fabric` of the programs and of Gloo's, MPI's and oneCCL's algorithms, and what is missing.
+    """Return times on `fabric` for the programs and the algorithms of Gloo, MPI and oneCCL, and why any are missing.
 
     Raises:
         CheckFailed: if the programs themselves cannot be measured.
@@ -120,17 +120,17 @@ def measure(
 
 
 _IN_THE_JOB = ("local",)
-"""The runner whose library, Gloo, serves a job if there is no program."""
+"""The runner whose library, Gloo, executes a job's collectives if there is no program."""
 
 
 def make_table(topology: Topology, parts: Sequence[tuple[Measured, Sequence[Built]]]) -> Table:
     """Return the table for all ranks in their order, with one entry for each measured size.
 
-    An entry ends at the geometric mean of its size and the next one.
+    An entry is valid up to the geometric mean of its size and the next one.
 
     Args:
         topology: the network.
-        parts: measurements and programs of each collective.
+        parts: measurements and programs for each collective.
     """
     entries: list[JobEntry] = []
     for measured, built in parts:
@@ -155,7 +155,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A run of the training script: seconds of each step, losses of each rank, and the job's report if there is one."""
+    """A run of the training script: seconds per step, each rank's losses, and the job's report if there is one."""
 
     backend: str
     step_s: Sequence[float]
@@ -164,9 +164,10 @@ class Training:
 
 
 def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: int) -> Iterator[Json]:
-    """Yield a row for each recorded size: medians in a job with Gloo and with Chorale, interleaved.
+    """Yield a row for each recorded size, with the medians of a job that interleaves Gloo and Chorale.
 
-    Rows also have the best of MPI and oneCCL by their runners; `library_us` is None if neither is available.
+    Rows also have the best time of MPI and oneCCL, measured by their runners; `library_us` is None if neither is
+    available.
 
     Args:
         times: output of `collective_times.py`.
@@ -191,7 +192,7 @@ def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: in
 
 
 def part(trainings: Mapping[str, Training], rows: Sequence[Json]) -> Json:
-    """Return the figures of one kind of training: DDP or FSDP2."""
+    """Return the figures for one kind of training: DDP or FSDP2."""
     gloo, chorale = trainings["gloo"], trainings["chorale"]
     assert chorale.report is not None
     return {
@@ -225,11 +226,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """The demo on a fabric that is up.
+    """The demo on a running fabric.
 
-    home:    folder for tables and files of runners
+    home:    folder for tables and runners' files
     steps:   training steps, at least two
-    repeats: repetitions of each collective
+    repeats: number of repetitions of each collective
     """
 
     topology: Topology
@@ -239,7 +240,6 @@ class Demo:
     repeats: int
 
     def show(self, kind: Kind) -> Json:
-        """Return the figures of one kind of training."""
         table = self.home / f"demo-job-{kind}.table"
         job = self._recorded(kind)
         parts, missing = self._measured(job)
@@ -255,7 +255,7 @@ class Demo:
         return {**figures, "table": str(table), "missing": missing, "load_average": load_average()}
 
     def _recorded(self, kind: Kind) -> RecordedJob:
-        """Run a few training steps without a table, and return the collectives that the job called."""
+        """Run a few training steps without a table and return the collectives that the job called."""
         path = self.home / f"demo-job-{kind}.record.json"
         self._train(kind, "chorale", {"CHORALE_RECORD": str(path)}, _RECORDED_STEPS)
         return RecordedJob.of(read_record(path))
@@ -284,7 +284,7 @@ class Demo:
         return Training(backend, figures["step_s"], figures["losses"], counts)
 
     def _times(self, job: RecordedJob, table: Path) -> list[dict[str, Any]]:
-        """Return the times of all recorded calls in a job, with both backends interleaved."""
+        """Return the times of all recorded calls in a job that interleaves both backends."""
         calls = [(collective, size) for collective, seconds in job.seconds.items() for size in sorted(seconds)]
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder) / "times.json"
@@ -303,7 +303,7 @@ _TITLES = {"ddp": "DDP", "fsdp2": "FSDP2"}
 
 
 def step_picture(document: Mapping[str, Any], path: Path) -> None:
-    """Draw the seconds of a training step with each backend for every kind of training in `document`."""
+    """Draw how many seconds a training step takes with each backend, for every kind of training in `document`."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - it takes half a second to import
 
     parts = {document["training"]: document} | {name: document[name] for name in _TITLES if name in document}

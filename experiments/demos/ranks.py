@@ -1,4 +1,4 @@
-"""Runs a torch script as the ranks of a job on an emulated fabric; torch is imported once for all of them."""
+"""Runs a torch script as every rank of a job on an emulated fabric, importing torch only once for all ranks."""
 
 import atexit
 import ctypes
@@ -23,7 +23,7 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
 _PORT = 29400
-_GRACE_S = 90.0  # to import torch on a busy machine
+_GRACE_S = 90.0  # time to import torch on a busy machine
 _SHOWN_LINES = 400
 _IMPORTED = ["torch", "torch.distributed", "torch.nn.parallel", "torch.distributed.fsdp", "torch.optim"]
 _PR_SET_PDEATHSIG = 1
@@ -38,19 +38,19 @@ def run_ranks(
     environment: Mapping[str, str] | None = None,
     members: Sequence[int] | None = None,
 ) -> float:
-    """Run `script` as a job on an emulated fabric and return the seconds it took; the first rank is the master.
+    """Run `script` as a job on an emulated fabric and return the seconds that it took. The first rank is the master.
 
     Args:
-        topology: the network of the fabric.
-        fabric: the fabric, which is up.
+        topology: the fabric's network.
+        fabric: the running fabric.
         script: a torch script.
         arguments: its arguments.
         limit_s: seconds after which the job is killed.
         environment: additional environment variables.
-        members: the ranks of the fabric that are the ranks of the job, in this order; None for all.
+        members: the fabric's ranks that are the job's ranks, in this order; None for all.
 
     Raises:
-        CheckFailed: if a rank fails or exceeds `limit_s`; all are killed, and the end of their output is printed.
+        CheckFailed: if a rank fails or exceeds `limit_s`. All ranks are killed, and the end of their output is printed.
     """
     began_s = time.monotonic()
     members = members or range(fabric.ranks)
@@ -88,7 +88,7 @@ def run_ranks(
 def _be_rank(
     script: Path, arguments: Sequence[str], namespaces: tuple[str, ...], variables: Mapping[str, str], output: Path
 ) -> None:
-    """Run the script in this process, which ends when its parent does; its output is appended to `output`."""
+    """Run the script in this process, which ends when its parent ends. Append the script's output to `output`."""
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -98,11 +98,11 @@ def _be_rank(
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
     runpy.run_path(str(script), run_name="__main__")
-    atexit._run_exitfuncs()  # processes of multiprocessing skip these
+    atexit._run_exitfuncs()  # multiprocessing's processes skip these
 
 
 def _failure(ranks: Sequence[BaseProcess], until_s: float) -> str | None:
-    """Wait for all ranks; return why the job failed as soon as one fails or time is up, otherwise None."""
+    """Wait for all ranks. As soon as a rank fails or time is up, return the reason; on success, return None."""
     running = {process.sentinel: process for process in ranks}
     while running:
         ended = wait(list(running), max(0.0, until_s - time.monotonic()))

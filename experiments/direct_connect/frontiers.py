@@ -1,4 +1,4 @@
-"""Frontiers of our finder: against the printed one, for every size up to 2,000 nodes, and by kind (figure 15)."""
+"""Our finder's frontiers compared with the printed one, for every size up to 2,000 nodes, and by kind (figure 15)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -27,11 +27,11 @@ DEGREE = 4
 _PRINTED = [row for row in published("7").rows if not row.is_bound]
 
 Frontier: TypeAlias = Sequence[TopologyCandidate]
-"""Pareto-efficient candidates, ordered by steps."""
+"""Pareto-optimal candidates, ordered by steps."""
 
 
 def _beside_printed(row: PublishedRow, ours: Frontier) -> tuple[str, Frontier, Frontier]:
-    """Compare our frontier with a printed point, at the precision of its printed digits.
+    """Compare our frontier with a printed point at the precision of the printed digits.
 
     Returns:
         The verdict, our candidates that are at least as good in both costs, and those of them that are better in one.
@@ -47,7 +47,7 @@ _QUICK_NODES = 256
 
 
 def _finder_rows(nodes: int) -> list[Row]:
-    """Return rows for our frontier (all synthesized and verified), then for the printed one, which ours must cover."""
+    """Return rows for our frontier (all synthesized and verified), then for the printed one, which ours must match."""
     query = FinderQuery(nodes, DEGREE)
     frontier = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
     ours = [finding.candidate for finding in frontier]
@@ -102,7 +102,7 @@ Frontiers: TypeAlias = Mapping[int, Frontier]
 
 
 def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
-    """Return the frontier of every query as JSON, which `frontiers_of` reads; the queries share their work."""
+    """Return every query's frontier as JSON that `frontiers_of` reads. The queries share their work."""
 
     def document(candidate: TopologyCandidate) -> dict[str, Any]:
         exact = {"bandwidth_factor": str(candidate.bandwidth_factor), "least_factor": str(candidate.least_factor)}
@@ -134,11 +134,11 @@ _FUNCTIONS = {"line": _LINE, "power": "P", "product": "C", "degree": "D", "bidir
 _FAMILIES = {"genkautz": "GenKautz", "distreg": "DistReg", "circulant": "Circulant"}
 _BIDIRECTIONAL, _BOUND = "best bidirectional", "bound"
 _POPULAR = 3
-"""The paper calls line graphs popular. We test whether they are among this many most frequent kinds."""
+"""The paper calls line graphs popular. We test whether they are among this number of the most frequent kinds."""
 
 
 def kind_of(spec: str) -> str:
-    """Return the figure's name of a topology: letters of its expansions, such as LC, or the name of its family."""
+    """Return the figure's name for a topology: its expansions' letters, such as LC, or its family if it has none."""
 
     def letters(tree: SpecTree | Number | Option) -> set[str]:
         if not isinstance(tree, FunctionCall):
@@ -151,7 +151,7 @@ def kind_of(spec: str) -> str:
 
 
 def _least_us(workload: Workload, nodes: int) -> float:
-    """Return the time that no network of this size and degree can beat."""
+    """Return a lower bound on the time in microseconds on any network of this size and degree."""
     return float(workload.us_of(least_steps(nodes, DEGREE), least_bandwidth_factor(nodes)))
 
 
@@ -200,7 +200,7 @@ def _figure_15_rows(parts: Sequence[Any]) -> list[Row]:
 
 
 _SHOWN = 5
-"""Number of kinds that get their own line; all other kinds share one."""
+"""Number of kinds that get their own lines; all other kinds share one."""
 
 
 def _figure_15_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -221,7 +221,7 @@ FIGURE_15 = Experiment(
         Column("over the bound, mean", lambda row: f"{row['over_bound']:.3f}" if "over_bound" in row else ""),
         "finding, reason",
     ),
-    cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, most nodes, distance between sizes
+    cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, largest number of nodes, distance between sizes
     quick=[(False, LARGEST, _QUICK_STRIDE), (True, LARGEST, _QUICK_STRIDE)],
     evaluate=_figure_15_frontiers,
     conclude=_figure_15_rows,
@@ -240,7 +240,7 @@ def _all_frontiers(case: tuple[BaseSet, int]) -> list[Any]:
 
 
 def _frontier_all_rows(parts: Sequence[Any]) -> list[Row]:
-    """Return a row for the sizes between two powers of two, then the printed points."""
+    """Return one row for each range of sizes between successive powers of two, then rows for the printed points."""
     ours, theirs = map(frontiers_of, parts)
     rows, low = list[Row](), SMALLEST
     while low <= max(ours):
@@ -272,7 +272,7 @@ def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
         )
 
     def times(nodes: int, workload: Workload) -> tuple[int, float, float, float]:
-        """Return nodes, and times in microseconds: ours, with the bases of the paper only, and a lower bound."""
+        """Return nodes, and times in microseconds: ours, ours with only the paper's bases, and a lower bound."""
         own, paper = (float(workload.time_us(workload.best(frontiers[nodes]))) for frontiers in (ours, theirs))
         return nodes, own, paper, _least_us(workload, nodes)
 
@@ -315,7 +315,7 @@ def _cost(key: str) -> Callable[[Row], str]:
 
 
 def _frontier_all_points(rows: Sequence[Row]) -> Iterator[Point]:
-    """Yield times and gains by number of nodes; printed points that are far slower are left out."""
+    """Yield times and gains by node count; printed points that are far slower are omitted."""
     for name in WORKLOADS:
         times, gains = f"allreduce of {name}, us", f"{name}: faster than the paper's bases by"
         slowest = 0.0

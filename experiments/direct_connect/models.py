@@ -1,5 +1,7 @@
-"""Figures 3, 7 and 18: costs by the model. Line graphs of optimal bases and generalized Kautz graphs against the least
-bandwidth time; allreduce and all-to-all on many nodes of degree 4 against rings, trees and tori.
+"""Figures 3, 7 and 18: costs by the model.
+
+Line graphs of optimal bases and generalized Kautz graphs are compared with the minimum bandwidth time; allreduce and
+all-to-all on many nodes of degree 4 are compared with rings, trees and tori.
 """
 
 import math
@@ -38,7 +40,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Sizes for the all-to-all comparison in the text: one per remainder modulo 4, because rings depend on it."""
+"""Sizes for the all-to-all comparison in the text: one per remainder modulo 4, because ring times depend on it."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -54,7 +56,7 @@ def _torus(nodes: int) -> str | None:
 
 
 def _circulant(nodes: int) -> str:
-    """Return the circulant of two offsets with the smallest diameter (theorem 22)."""
+    """Return the circulant with two offsets that has the smallest diameter (theorem 22)."""
     offset = math.ceil((math.sqrt(2 * nodes - 1) - 1) / 2)
     return f"circulant:{nodes},{offset},{offset + 1}"
 
@@ -64,7 +66,7 @@ _RIVALS: Mapping[str, tuple[str, Callable[[int], str | None]]] = {
     _TREES: ("double-binary-tree", lambda nodes: f"dbt:{nodes}"),
     _TORUS: ("traditional-torus", _torus),
 }
-"""Method of allreduce, and function from a number of nodes to the spec, or to None if there is no such network."""
+"""Allreduce method, and function from a number of nodes to a spec, or to None if there is no such network."""
 _SPREAD: Mapping[str, Callable[[int], str | None]] = {
     _KAUTZ: lambda nodes: f"genkautz:{FIGURE_7_DEGREE},{nodes}",
     _CIRCULANT: _circulant,
@@ -84,7 +86,7 @@ class _RatioClaim:
     reason: str | None = None
 
     def row(self, times: Times) -> Row | None:
-        """Return the row of this claim, None if none of its sizes was computed."""
+        """Return this claim's row, or None if none of its sizes was computed."""
         known = [n for n in self.nodes if (self.collective, n, self.slow) in times]
         if not known:
             return None
@@ -157,7 +159,7 @@ def _alltoalls(nodes: int) -> dict[str, tuple[str, float]]:
 
 
 def _alltoall_us(rate: Fraction, nodes: int) -> float:
-    """Return the microseconds in which every node sends 1/N of its data to each other one."""
+    """Return the microseconds that every node takes to send 1/N of its data to each other node."""
     link_bits_per_us = NODE_GBPS * 1000 // FIGURE_7_DEGREE
     return float(Fraction(8 * SIZE_BYTES, nodes * link_bits_per_us) / rate)
 
@@ -196,19 +198,19 @@ BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 
 """Number of nodes by spec."""
 FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
-"""The largest network whose schedule is made and verified; the exact cost on larger ones is predicted."""
+"""The largest network whose schedule is built and verified; on larger ones, the exact cost is predicted."""
 _LINE_GRAPHS = [
     (base, size, times)
     for base, size in BASES.items()
     for times in range(10)
     if size * BANDWIDTH_TIME_DEGREE**times <= FIGURE_3_MAX_NODES
 ]
-"""(base, number of nodes, how many times the line graph is taken)."""
+"""(base, number of nodes, number of times that the line graph is taken)."""
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 
 def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
-    """Compare the cost of `times` line graphs of `base` with corollary 7.1, which is exact for BFB (theorem 10)."""
+    """Compare the `times`-fold line graph of `base` with corollary 7.1, which is exact for BFB (theorem 10)."""
     nodes, spec = size * BANDWIDTH_TIME_DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
         measured = measure_schedule(spec, "bfb")
@@ -231,7 +233,7 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
 
 
 def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows, then what the figure shows: no curve passes the limit of theorem 9, larger bases lie lower."""
+    """Return the rows, then what the figure shows: no curve passes theorem 9's limit, and larger bases lie lower."""
     rows = concatenate_rows(parts)
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)
     last = {row["base"]: Fraction(row["over_least"]) for row in rows}
@@ -276,11 +278,11 @@ FIGURE_18_MAX_NODES = 2000
 _STRIDE, _QUICK_STRIDE = 7, 50
 _BATCHES = 8
 _MAX_RATIO = 2
-"""The caption says that T_B is at most twice the least one."""
+"""The caption says that T_B is at most twice the minimum."""
 
 
 def _batches(stride: int) -> list[tuple[int, int, int]]:
-    """Return (degree, first number of nodes, distance of these): batches that take equally long."""
+    """Return batches that take equally long: (degree, first number of nodes, distance between numbers of nodes)."""
     firsts = range(0, _BATCHES * stride, stride)
     return [(degree, degree + 1 + first, _BATCHES * stride) for degree in DEGREES for first in firsts]
 

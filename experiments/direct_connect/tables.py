@@ -1,9 +1,9 @@
 """Tables 4 to 9: topologies of degree 4, every printed row next to our value.
 
-Table 4 has times on 1,024 nodes, 5 the best bidirectional topologies with 5 to 12 nodes, 6 the time of synthesis, 7
-Pareto-efficient topologies with 32 to 1,024 nodes, 8 distance-regular graphs, on all of which BFB is bandwidth-optimal,
-and 9 properties of families. Our values are costs of verified schedules, all-to-all rates between certified bounds, and
-Moore bounds.
+Table 4 has times on 1,024 nodes, 5 the best bidirectional topologies with 5 to 12 nodes, 6 the synthesis time, 7
+Pareto-optimal topologies with 32 to 1,024 nodes, 8 distance-regular graphs, on all of which BFB is bandwidth-optimal,
+and 9 the properties of families. Our values are costs of verified schedules, all-to-all rates between certified bounds,
+and Moore bounds.
 """
 
 import time
@@ -50,7 +50,7 @@ DEGREE = 4
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSchedule:
-    """The exact cost of a verified schedule on `topology`, and the diameter of the topology."""
+    """The exact cost of a verified schedule on `topology`, and the topology's diameter."""
 
     topology: Topology
     cost: Cost
@@ -58,13 +58,12 @@ class MeasuredSchedule:
 
     @property
     def factor(self) -> Fraction:
-        """T_B in M/B, where B is the bandwidth out of a node, or of the busiest node if nodes differ."""
+        """T_B in M/B, where B is the bandwidth out of a node, or out of the busiest node if nodes differ."""
         factor = self.cost.bandwidth_factor
         return self.cost.time_per_byte * int(np.bincount(self.topology.links.src).max()) if factor is None else factor
 
 
 def measure_schedule(spec: str, method: str, collective: Collective = ALLGATHER) -> MeasuredSchedule:
-    """Return the cost of the verified schedule of `method` on `spec`."""
     topology = parse_topology(spec)
     verified = synthesize(method, topology, collective, None, SerialExecutor())
     return MeasuredSchedule(topology, verified.cost, diameter(topology))
@@ -77,7 +76,7 @@ def alltoall_interval(topology: Topology, gap: Fraction) -> Interval:
 
 
 def distance_bound(topology: Topology) -> Fraction:
-    """Return links / sum of hop distances: no all-to-all rate is higher, because every unit uses a link for each hop.
+    """Return links / sum of hop distances. No all-to-all rate is higher, because every unit uses one link per hop.
 
     Assumes unit capacities; self-loops do not count. O(N L).
     """
@@ -86,7 +85,7 @@ def distance_bound(topology: Topology) -> Fraction:
 
 
 def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None) -> list[Quantity]:
-    """Return steps, T_B in M/B and diameter of a verified allgather, and with `gap` the certified all-to-all rate."""
+    """Return a verified allgather's steps, T_B in M/B and diameter and, with `gap`, the certified all-to-all rate."""
     least, hops = least_bandwidth_factor(measured.topology.compute_count), measured.diameter
     quantities = [
         Quantity("steps", Interval.exactly(measured.cost.steps), hops, "the network has that diameter"),
@@ -114,12 +113,12 @@ def bound_quantities(nodes: int) -> list[Quantity]:
 
 ALPHA_US = 10
 SIZE_BYTES = 2**20
-"""What the paper calls 1 MB. With 10^6 bytes, only its allreduce time for ShiftedRing would be reproduced."""
+"""What the paper calls 1 MB. With 10^6 bytes, only its allreduce time on ShiftedRing would be reproduced."""
 NODE_BITS_PER_US = 100_000
 TABLE_4_GAP, TABLE_7_GAP = Fraction(1, 200), Fraction(1, 1000)
-"""Accepted gap between the bounds of a rate: about the printed digits."""
+"""Accepted relative gap between a rate's bounds: about the precision of the printed digits."""
 _TABLE_4_SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
-"""Topologies for which computing the all-to-all rate takes 10 s to a minute each."""
+"""Topologies whose all-to-all rates take 10 s to a minute each to compute."""
 _TABLE_7_QUICK_NODES = 128
 
 
@@ -156,7 +155,7 @@ def _table_5(row: PublishedRow) -> Row:
 
 
 def _table_7(row: PublishedRow) -> Row:
-    """Compare a row; remark if a topology from the bases of the paper is as good in both costs and better in one."""
+    """Compare a row. Add a remark if a topology from the paper's bases is as good in both costs and better in one."""
     if row.is_bound:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
@@ -164,7 +163,7 @@ def _table_7(row: PublishedRow) -> Row:
     for candidate in _frontier(row.nodes):
         ahead = (candidate.steps, candidate.bandwidth_factor)
         if ahead != cost and ahead[0] <= cost[0] and ahead[1] <= cost[1]:
-            measure_schedule(candidate.spec, candidate.method)  # raises unless its schedule verifies
+            measure_schedule(candidate.spec, candidate.method)  # raises an error unless its schedule verifies
             remarks = [f"not Pareto-efficient: {candidate.spec} of the paper's own bases takes {ahead[0]}, {ahead[1]}"]
             break
     return compare(row, schedule_quantities(measured, TABLE_7_GAP), remarks)
@@ -241,7 +240,7 @@ _WARM_UP = "hypercube:3"
 
 
 def _table_6(case: tuple[str, str]) -> list[Row]:
-    """Compare quality, which the paper proves and figure 10 shows, exactly; seconds are those of one core."""
+    """Compare the quality, which the paper proves and figure 10 shows, and the seconds on one core."""
     spec, printed_s = case
     topology = parse_topology(spec)
     _load_code()
@@ -282,7 +281,7 @@ def _load_code() -> None:
 
 
 def _points(rows: Sequence[Row]) -> Iterator[Point]:
-    """Yield figure 10: costs of schedules and the least costs, a panel for each family and cost."""
+    """Yield the points of figure 10: costs of schedules and minimum costs, with a panel for each family and cost."""
     for cost, keys in {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}.items():
         for row in rows:
             title = f"{row['spec'].partition(':')[0]}, {cost}"
@@ -309,15 +308,15 @@ TABLE_6 = Experiment(
 
 
 Steps = Literal["Moore", "at most one more", "more"] | int
-"""The claim about T_L: the Moore bound, at most one step more, above it on this instance, or a number."""
+"""The claim about T_L: equal to the Moore bound, at most one step more, more than it on this instance, or a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """The row of table 9 about an instance of `family`.
+    """The row in table 9 for an instance of `family`.
 
-    bfb:  whether BFB reaches these costs, or only a stored schedule
-    note: why a property differs, if one does
+    bfb:  whether BFB reaches these costs; if not, only a stored schedule does
+    note: the reason if a property differs
     """
 
     family: str
@@ -337,7 +336,7 @@ class _Claim:
 
     @property
     def printed(self) -> dict[str, object]:
-        """The properties that are compared; steps in words if the paper gives no number."""
+        """The properties that are compared. Steps are in words if the paper gives no number."""
         return {
             "degree": self.degree, "nodes": self.nodes, "reverse_symmetric": self.reverse_symmetric,
             "optimal": self.optimal, "steps": self.steps, "bfb": self.bfb, "self_loops": self.self_loops,
@@ -386,7 +385,7 @@ def row_of(claim: _Claim) -> Row:
     by_bfb = measure_schedule(claim.spec, "bfb")
     measured = by_bfb if claim.bfb else measure_schedule(claim.spec, "expand")
     steps = measured.cost.steps
-    # Exact check whether the network is isomorphic to its transpose.
+    # Check exactly whether the network is isomorphic to its transpose.
     counts = Counter(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(topology.node_count))

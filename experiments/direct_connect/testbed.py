@@ -1,9 +1,9 @@
-"""Figures 6, 11, 13 and 14: allreduce on small networks, by the fit of the testbed and live at reduced scale.
+"""Figures 6, 11, 13 and 14: allreduce on small networks, by a model fitted to the testbed and live at reduced scale.
 
-The paper's optical testbed (section 8.1): its networks and schedules, their times by the fit of appendix A.2 and live
-on an emulated fabric, and the claims about them. Figure 6 compares the best networks of degree 4 with rings and trees,
-figure 11 compares tori, figure 13 compares BFB on hypercubes with the algorithms of switched networks, and figure 14
-fits lines to times.
+The paper's optical testbed (section 8.1): its networks and schedules, their times by the model fitted in appendix A.2
+and live on an emulated fabric, and the claims about them. Figure 6 compares the best networks of degree 4 with rings
+and trees, figure 11 compares tori, figure 13 compares BFB on hypercubes with algorithms for switched networks, and
+figure 14 fits lines to times.
 """
 
 import math
@@ -41,26 +41,26 @@ from chorale.tuner.costs.pricing import simulate_program
 
 OURS, SHIFTED_RING, SHIFTED_BFB_RING, TREES = "ours", "shifted ring", "shifted BFB ring", "double binary tree"
 ALPHA_US, FIXED_US, NODE_GBPS = Fraction("13.33"), Fraction("21.60"), 79
-"""The paper's fit of its testbed: microseconds of a step and of a call, Gbit/s out of a node."""
+"""The paper's fit for its testbed: microseconds per step and per call, and Gbit/s out of a node."""
 LINKS_OF_A_NODE = 4
 SIZES_BYTES: Mapping[str, int] = {"1 KB": 10**3, "1 MB": 10**6, "1 GB": 10**9}
 LINK_MBPS = 25
-"""Live: a thousandth of the 25 Gbit/s of a link of the testbed."""
+"""Link bandwidth in live runs: a thousandth of the testbed's 25 Gbit/s."""
 LIVE_SIZES_BYTES: Mapping[str, int] = {"1 KB": 2**10, "1 MB": 2**17, "1 GB": 2**21}
-"""In live runs, the size that replaces each size of the paper.
+"""In live runs, the size that replaces each of the paper's sizes.
 
-A step takes a few hundred microseconds there. At the first size the number of steps dominates the time, at the last
-size the number of bytes does, and at the middle size both take about equally long on rings.
+A step takes a few hundred microseconds there. At the first size, the number of steps dominates the time; at the last
+size, the number of bytes does; at the middle size, both take about equally long on rings.
 """
 TREE_CHUNKS = (1, 16)
-"""In live runs, the numbers of chunks to try for trees, which stream their chunks; the fastest counts."""
+"""In live runs, the chunk counts to try for trees, which stream their chunks. Only the fastest time is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A network with a schedule of allreduce.
+    """A network with an allreduce schedule.
 
-    chunks: chunks per shard to try, of which the fastest counts at each size; None leaves it to the method
+    chunks: chunk counts per shard to try; at each size, only the fastest is used; None: the method's choice
     """
 
     name: str
@@ -69,17 +69,16 @@ class Contender:
     chunks: tuple[int | None, ...] = (None,)
 
     def verified(self, chunks: int | None = None) -> VerifiedSchedule:
-        """Return the verified schedule with `chunks` chunks per shard."""
         topology = parse_topology(self.spec)
         return synthesize(self.method, topology, ALLREDUCE, Options(chunks=chunks), SerialExecutor())
 
     def program(self, chunks: int | None) -> Program:
-        """Return the program of that schedule for CPUs."""
+        """Return the schedule's program for CPUs."""
         return lower(self.verified(chunks), LoweringOptions("oneccl-xml"))
 
 
 def contenders(nodes: int) -> tuple[Contender, ...]:
-    """Return the contenders of figure 6 on `nodes` nodes: the network of table 5 and its rivals."""
+    """Return figure 6's contenders on `nodes` nodes: the network from table 5 and its rivals."""
     best = next(row for row in published("5").rows if row.nodes == nodes)
     return (
         Contender(OURS, best.spec, best.method),
@@ -90,14 +89,14 @@ def contenders(nodes: int) -> tuple[Contender, ...]:
 
 
 def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
-    """Return the microseconds of an allreduce by the fit of the testbed; trees stream in the best way."""
+    """Return an allreduce's microseconds by the testbed's fit. Trees stream with the best number of chunks."""
     cost = congestion_of(traffic_of(verified.schedule))
     model = NetworkModel.of(str(ALPHA_US), link_gbps=Fraction(NODE_GBPS, LINKS_OF_A_NODE))
     return float(cost.seconds(model, size_bytes) * 10**6 + FIXED_US)
 
 
 def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], repeats: int) -> dict[str, LiveTimes]:
-    """Return the live times of each contender, by name; those on the same network are measured interleaved."""
+    """Return each contender's live times, by name. Contenders on the same network are measured interleaved."""
     by_network: dict[str, list[Contender]] = {}
     for rival in rivals:
         by_network.setdefault(rival.spec, []).append(rival)
@@ -110,7 +109,7 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
 
 
 def min_us(times: Mapping[str, LiveTimes], rival: Contender, size_index: int) -> float:
-    """Return the shortest time of `rival` over its numbers of chunks, in microseconds."""
+    """Return the shortest time of `rival` over all its chunk counts, in microseconds."""
     return min(times[rival.name].min_us(f"{rival.name} {cut}", size_index) for cut in rival.chunks)
 
 
@@ -127,7 +126,7 @@ _WITHIN = 0.1
 class SpeedupClaim:
     """At `size`, `better` takes less time than `worse` by the fraction `printed`, on average over `nodes`.
 
-    reasons: why this is not reproduced, by where; without a reason it must be
+    reasons: why the claim is not reproduced, by `where`; without a reason, it must be reproduced
     """
 
     size: str
@@ -138,7 +137,7 @@ class SpeedupClaim:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> Row:
-        """Return the row of the claim; `times` are microseconds by size, nodes and contender."""
+        """Return the claim's row. `times` are microseconds by size, nodes and contender."""
         measured = [n for n in self.nodes if (self.size, n, self.better) in times]
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"
@@ -155,7 +154,7 @@ class SpeedupClaim:
 
 
 def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]:
-    """Return a row for each size of the paper: times by the fit of the testbed, or measured live."""
+    """Return a row for each of the paper's sizes: times by the testbed's fit, or measured live."""
     facts: dict[str, Any] = {"kind": "times", "where": where, "nodes": nodes, "spec": "", "reason": None, "holds": True}
     if where == SIMULATED:
         schedules = {rival.name: rival.verified() for rival in rivals}
@@ -175,7 +174,7 @@ def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]
 
 
 def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of all parts, then the claims compared with the simulated times and with the live ones."""
+    """Return the rows of all parts, then the claims, compared with the simulated times and with the live ones."""
     rows = concatenate_rows(parts)
     found = list(rows)
     for where in (SIMULATED, LIVE):
@@ -186,7 +185,6 @@ def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) 
 
 
 def times_text(row: Row) -> str:
-    """Return the times of a row for people."""
     return ", ".join(f"{name} {us:.5g}" for name, us in row.get("us", {}).items())
 
 
@@ -238,7 +236,7 @@ FIGURE_6 = Experiment(
 FIGURE_13_NODES = 8
 _NETWORKS = {"hypercube": "hypercube:3", "twisted": "twisted-hypercube:3"}
 _BFB, _HALVING, _RING, _TREES = "BFB", "halving and doubling", "one ring", "double binary tree"
-"""Names of algorithms. NCCL cannot run here, so it is represented by its algorithms: ring and double binary tree."""
+"""Algorithm names. NCCL cannot run here, so its algorithms, ring and double binary tree, represent it."""
 _BASELINE = f"{_HALVING} on hypercube"
 _FIGURE_13_RIVALS = tuple(
     Contender(f"{scheme} on {network}", spec, method, chunks)
@@ -285,7 +283,7 @@ FIGURE_13 = Experiment(
 
 FIGURE_14_NODES, _FIGURE_14_QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
 FIGURE_14_SIZES_BYTES = (2**10, 2**21)
-"""Steps dominate at the first size, bandwidth at the second. The paper used 1 KB and 1 GB."""
+"""At the first size, steps dominate; at the second, bandwidth. The paper used 1 KB and 1 GB."""
 _FIGURE_14_REPEATS = 7
 _NODE_MBPS = LINK_MBPS * LINKS_OF_A_NODE
 _FIGURE_14_BUSY = (
@@ -296,11 +294,11 @@ _FIGURE_14_BUSY = (
 
 @dataclass(frozen=True, slots=True)
 class _LinearFit:
-    """A line that is fitted to times.
+    """A line fitted to times.
 
-    errors:              printed mean and largest relative error
-    max_match_error:     largest mean error that matches these
-    max_explained_error: largest mean error that sharing cores explains
+    errors:              the printed mean and maximum relative errors
+    max_match_error:     largest mean error that counts as a match
+    max_explained_error: largest mean error that can be explained by shared cores
     """
 
     title: str
@@ -314,7 +312,7 @@ class _LinearFit:
     picture: str
 
     def row(self, points: Sequence[Row]) -> Row:
-        """Return the line through `points`, and their distances from it."""
+        """Return the line through `points` and their distances from it."""
         xs, ys = [float(point[self.x]) for point in points], [point[self.y] for point in points]
         slope, fixed = linear_regression(xs, ys, proportional=self.through_zero)
         errors = [abs(slope * x + fixed - y) / y for x, y in zip(xs, ys, strict=True)]
@@ -341,7 +339,7 @@ def _figure_14_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _points(nodes: int) -> list[Row]:
-    """Return the live times of each bandwidth-optimal contender; `factor_us` is T_B at the full rate of the links."""
+    """Return each bandwidth-optimal contender's live times. `factor_us` is T_B at the links' full rate."""
     rivals = [rival for rival in contenders(nodes) if rival.name != TREES]
     times = measure_contenders(rivals, FIGURE_14_SIZES_BYTES, _FIGURE_14_REPEATS)
     rows: list[Row] = []
@@ -396,7 +394,7 @@ FIGURE_14 = Experiment(
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LARGE_BYTES = 100 * 10**6
 _PRINTED_GAIN = {"torus:3x3x2": 0.29, "torus:3x3x3": 0.0, "torus:3x3x3x2": 0.42}
-"""How much higher the paper measured BFB's bandwidth from 100 MB on, on average; on the cube it "matches"."""
+"""The average bandwidth gain that the paper measured for BFB from 100 MB on; on the cube, BFB "matches"."""
 _GAIN_WITHIN, _LIVE_GAIN_WITHIN = 0.05, 0.15
 _TORUS_MODEL = NetworkModel.of(10, 0, 0, 25)
 LIVE_TORI = ("torus:2x2x2", "torus:4x2")
@@ -410,7 +408,7 @@ _BETWEEN = (
 
 
 def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
-    """Return times by a model or on an emulated network, then a comparison with paper and models at large sizes.
+    """Return times by a model or on an emulated network, then comparisons with the paper and models at large sizes.
 
     Real runs lie between the two models.
     """
@@ -433,7 +431,7 @@ def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
         facts |= {"where": times["bfb"].where, "reason": times["bfb"].substitution}
         times_us = [{r.name: min_us(times, r, place) for r in (bfb, traditional)} for place in range(len(sizes))]
     rows: list[Row] = [{**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)]
-    # Gain at large sizes if ranks only wait for the data they need, without barriers between steps
+    # Gain at large sizes if ranks only wait for the data that they need, without barriers between steps
     flow = NetworkModel.of(link_gbps=25)
     seconds = {
         rival.name: simulate_program(rival.program(None), made["bfb"].schedule.topology, flow, LARGE_BYTES, None).end_s

@@ -1,7 +1,7 @@
 """Training on different networks, as in figures 8(b) and 9 of the paper on direct-connect topologies.
 
 The paper's layer times were recorded on GPUs and are not published; ours are derived from public model definitions
-(docs/guide/training.md). Ratios of communication do not depend on them, but complete iterations do.
+(docs/guide/training.md). Ratios of communication times do not depend on them, but times of complete iterations do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +28,9 @@ Rows: TypeAlias = Mapping[tuple[str, str], Row]
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A claim of the paper; it is true if the value of `measure` is from `low` to `high`.
+    """A claim from the paper. It is true if the value of `measure` is between `low` and `high`.
 
-    reason: why ours is outside of this range; without a reason it must be inside, with one it must not
+    reason: why our value is outside this range; if it is None, the value must be inside it, otherwise outside
     """
 
     claim: str
@@ -49,7 +49,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Models on networks of one size. `networks` are (kind, method, spec); the fastest of each kind represents it."""
+    """Models on networks of one size. `networks` are (kind, method, spec); the fastest represents its kind."""
 
     nodes: int
     models: tuple[str, ...]
@@ -82,7 +82,7 @@ def _iteration_row(profile: TrainingProfile, kind: str, facts: Row) -> Row:
 
 
 def _bound_row(profile: TrainingProfile, nodes: int) -> Row:
-    """Return an iteration that no network of this size and degree can beat, by Moore bounds on steps and rate."""
+    """Return an iteration that no network of this size and degree can beat, from Moore bounds on steps and rate."""
     steps, factor = least_steps(nodes, DEGREE), least_bandwidth_factor(nodes)
     rate = greatest_rate(nodes, DEGREE)
     bytes_per_s = Fraction(NODE_GBPS * 10**9, 8)
@@ -107,7 +107,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return by which fraction ours is below `kind`, on average over models."""
+    """Return a measure: the fraction by which our value is below that of `kind`, averaged over models."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 
@@ -188,7 +188,7 @@ _EXPERTS = (
 
 
 def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest, ...], at_once: int) -> Experiment:
-    """Return the experiment of `contests`; quick runs leave out those of more than `at_once` nodes."""
+    """Return the experiment for `contests`. Quick runs leave out those with more than `at_once` nodes."""
 
     by_nodes = {contest.nodes: contest for contest in contests}
     return Experiment(

@@ -1,4 +1,4 @@
-"""ForestColl's figures 9 and 11, and the examples of the paper on bandwidth-optimal pipelines."""
+"""ForestColl's figures 9 and 11, and the examples in the paper on bandwidth-optimal pipelines."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from chorale.tuner.plots.charts import write_figure
 BOXES = (2, 4, 8, 16)
 _QUICK_BOXES = 4
 GPUS = 8
-"""GPUs of a box; rank r is in box r // 8."""
+"""GPUs per box; rank r is in box r // 8."""
 _SHARDS, _TIMES = "shards over InfiniBand each way", "T_B of a ring over T_B of trees"
 _PRINTED_OVER, _PRINTED_OF_RING, _PRINTED_OF_TREES = "1.625", "15", "8"
 _LOWER = (
@@ -72,7 +72,7 @@ def _figure_9_rows(case: tuple[str, int]) -> list[Row]:
 
 
 def _shards_out_of_a_box(schedule: Schedule) -> Fraction:
-    """Return the number of shards that GPUs of the first box send to those of another, counting repetitions."""
+    """Return the number of shards, counting repetitions, that GPUs in the first box send to GPUs in other boxes."""
     leave = (schedule.src // GPUS == 0) & (schedule.dst // GPUS != 0)
     transfers = schedule.transfers
     length = transfers.hi.astype(np.int64) - transfers.lo
@@ -80,7 +80,7 @@ def _shards_out_of_a_box(schedule: Schedule) -> Fraction:
 
 
 def _figure_9_plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw the tree, with one row for each box, and next to it how much slower rings are."""
+    """Draw the tree with one row per box, and next to it how much slower rings are."""
     figure, (left, right) = panel_grid(2)
     tree: nx.DiGraph[int] = nx.DiGraph(next(row["tree"] for row in rows if "tree" in row))
     places = {rank: (rank % GPUS, -(rank // GPUS)) for rank in tree}
@@ -106,13 +106,13 @@ FIGURE_9 = Experiment(
 
 
 FAMILIES: Mapping[str, tuple[int, ...]] = {"a100": (2, 4, 8, 16, 32, 64, 128), "mi250": (2, 4, 8, 16, 32, 64)}
-"""Numbers of boxes by family; the others are compared with the first."""
+"""Numbers of boxes by family. The first one is the baseline."""
 _NETWORKS = [f"{family}:{boxes}" for family, counts in FAMILIES.items() for boxes in counts]
 _SLOW = ("a100:64", "a100:128", "mi250:32", "mi250:64")
 _REFERENCE_NODES = 64
 _SUB_SECOND, _TENS_OF_MINUTES = "below 1 s", "tens of minutes"
 _PRINTED: Mapping[str, str] = {"a100:2": _SUB_SECOND, "a100:4": _SUB_SECOND, "a100:128": _TENS_OF_MINUTES}
-"""The paper's words about the time of synthesis; the points of the figure are not printed as numbers."""
+"""The paper's words about synthesis times; the figure's points are not printed as numbers."""
 _MOST_S = {_SUB_SECOND: 1.0, _TENS_OF_MINUTES: 600.0}
 _PUBLIC_CODE = {"a100:4": "the public Python code takes 60 CPU seconds here"}
 _REPEATS = 3
@@ -120,14 +120,14 @@ _SLOWER = "one core, which may be slower than theirs"
 
 
 def _conclude(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with their times relative to the first network of their family."""
+    """Return the rows, with their times relative to the first network in their family."""
     first: dict[str, float] = {}
     over = [row["seconds"] / first.setdefault(row["spec"].partition(":")[0], row["seconds"]) for row in rows]
     return [{**row, "times_the_first": times} for row, times in zip(rows, over, strict=True)]
 
 
 def _figure_11_row(spec: str) -> Row:
-    """Return costs, times and verdicts: trees are claimed to be optimal on every network, a time on some."""
+    """Return costs, times and verdicts. The paper claims optimal trees on all networks, and times on some networks."""
     topology = parse_topology(spec)
 
     def make() -> Schedule:
@@ -136,7 +136,7 @@ def _figure_11_row(spec: str) -> Row:
     schedule = make()
     seconds = min_seconds(make, _REPEATS, time.process_time)
     cost, bound, flows_over_ours = verify(schedule).cost, lower_bound(topology, ALLGATHER), None
-    if topology.compute_count <= _REFERENCE_NODES:  # NetworkX takes this long just to see that a time is possible
+    if topology.compute_count <= _REFERENCE_NODES:  # how long NetworkX takes just to check that the time is possible
         flows_s = min_seconds(lambda: max_flows_reach(topology, cost.time_per_byte), 1, time.process_time)
         flows_over_ours = flows_s / seconds
     is_optimal, printed = cost.time_per_byte == bound.value, _PRINTED.get(spec)
@@ -185,7 +185,7 @@ FIGURE_11 = Experiment(
 
 CLUSTERS, RANKS = 2, 4
 FAST, SLOW = 10, 1
-"""Bandwidths of a rank to the switch of its cluster and to the global one: 10 b and b."""
+"""A rank's bandwidths to its cluster's switch and to the global one: 10 b and b."""
 
 
 _RANK_NAMES = [f"c{cluster}.{place}" for cluster in range(CLUSTERS) for place in range(RANKS)]
@@ -201,7 +201,7 @@ def figure_1() -> Topology:
 
 
 def unwound() -> Topology:
-    """Return figure 1d: every switch unwound into a ring of the ranks below it, which wastes the global one."""
+    """Return figure 1d: every switch unwound into a ring of the ranks below it, which wastes the global switch."""
     links, count = [], len(_RANK_NAMES)
     for index, rank in enumerate(_RANK_NAMES):
         after = index - RANKS + 1 if index % RANKS == RANKS - 1 else index + 1
@@ -213,7 +213,7 @@ def unwound() -> Topology:
 
 
 def _pipeline_examples_rows(_figure: str) -> list[Row]:
-    """Return the rows of figure 1, the only one that the paper works out."""
+    """Return the rows for figure 1, the only example that the paper works out."""
     topology, executor = figure_1(), SerialExecutor()
     ranks, links = topology.compute_count, topology.links
     best, fixed = optimum(topology, ALLGATHER), fixed_k_optimum(topology, ALLGATHER, 1)

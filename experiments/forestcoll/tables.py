@@ -1,9 +1,9 @@
 """ForestColl's exact optima of allgather, and its tables.
 
-Table 1: which generators accept switches, are optimal, and scale. The columns of its check marks are lost in the text
-of the paper; we take them from the words of section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and
-the predictions of our model. MI250 runs are on public record. The A100 runs were never published, so the model is
-fitted to the printed digits and compared with them.
+Table 1: which generators accept switches, are optimal, and scale. The paper's text does not show which columns have
+check marks, so we take them from the wording of section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs,
+and our model's predictions. MI250 runs are on public record. The A100 runs were never published, so the model is fitted
+to the printed digits and compared with them.
 """
 
 import time
@@ -48,7 +48,7 @@ _PUBLISHED_OPTIMA = (
     (16, "a100:2", {"k": "1", "algbw": "342.86"}),
     (32, "a100:4", {"least_k": "1", "algbw": "266.67"}),
 )
-"""Ranks, network, and the answer of the public code: GB/s for the least k that is optimal, or for a given k."""
+"""Ranks, network, and the public code's answer: GB/s for the smallest optimal k, or for a given k."""
 
 
 _SLOW = "mi250:2"
@@ -58,7 +58,7 @@ _OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, p
 
 
 def _compare_optimum(row: PublishedRow) -> Row:
-    """Compare the time of a verified schedule, which a certified cut proves to be the least for that k."""
+    """Compare a verified schedule's rate with the printed one. A certified cut proves it the best for that k."""
     topology = parse_topology(row.spec)
     quantities = []
     if "k" in row.printed:
@@ -89,11 +89,11 @@ OPTIMA = Experiment(
 
 SWITCHED = "a100:2"
 DIRECT = ("torus:4x4", "mi250:1", "without(torus:4x4;link=0-1)", "genkautz:4,20")
-"""Networks without switches: symmetric ones, and others."""
+"""Networks without switches, symmetric and others."""
 GROWING, QUICK_GROWING = (32, 64, 128, 256), (16, 32, 64)
-"""Ranks of generalized Kautz graphs of degree 4, which have no symmetry that would reduce the work."""
+"""Numbers of ranks in generalized Kautz graphs of degree 4, which have no symmetry that would reduce the work."""
 MAX_EXPONENT = 4
-"""A generator scales if its time grows with at most this power of the ranks."""
+"""A generator scales if its time grows with at most this power of the number of ranks."""
 _REPEATS = 3
 
 
@@ -104,7 +104,7 @@ _GENERATORS: Mapping[str, tuple[str, Collective] | None] = {
     "Blink": ("blink", ALLREDUCE),
     "ForestColl": ("forest", ALLGATHER),
 }
-"""Our method for each tool, and the collective that the paper uses the tool for."""
+"""Our method for each tool, and the collective for which the paper uses the tool."""
 _CHECKED: Mapping[str, tuple[str, ...]] = {
     "switches": ("TACCL", "ForestColl"),
     "optimal": ("SCCL", "ForestColl"),
@@ -141,7 +141,7 @@ def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int
         except InvalidInput as refusal:
             return False, str(refusal)
         return True, f"verified on {SWITCHED}, {short_text(1 / made.cost.time_per_byte)} GB/s"
-    if asked == "optimal":  # compare with the certified bound on several networks; the worst one counts
+    if asked == "optimal":  # compare with the certified bound on several networks; the worst result counts
         over = {}
         for spec in DIRECT:
             topology = parse_topology(spec)
@@ -154,7 +154,7 @@ def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int
     for nodes in sizes:
         topology = parse_topology(f"genkautz:4,{nodes}")
         make = partial(synthesize_unverified, method, topology, collective, None, executor)
-        make()  # compiled code is loaded once
+        make()  # loads compiled code before timing
         seconds.append(min_seconds(make, _REPEATS, time.process_time))
     exponent = growth_exponent(sizes, seconds)
     return exponent <= MAX_EXPONENT, f"grows with power {exponent:.1f} of the ranks, to {sizes[-1]}"
@@ -187,7 +187,7 @@ _WITHIN = 0.15
 
 
 def _cost(spec: str, collective: str, method: str, k: int | None) -> Congestion:
-    """Return the congestion of a verified schedule; an allreduce by trees has two phases, as on the GPUs."""
+    """Return a verified schedule's congestion. An allreduce by trees has two phases, as on the GPUs."""
     in_phases = method == "forest" and collective == "allreduce"
     options = None if k is None else Options(k=k)
     topology, executor = parse_topology(spec), SerialExecutor()
@@ -198,7 +198,7 @@ def _cost(spec: str, collective: str, method: str, k: int | None) -> Congestion:
 
 
 def _predicted_gbps(known_gbps: Mapping[int, float], fitted: Congestion, cost: Congestion) -> dict[int, float]:
-    """Return GB/s of `cost` at each of `SIZES`, by the model that gives `fitted` the known bandwidths."""
+    """Return GB/s for `cost` at each of `SIZES`, predicted by the model that gives `fitted` the known bandwidths."""
     model = fit_two_points(fitted, known_gbps)
     return {size: predicted_gbps(cost, model, size) for size in SIZES}
 
@@ -214,7 +214,7 @@ _TABLE_2_PRINTED: Mapping[tuple[str, str, str], tuple[str, ...]] = {
     ("mi250_16+16", "reduce_scatter", "ForestColl"): ("9.75", "68.8", "146", "177"),
     ("mi250_16+16", "allreduce", "ForestColl"): ("5.26", "42.3", "78.3", "87.4"),
 }
-"""GB/s at each of `SIZES`. RCCL's lines are of its best algorithm by hand, which the record does not identify."""
+"""GB/s at each of `SIZES`. RCCL's lines are for its best algorithm, chosen by hand; the record does not identify it."""
 _TABLE_2_TREES_PER_ROOT = 2
 _TABLE_2_BLIND = (
     "only alpha and efficiency are fitted, to two runs of allgather with two trees per root: what a chunk costs on its "
@@ -223,7 +223,7 @@ _TABLE_2_BLIND = (
 
 
 def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> Fraction:
-    """Return the algorithmic bandwidth of the fastest configuration, which is what the paper prints."""
+    """Return the fastest configuration's algorithmic bandwidth, which is what the paper prints."""
     table = mi250_table()
     times = (
         table.times_s(one, size)[0]
@@ -234,7 +234,7 @@ def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> F
 
 
 def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
-    """Compare printed with recorded bandwidths, and these with the model that two runs of allgather determine."""
+    """Compare printed bandwidths with recorded ones, and recorded ones with the model fitted to two allgather runs."""
     fabric, collective, generator = case
     spec, k, predicted = FABRICS[fabric], _TABLE_2_TREES_PER_ROOT, dict[int, float]()
     if generator == "ForestColl":
@@ -293,9 +293,9 @@ _TABLE_3_PRINTED: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 """GB/s at each of `SIZES`."""
 _METHODS = {"ForestColl": "forest", "NCCL ring": "ring"}
-"""The method that represents each generator; an allreduce has two phases of trees, as on the GPUs."""
+"""The method that represents each generator. An allreduce has two tree phases, as on the GPUs."""
 _TABLE_3_TREES_PER_ROOT = 1
-"""As in figure 9."""
+"""One tree per root, as in figure 9."""
 _FITTED_COLLECTIVE = "allgather"
 _MAX_ERROR = 0.5
 _TABLE_3_BLIND = (
@@ -307,7 +307,7 @@ _IN_THE_FIT = "in the fit"
 
 
 def _table_3_rows(case: tuple[str, str]) -> list[Row]:
-    """Compare printed bandwidths with the model that two printed allgathers of the same schedules determine."""
+    """Compare printed bandwidths with the model fitted to two printed allgathers of the same schedules."""
     collective, generator = case
     predicted: dict[int, float] = {}
     if generator in _METHODS:

@@ -56,7 +56,7 @@ MODULES: Mapping[str, str] = {
     "training-data-parallel": "direct_connect.training",
     "training-experts": "direct_connect.training",
 }
-"""The module in `chorale.experiments` that defines each experiment, in the order of lists."""
+"""The module in `chorale.experiments` that defines each experiment, in list order."""
 
 NAMES = tuple(MODULES)
 
@@ -65,7 +65,7 @@ ALIASES = {
     "direct-connect-figure-9": "training-experts",
     "direct-connect-figure-10": "direct-connect-table-6",
 }
-"""Tables and figures that an experiment with another name reproduces."""
+"""Maps tables and figures to the experiment that reproduces them under another name."""
 
 
 def load(name: str) -> Experiment:
@@ -81,7 +81,6 @@ def load(name: str) -> Experiment:
 
 
 def aliases_of(name: str) -> tuple[str, ...]:
-    """Return the other names of the experiment called `name`."""
     return tuple(alias for alias, target in ALIASES.items() if target == name)
 
 
@@ -94,7 +93,7 @@ FILE = Path(__file__).with_name("summaries.json")
 
 
 class Summary(NamedTuple):
-    """An experiment in lists: its name, its aliases, the question, and the source of that."""
+    """A list entry for an experiment: its name, its aliases, its question, and the question's source."""
 
     name: str
     aliases: tuple[str, ...]
@@ -103,12 +102,12 @@ class Summary(NamedTuple):
 
 
 def summaries() -> tuple[Summary, ...]:
-    """Return the summaries of all experiments, in the order of lists."""
+    """Return the summaries of all experiments, in list order."""
     return tuple(Summary(aliases=aliases_of(entry["name"]), **entry) for entry in json.loads(FILE.read_bytes()))
 
 
 def file_text() -> str:
-    """Return the content of the file of summaries from the experiments, which are all imported."""
+    """Return the summary file's content, computed from the experiments, all of which are imported."""
     entries = [{"name": e.name, "question": e.question, "source": e.source} for e in load_all()]
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 

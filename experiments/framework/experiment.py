@@ -1,4 +1,4 @@
-"""Experiments: questions answered by rows, each of which says whether it holds; comparison with published rows.
+"""Experiments: questions answered by rows, each of which says whether it holds; comparisons with published rows.
 
 Each quantity of a published row must equal ours within the printed digits, or a reason must explain the difference.
 Printed numbers are only used for comparison, never as results.
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
-"""A row of a result, as JSON. `holds` says whether it is as required; `reason`, which may be None, explains a
-difference from the expectation."""
+"""A result row as JSON. `holds` says whether it is as required; `reason`, which may be None, explains a difference from
+the expectation."""
 
 Case: TypeAlias = Hashable
 """The configuration of one part of a result: frozen, picklable, identified by its `repr`, named by its `str`."""
@@ -26,17 +26,17 @@ Case: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table for people: its heading, and a function from a row to its text."""
+    """A column of the printed table: its heading, and a function that turns a row into text."""
 
     heading: str
     text: Callable[[Row], str]
 
 
 def columns(*parts: str | Column) -> tuple[Column, ...]:
-    """Return columns in order; a text such as "nodes, T_L=steps, us:.4g" is several columns.
+    """Return columns in order. A string such as "nodes, T_L=steps, us:.4g" stands for several columns.
 
-    Each of its fields has the form `heading=key:format`; heading and format are optional. The cell is empty if a row
-    has no such key or its value is None.
+    Each field of the string has the form `heading=key:format`; heading and format are optional. A cell is empty if its
+    row has no such key or the value is None.
     """
     chosen: list[Column] = []
     for part in parts:
@@ -56,23 +56,22 @@ def _cell(key: str, shown: str, row: Row) -> str:
 
 
 def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of all parts."""
     return [row for part in parts for row in part]
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A question, and how to answer it: by independent parts, then by a conclusion from all of them.
+    """A question that is answered by independent parts and a conclusion from all of them.
 
     name:     name on the command line
     source:   where the question or the published answer comes from
     cases:    the cases in order
-    evaluate: returns the part of one case as JSON, by default its rows. It may run in another process, and its value is
-              stored on disk, so it must only depend on the case, the code and, if `alone`, the machine
-    conclude: returns the rows of the result from the parts of all cases in order
+    evaluate: returns one case's part as JSON, by default its rows. It may run in another process, and its value is
+              stored on disk, so the value must only depend on the case, the code and, if `alone`, the machine
+    conclude: returns the result's rows, given the parts of all cases in order
     alone:    whether parts measure time or start processes; they then run one at a time in the calling process
-    plot:     writes a picture of the rows to a .png, .svg or .pdf file; None if there is nothing to draw
-    quick:    cases for a quick run, which replace or leave out those that take longer than about ten seconds; None: all
+    plot:     draws the rows to a .png, .svg or .pdf file; None if there is nothing to draw
+    quick:    cases for a quick run, with those that take longer than about ten seconds replaced or left out; None: all
     """
 
     name: str
@@ -87,7 +86,7 @@ class Experiment:
     quick: Sequence[Any] | None = None
 
     def chosen(self, quick: bool) -> Sequence[Any]:
-        """Return the cases of a quick or a full run."""
+        """Return the cases for a quick or a full run."""
         return self.cases if not quick or self.quick is None else self.quick
 
 
@@ -98,8 +97,8 @@ FILE = "direct-connect.json"
 class PublishedRow:
     """A row of a published table.
 
-    topology:     the paper's name of the topology; "bound" for a bound on all networks
-    spec, method: our spec of that topology, and the method of its schedule; empty for a bound
+    topology:     the paper's name for the topology; "bound" for a bound on all networks
+    spec, method: our spec for that topology, and the method for its schedule; empty for a bound
     printed:      the printed digits by quantity
     note:         explanation of what the paper leaves open
     """
@@ -116,13 +115,12 @@ class PublishedRow:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the row is a bound on all networks."""
         return not self.spec
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """The rows of a table in the order of the paper, and where the table is."""
+    """A table's rows in the paper's order, and where the table is."""
 
     source: str
     rows: tuple[PublishedRow, ...]
@@ -138,12 +136,12 @@ def published(table: str) -> PublishedTable:
 
 
 Verdict = Literal["match", "better", "worse", "impossible"]
-"""How our number compares; "impossible" means that no schedule or flow on that network can reach the printed one."""
+"""How our number compares. "impossible" means that no schedule or flow on that network can reach the printed number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Exact lower and upper bound of a number; they are equal if the number is known exactly."""
+    """Exact lower and upper bounds on a number, equal if the number is known exactly."""
 
     low: Fraction
     high: Fraction
@@ -157,7 +155,7 @@ class Interval:
 
 
 def digits_of(text: str) -> Interval:
-    """Return the interval of numbers that are rounded to `text`: half a unit of its last digit in each direction."""
+    """Return the interval of numbers that round to `text`, half a unit of its last digit in each direction."""
     printed = Decimal(text)
     exponent = printed.as_tuple().exponent
     if not isinstance(exponent, int):
@@ -183,7 +181,7 @@ def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, sma
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Our value of the printed quantity `key`.
+    """Our value for the printed quantity `key`.
 
     limit: bound on all schedules on the same network, if known
     proof: what proves the limit, in words
@@ -197,9 +195,9 @@ class Quantity:
 
 
 def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
-    """Return the row of a comparison; it holds unless a quantity of ours is worse than the printed one.
+    """Return a comparison's row. It holds unless one of our quantities is worse than the printed one.
 
-    A printed number that is proved impossible on that network does not count against ours; the reason has the proof.
+    A printed number that is proved impossible on that network does not count against ours; `reason` states the proof.
     """
     verdicts = {q.key: judge(row.printed[q.key], q.ours, q.limit, q.smaller_is_better) for q in quantities}
     reasons = [_reason(row, q, verdicts[q.key]) for q in quantities if verdicts[q.key] in ("worse", "impossible")]
@@ -218,7 +216,7 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
-    """Return `compared` with T_B and the claim that it is the least possible."""
+    """Return `compared`, extended by T_B and the claim that T_B is the minimum."""
     optimal = factor == minimum
     return {
         **compared,
@@ -230,9 +228,9 @@ def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> R
 
 
 def claim_row(claim: str, value: float, low: float, high: float, reason: str | None = None, **facts: Any) -> Row:
-    """Return the row of a statement of a paper in words, which our `value` matches from `low` to `high`.
+    """Return the row for a paper's statement in words, which our `value` matches if it is between `low` and `high`.
 
-    It holds if it matches or there is a `reason` why it does not. `facts` are added to the row.
+    The row holds if the value matches or there is a `reason` why it does not. `facts` are added to the row.
     """
     reached = low <= value <= high
     return {
@@ -254,12 +252,12 @@ def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
 
 
 def exact_text(value: Interval) -> str | list[str]:
-    """Return an exact number as p/q, or the two ends of an interval."""
+    """Return an exact number as p/q, or both ends of an interval."""
     return str(value.low) if value.low == value.high else [str(value.low), str(value.high)]
 
 
 def short_text(value: Fraction) -> str:
-    """Return six digits of `value`."""
+    """Return `value` as a string with six digits."""
     return f"{float(value):.6g}"
 
 

@@ -22,14 +22,14 @@ from chorale.tuner.files.home import Home
 
 _PATIENCE_S = 600.0
 _NAME = "experiment-"
-"""Prefix of the names of fabrics, before the id of the process that brings one up."""
+"""Prefix of fabric names, followed by the id of the process that brings the fabric up."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """The outcome of a request.
+    """The outcome of a run request.
 
-    runner:       name of what ran it
+    runner:       name of the runner that ran it
     substitution: what was missing and what replaces it; None if nothing was missing
     """
 
@@ -39,10 +39,10 @@ class LiveRun:
 
 
 def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
-    """Run `request` over oneCCL on a fabric with links of `link_mbps`; otherwise over MPI, or on the local runner.
+    """Run `request` with oneCCL on a fabric with links of `link_mbps` or, failing that, with MPI or the local runner.
 
-    The fabric is removed at the end of this call; fabrics of killed processes are removed first. The machine is locked
-    for the measurement.
+    The fabric is removed at the end of this call; fabrics left by killed processes are removed first. The machine is
+    locked during the measurement.
 
     Raises:
         Unavailable: if another process holds the lock for ten minutes.
@@ -68,9 +68,9 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
 def measure_on_fabric(
     request: RunRequest, link_mbps: int, runner: str, options: Mapping[str, str] | None = None
 ) -> LiveRun:
-    """Run `request` by `runner` on a new fabric, interleaved with all algorithms of its library.
+    """Run `request` with `runner` on a new fabric, interleaved with all algorithms of the runner's library.
 
-    Raises like `measure_live`, and if no such fabric can be brought up.
+    Raises the same errors as `measure_live`, and InvalidInput or Unavailable if no such fabric can be brought up.
     """
     home = Home.from_environment()
     root = home.create(home.root)
@@ -85,7 +85,7 @@ def measure_on_fabric(
 
 
 def _remove_orphans() -> None:
-    """Take down fabrics of killed experiments, because a fabric outlives the process that brought it up."""
+    """Take down fabrics left by killed experiments, because a fabric outlives the process that brought it up."""
     for fabric in fabrics():
         owner = fabric.name.removeprefix(_NAME)
         if owner != fabric.name and owner.isdigit() and not psutil.pid_exists(int(owner)):
@@ -114,9 +114,9 @@ _TIMEOUT_S = 300.0
 class LiveTimes:
     """Measured times.
 
-    seconds:      by program: for each requested size, the seconds of every repetition
-    where:        name of what ran the programs
-    substitution: why this is not oneCCL on a fabric; None if it is
+    seconds:      by program, the seconds of every repetition at each requested size
+    where:        name of the runner that ran the programs
+    substitution: why the runner is not oneCCL on a fabric; None if it is
     """
 
     seconds: Mapping[str, tuple[tuple[float, ...], ...]]

@@ -1,4 +1,4 @@
-"""Pictures of rows: panels of lines, each through the points of one name."""
+"""Plots of rows: panels of lines, each of which connects the points of one name."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,23 +15,23 @@ from chorale.experiments.framework.experiment import Row
 from chorale.tuner.plots.charts import label_sizes, write_figure
 
 Point: TypeAlias = tuple[str, str, float, float]
-"""The title of its panel, the name of its line, x and y."""
+"""(title of the point's panel, name of its line, x, y)."""
 
 SIZE = "size of the vector"
-"""The label of an x axis in bytes."""
+"""Label of an x axis in bytes."""
 
 _MAX_COLUMNS = 5
-"""Panels in a row."""
+"""Maximum number of panels in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Writes a panel with its lines for each title to a .png, .svg or .pdf file. Equal rows give equal bytes.
+    """Draws a panel with its lines for each title to a .png, .svg or .pdf file. Equal rows give equal bytes.
 
-    points:  in the order in which panels, lines and their points come
-    log:     the logarithmic axes
-    dots:    no lines between the points
-    percent: y is a part of something
+    points:  turns rows into points, in the order in which panels, lines and their points are drawn
+    log:     which axes are logarithmic
+    dots:    whether to draw points without lines between them
+    percent: whether y is a fraction, shown in percent
     """
 
     points: Callable[[Sequence[Row]], Iterable[Point]]
@@ -72,6 +72,5 @@ def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def draw_line(axes: Axes, points: Sequence[tuple[float, float]], name: str = "", style: str = "-") -> None:
-    """Draw a line through `points`, with a dot at each."""
     axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linestyle=style, label=name)
     axes.grid(alpha=0.3)

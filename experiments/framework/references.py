@@ -1,4 +1,4 @@
-"""References of experiments: times of our own code, NetworkX's maximum flows, and models fitted to two bandwidths."""
+"""References for experiments: times of our own code, NetworkX's maximum flows, and models fitted to two bandwidths."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +16,9 @@ from chorale.synth.topology.topology import Topology
 
 
 def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the least of several times, because other load on the machine only ever adds time.
+    """Return the minimum of several times, because other load on the machine can only add time.
 
-    clock: `time.process_time` for work in this process alone, which other load hardly affects
+    clock: `time.process_time` for work in this process only, which other load hardly affects
     """
     least = float("inf")
     for _ in range(repeats):
@@ -29,7 +29,7 @@ def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], 
 
 
 def growth_exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the exponent of the growth of times with size: the slope of the line through their logarithms."""
+    """Return the exponent with which times grow with size: the slope of the line through their logarithms."""
     return float(linear_regression(np.log(sizes), np.log(seconds)).slope)
 
 
@@ -37,7 +37,7 @@ _SOURCE = -1
 
 
 def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
-    """Return whether flows can bring the shards of all ranks to each rank in this time. Exact, in whole numbers."""
+    """Return whether flows can bring all ranks' shards to each rank in `time_per_byte`. Exact integer arithmetic."""
     ranks = topology.compute_count
     carried = [Fraction(link.bandwidth) * time_per_byte for link in topology.links]
     vector = lcm(ranks, *(amount.denominator for amount in carried))
@@ -56,9 +56,9 @@ _HALVINGS = 30
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Return the model whose alpha fits the time of the smallest known size, and whose efficiency fits the largest.
+    """Return the model whose alpha fits the time at the smallest known size and whose efficiency fits the largest.
 
-    known_gbps: algorithmic bandwidths in GB/s by bytes of the vector
+    known_gbps: algorithmic bandwidths in GB/s by vector size in bytes
     """
     small, large = min(known_gbps), max(known_gbps)
     small_s, large_s = (size / known_gbps[size] / 1e9 for size in (small, large))
@@ -76,5 +76,5 @@ def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> Network
 
 
 def predicted_gbps(cost: Congestion, model: NetworkModel, size_bytes: int) -> float:
-    """Return the algorithmic bandwidth of a vector of `size_bytes`."""
+    """Return the algorithmic bandwidth in GB/s that `model` predicts for a vector of `size_bytes`."""
     return size_bytes / float(cost.seconds(model, size_bytes)) / 1e9

@@ -1,4 +1,4 @@
-"""The report of a reproduction in Markdown and HTML: our rows, the printed ones, and the outcome of each row."""
+"""The reproduction report in Markdown and HTML: our rows, the printed ones, and each row's outcome."""
 
 import os
 import signal
@@ -23,9 +23,9 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import render_html, write_file
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
-"""The outcome of a row. "no claim" means that there is no published number to compare with.
+"""A row's outcome. "no claim" means that there is no published number to compare with.
 
-A printed number that is proved to be impossible counts as "not reached", with the proof as the reason.
+A printed number that is proved impossible counts as "not reached", with the proof as the reason.
 """
 
 ROW_OUTCOMES: tuple[RowOutcome, ...] = ("match", "better", "not reached", "no claim")
@@ -34,7 +34,7 @@ _MATCH = ("match", "reproduced", "with overhead")
 
 
 def row_outcome(row: Row) -> RowOutcome:
-    """Return the outcome of `row`: that of its worst quantity, or "not reached" if it does not hold."""
+    """Return the outcome of `row`: its worst quantity's outcome, or "not reached" if the row does not hold."""
     verdict = row.get("verdict")
     verdicts = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
     if not row["holds"] or verdicts.intersection(_NOT_REACHED):
@@ -57,9 +57,9 @@ _TEMPLATE = Path(__file__).with_suffix(".html")
 class ReportSection:
     """An experiment with its result.
 
-    document: as `chorale experiment NAME --json` prints it; None if there is no result
-    error:    in words, why there is no result; empty if there is one
-    picture:  file name of the picture, in the folder of the report; empty without one
+    document: the result as `chorale experiment NAME --json` prints it; None if there is none
+    error:    why there is no result, in words; empty if there is one
+    picture:  the picture's file name in the report's folder; empty if there is none
     """
 
     experiment: Experiment
@@ -73,7 +73,7 @@ class ReportSection:
 
     @property
     def summary(self) -> list[str]:
-        """Name, number of rows by outcome, and seconds; without a result, the name and the error."""
+        """Name, number of rows by outcome, and seconds; if there is no result, the name and the error."""
         counts = (
             [str(count) for count in count_outcomes(self.rows).values()] if self.document else [""] * len(ROW_OUTCOMES)
         )
@@ -82,7 +82,7 @@ class ReportSection:
 
     @property
     def differences(self) -> list[list[str]]:
-        """A line for each row that is better or not reached: outcome, experiment, the row in words, and why."""
+        """A line for each row that is better or not reached: outcome, experiment, row in words, and reason."""
         lines = []
         for row in self.rows:
             ending = row_outcome(row)
@@ -94,7 +94,7 @@ class ReportSection:
 
     @property
     def table(self) -> list[list[str]]:
-        """The heading, then a line for each row, which ends with its outcome."""
+        """The heading, then a line for each row, ending with its outcome."""
         heading = [column.heading for column in self.experiment.columns]
         lines = [[*(c.text(row) for c in self.experiment.columns), row_outcome(row)] for row in self.rows]
         return [[*heading, "ending"], *lines]
@@ -105,7 +105,7 @@ _DIFFERENCES_HEADING = ["ending", "experiment", "row", "why"]
 _DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
 _WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
 _SAID = ("reason", "verdict")
-"""Headings of columns that the other cells of a difference repeat."""
+"""Headings of columns that are left out of a line because its other parts repeat them."""
 
 
 def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
@@ -127,14 +127,14 @@ def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
 
 
 def html(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
-    """Return the report as one HTML page; tables are folded."""
+    """Return the report as a single HTML page with folded tables."""
     return render_html(
         _TEMPLATE, facts=facts, summary=_summary(sections), differences=_differences(sections), sections=sections
     )
 
 
 def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
-    """Return the number of rows by outcome, for each experiment and in all."""
+    """Return the number of rows by outcome, for each experiment and in total."""
     answered = [section for section in sections if section.document]
     counts = count_outcomes([row for section in answered for row in section.rows])
     seconds = sum(section.document["seconds"] for section in answered if section.document)
@@ -143,7 +143,7 @@ def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
 
 
 def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
-    """Return what is not reached, then what is better."""
+    """Return the rows that are not reached, then those that are better."""
     lines = [line for section in sections for line in section.differences]
     return [_DIFFERENCES_HEADING, *sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))]
 
@@ -159,7 +159,7 @@ _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """The settings of a reproduction.
+    """Settings of a reproduction.
 
     folder:  folder for the report and its pictures
     store:   where `chorale experiment` saves parts of results
@@ -173,7 +173,7 @@ class Reproduction:
     ends_s: float
 
     def section(self, experiment: Experiment, executor: Executor | None = None) -> ReportSection:
-        """Return the section of `experiment`; stored parts are not computed again, new ones are stored."""
+        """Return the section for `experiment`. Stored parts are not computed again, and new ones are stored."""
         extent = "quick" if self.quick else "full"
         picture = f"{experiment.name}-{extent}-{code_id()[:16]}.svg" if experiment.plot else ""
         result = stored_result(experiment, self.quick, self.store)
@@ -188,14 +188,14 @@ class Reproduction:
                         experiment.plot(result.rows, self.folder / picture)
             except TimeoutError:
                 return ReportSection(experiment, None, "ran out of time; run again to continue from here")
-            except Exception as error:  # one failure must not prevent the other experiments
+            except Exception as error:  # one failure must not stop the other experiments
                 return ReportSection(experiment, None, str(error) or type(error).__name__)
         return ReportSection(experiment, result.document(experiment, self.quick), "", picture)
 
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block after `seconds`, so that it takes down the networks that it has started."""
+    """Raise TimeoutError in the block after `seconds`, so that the block takes down the networks it has started."""
 
     def stop(_number: int, _frame: object) -> None:
         raise TimeoutError

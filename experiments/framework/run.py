@@ -18,12 +18,12 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import peak_memory_bytes
 
 ROOT = Path(__file__).parents[3] / "chorale"
-"""The folder of the package."""
+"""The package's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentPart:
-    """The value of one case as JSON, the seconds it took, and the peak memory of its process."""
+    """One case's value as JSON, the seconds that it took, and its process's peak memory."""
 
     value: Any
     seconds: float
@@ -34,18 +34,17 @@ class ExperimentPart:
 class PartStore:
     """Parts as JSON files in `folder`, which must exist.
 
-    A part is found again as long as no file of the package changes; versions of libraries do not matter.
+    A part is found again as long as none of the package's files changes; library versions do not matter.
     """
 
     folder: Path
 
     def path(self, name: str, case: Case) -> Path:
-        """Return the path of the part of `case` of the experiment `name`."""
         key = f"{code_id()} {name} {case!r}"
         return self.folder / f"{name}-{sha256(key.encode()).hexdigest()[:16]}.json"
 
     def load(self, name: str, case: Case) -> ExperimentPart | None:
-        """Return the part of `case`, None if it was not saved. Raises InvalidInput for a corrupted file."""
+        """Return the part for `case`, or None if it was not saved. Raises InvalidInput for a corrupted file."""
         path = self.path(name, case)
         if not path.exists():
             return None
@@ -62,7 +61,7 @@ class PartStore:
 
 @cache
 def code_id() -> str:
-    """Return a digest of every source and data file of the package; compiled files do not count."""
+    """Return a digest of all source and data files in the package; compiled files do not count."""
     digest = sha256()
     packages = sorted(path for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__")
     for path in sorted(ROOT.glob("*.py")) + [path for package in packages for path in sorted(package.rglob("*"))]:
@@ -74,12 +73,12 @@ def code_id() -> str:
 
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
-"""Called with the name of the next case, the number of finished parts, and the number of all parts."""
+"""Called with the next case's name, the number of finished parts, and the total number of parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """Rows in order, the total seconds of all parts, and the peak memory of any of their processes."""
+    """Rows in order, the total seconds of all parts, and the highest peak memory of their processes."""
 
     rows: Sequence[Row]
     seconds: float
@@ -110,9 +109,9 @@ def run_experiment(
     Args:
         experiment: the experiment.
         quick: leave out the cases that take long.
-        executor: where parts are computed; None, or an experiment that must run alone, computes them in this process.
+        executor: computes the parts; this process does so if it is None or if the experiment must run alone.
         store: saves each part as soon as it is computed; None saves nothing.
-        resume: reuse the parts that `store` has, and compute only the others.
+        resume: reuse the parts that `store` has and compute only the others.
         progress: called before each part.
     """
     cases = experiment.chosen(quick)
@@ -141,14 +140,13 @@ def run_experiment(
 
 
 def stored_result(experiment: Experiment, quick: bool, store: PartStore) -> ExperimentResult | None:
-    """Return the result if all of its parts were saved, otherwise None; nothing is computed."""
+    """Return the result if all its parts were saved, otherwise None. Nothing is computed."""
     cases = experiment.chosen(quick)
     parts = _stored_parts(experiment, cases, store)
     return _conclude(experiment, [parts[number] for number in sorted(parts)]) if len(parts) == len(cases) else None
 
 
 def case_name(case: Case) -> str:
-    """Return the name of a case for people."""
     return ", ".join(map(str, case)) if isinstance(case, tuple) else str(case)
 
 
@@ -158,7 +156,7 @@ def _stored_parts(experiment: Experiment, cases: Sequence[Case], store: PartStor
 
 
 def _part_by_name(name: str, case: Case) -> ExperimentPart:
-    """Compute a part in a worker, which gets the name of the experiment because its functions cannot be pickled."""
+    """Compute a part in a worker, which gets the experiment's name because its functions cannot be pickled."""
     return _part(load(name), case)
 
 
@@ -166,7 +164,7 @@ def _part(experiment: Experiment, case: Case) -> ExperimentPart:
     begun = time.perf_counter()
     value = experiment.evaluate(case)
     seconds = time.perf_counter() - begun
-    # Always through JSON, so that a part is the same before and after it was saved.
+    # Always convert through JSON, so that a part is the same before and after saving.
     return ExperimentPart(json.loads(json.dumps(value, allow_nan=False)), seconds, peak_memory_bytes())
 
 

@@ -40,7 +40,7 @@ LARGEST_GAP: Mapping[str, Fraction] = {
     "b200:1": Fraction(0), "b200:2": Fraction(0), "nvl72:1": Fraction(0), "nvl72:2": Fraction(1, 2000),
     "nvl72:16": Fraction(1, 2000), "able(fattree:4)": Fraction(0), "able(a100:2;switch=nvswitch)": Fraction(0),
 }  # fmt: skip
-"""By fabric, how much slower its schedule may be, relative to the bound."""
+"""By fabric, how much slower than the bound its schedule may be, as a fraction of the bound."""
 SLOW = ("able(h100:16;switch=rail)", "nvl72:2", "nvl72:16")
 MOST_PLANNING_S = 5.0
 MOST_BASELINE_RANKS = 256  # larger rings have millions of messages
@@ -48,18 +48,18 @@ _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not 
 
 
 def in_network_allreduce(topology: Topology) -> VerifiedSchedule:
-    """Return the verified schedule of an allreduce in which switches act, or of ranks alone if that is faster."""
+    """Return the verified schedule of an allreduce in which switches act, or one of ranks alone if it is faster."""
     return synthesize(IN_NETWORK, topology, ALLREDUCE, None, SerialExecutor())
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
-    """Return the certified least times per byte: of ranks alone, and with the abilities of switches."""
+    """Return two certified minimum times per byte, for ranks alone and with the switches' abilities."""
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
-    """Return GB/s of each of NCCL's algorithms with its best protocol."""
+    """Return GB/s for each of NCCL's algorithms with its best protocol."""
     rates: dict[str, float] = {}
     for each in algorithms:
         rates[each.name] = max(rates.get(each.name, 0.0), size_bytes / each.seconds(size_bytes) / 1e9)
@@ -123,7 +123,7 @@ FABRICS = Experiment(
 
 @dataclass(frozen=True, slots=True)
 class PublishedRate:
-    """A published rate of NCCL's allreduce at large sizes: number of ranks of `spec`, GB/s of the vector."""
+    """A published rate of NCCL's allreduce at large sizes. `algbw` is vector size divided by time, in GB/s."""
 
     spec: str
     ranks: int
@@ -145,13 +145,13 @@ PUBLISHED = (
     PublishedRate("h100:2", 16, "nvls_tree", 430 * 16 / 30, "busbw 430 with NVLS, RoCE: NVIDIA/nccl#1221"),
     PublishedRate("h100:4", 32, "ring", 320 * 32 / 62, "busbw 320 with and without NVLS, RoCE: NVIDIA/nccl#1221"),
 )
-"""Sources name no algorithm for several boxes; it is the fastest by the model."""
+"""For several boxes, the sources name no algorithm; we use the fastest one by the model."""
 
 
 LARGEST_ERROR = 0.14
-"""The largest error of NCCL's own model: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
+"""Maximum error of NCCL's own model: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
 
-On four GPUs NVLS is measured to be as fast as rings, which NCCL's tuner chooses; its model puts NVLS 17 % lower there,
+On four GPUs, NVLS was measured to be as fast as rings, which NCCL's tuner chooses; its model puts NVLS 17 % lower,
 because its search tries no rate above 60 GB/s per channel."""
 LARGE_BYTES = 2**33
 
@@ -205,7 +205,7 @@ _UNITS = Fraction(1, 10_000)
 
 
 def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
-    """Return the row of one hundred networks, with the seed of each gap and the reasons."""
+    """Return the row for one hundred networks, with the seeds of networks with gaps and the reasons for the gaps."""
     gaps: dict[int, Fraction] = {}
     ways: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -220,7 +220,7 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
         if gap:
             gaps[seed] = gap
             certificate, least = verified.schedule.certificate, bound
-            if certificate.get("kind") == KIND:  # it proves a rate of pairs of trees
+            if certificate.get("kind") == KIND:  # it proves a rate for pairs of trees
                 least = max(least, check_price_certificate(verified.schedule.topology, certificate))
             above = verified.cost.time_per_byte / least - 1
             reasons[BEST_PAIRS if above == 0 else ROUNDED if above <= _UNITS else UNEXPLAINED] += 1
@@ -269,7 +269,7 @@ MIXED = Experiment(
 
 IN_NETWORK_LIVE_SIZE_BYTES = 2**20
 DEPTHS = {"in-network": 16, "forest": 1}
-"""Number of parts that transfers are cut into: sums through switches stream, so they lose their first and last part."""
+"""Number of parts into which transfers are cut: sums through switches stream, so they lose the first and last part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ def _rows(case: _Live) -> list[Row]:
     bound = in_network_bound(topology, ALLREDUCE)
     assert bound is not None
     allowed = float(lower_bound(topology, ALLREDUCE).value / bound.value)
-    full = float(bound.value * max(topology.links.bandwidths))  # relative to the time of the vector on the fastest link
+    full = float(bound.value * max(topology.links.bandwidths))  # relative to the vector's time on the fastest link
     least_s = full * acting.size_bytes * 8 / (case.link_mbps * 1e6)
     return [{
         "spec": case.spec,

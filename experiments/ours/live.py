@@ -1,4 +1,4 @@
-"""Live runs on emulated fabrics: effects of trees per root, chunks and channels, and the overhead of the engine."""
+"""Live runs on emulated fabrics: effects of trees per root, chunks and channels, and the engine's overhead."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,6 @@ class SweepPoint:
     channels: int = 1
 
     def request(self) -> BuildRequest:
-        """Return the request to build the program."""
         is_trees = self.k is not None
         options = Options(k=self.k, chunks=None if is_trees else self.chunks)
         depth = (self.chunks or 1) if is_trees else 1
@@ -48,7 +47,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Values of one parameter, with everything else unchanged; the others are compared with the first."""
+    """Values of one parameter, with everything else unchanged. The first value is the baseline."""
 
     method: str
     parameter: str
@@ -56,7 +55,7 @@ class Sweep:
 
 
 _ENOUGH = 3
-"""Trees per root, and chunks per shard, with which both methods reach the optimum of the network."""
+"""Trees per root and chunks per shard with which both methods reach the network's optimum."""
 SWEEPS = (
     Sweep("forest", "k", {k: SweepPoint("forest", k, 1) for k in (1, 2, 3, 6)}),
     Sweep("forest", "chunks", {parts: SweepPoint("forest", _ENOUGH, parts) for parts in (1, 2, 4, 8)}),
@@ -71,7 +70,7 @@ Case: TypeAlias = tuple[tuple[Sweep, ...], tuple[int, ...], int]
 
 
 def _channels_live_rows(case: Case) -> list[Row]:
-    """Return a row for each value and size; a runner only returns times if every element of the results is right."""
+    """Return a row for each value and size. A runner only returns times if every element of the results is correct."""
     sweeps, sizes, repeats = case
     topology, built = parse_topology(NETWORK), dict[SweepPoint, BuildResult]()
     for point in {point: None for sweep in sweeps for point in sweep.values.values()}:
@@ -134,12 +133,12 @@ CHANNELS_LIVE = Experiment(
 
 
 _METHODS = ("bfb", "recursive-doubling", "swing-latency")
-"""The method with the least link loads, and those with the fewest steps, for small sizes."""
+"""The method with the lowest link loads, and for small sizes those with the fewest steps."""
 
 _ENGINE_LIVE_TIMEOUT_S = 300.0
 _SIZES, _QUICK_SIZES = tuple(2**power for power in range(12, 25, 2)), (2**16, 2**18)
 _LARGEST_BYTES = {25: 2**20, 100: 2**22, 400: 2**24}
-"""The largest size by Mbit/s of links, so that a run takes a fraction of a second."""
+"""The largest size by link bandwidth in Mbit/s, so that a run takes a fraction of a second."""
 _REPEATS, _QUICK_REPEATS = 7, 3
 
 
@@ -153,7 +152,7 @@ _RUNNERS: dict[str, tuple[str, dict[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LiveCase:
-    """Allreduce on one fabric by one runner, compared with all algorithms of its library."""
+    """Allreduce on one fabric by one runner, compared with all of its library's algorithms."""
 
     spec: str
     link_mbps: int
@@ -174,7 +173,7 @@ def _live_cases(
 
 
 def _engine_live_rows(case: LiveCase) -> list[Row]:
-    """Return a row for each size. What links allow includes the headers of full frames, but not acknowledgements."""
+    """Return a row for each size. The links' limit accounts for full frames' headers, but not for acknowledgements."""
     topology, programs = parse_topology(case.spec), dict[str, Program]()
     for method in _METHODS:
         source = ScheduleRequest(topology, ALLREDUCE, method, Options(), 1)

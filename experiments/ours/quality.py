@@ -50,7 +50,7 @@ _FAILURES = [
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
-    """Return the time of verified schedules relative to the bound; trees must reach the bound on any network."""
+    """Return verified schedules' times relative to the bound. Trees must reach the bound on any network."""
     network, percent, seed = case
     topology = parse_topology(network)
     ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
@@ -114,9 +114,9 @@ _SMALL = 0.02
 class LoweringCase(NamedTuple):
     """A schedule and how it is lowered.
 
-    k:        trees per root; None for the fewest that are optimal
+    k:        trees per root; None for the smallest optimal number
     channels: number of channels
-    split:    number of parts that each chunk is split into
+    split:    number of parts into which each chunk is split
     """
 
     spec: str
@@ -127,7 +127,6 @@ class LoweringCase(NamedTuple):
     split: int = 1
 
     def options(self, verified: VerifiedSchedule) -> LoweringOptions:
-        """Return the options for lowering `verified`."""
         return LoweringOptions(TARGET, self.channels, chunks=self.split * verified.schedule.chunks_per_shard)
 
 
@@ -154,7 +153,7 @@ def _lowering_quality_rows(case: LoweringCase) -> list[Row]:
 
 
 def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
-    """Return the row: fractions of time lost against the cost of the schedule, by size and buffer, and why.
+    """Return a row that says how much slower than its schedule the program is, by size and buffer, and why.
 
     It holds if no link carries more than in the schedule, nothing is faster than the model allows, and stepped
     schedules lose nothing with one channel.
@@ -224,7 +223,7 @@ SIDE_BY_SIDE_NETWORKS = (
     "hyperx:8x8", "genkautz:4,64", "circulant:64,5,6",
     "hxmesh:2,4x4", "a100:2", "mi250:2",
 )  # fmt: skip
-"""Grids, other direct networks, and networks with switches; 64 ranks, on the last two 16 and 32."""
+"""Grids, other direct networks, and networks with switches; 64 ranks, but 16 and 32 in the last two."""
 SIDE_BY_SIDE_SLOW = ("hxmesh:2,4x4", "mi250:2")
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "BFB": ("bfb",),
@@ -232,7 +231,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Swing": ("swing-latency", "swing"),
     "rings": ("hamiltonian-ring", "ring", "biring"),
 }
-"""The methods of each line of the picture; the fastest one that suits a network counts."""
+"""The methods for each line in the picture. On each network, the fastest one that suits it is shown."""
 SIDE_BY_SIDE_SIZES = tuple(2**10 * 4**power for power in range(12))
 _ROUNDING = 1 - 1e-12
 
@@ -245,7 +244,7 @@ def _side_by_side_rows(spec: str) -> list[Row]:
     costs: dict[str, dict[str, Congestion]] = {family: {} for family in FAMILIES}
     for family, methods in FAMILIES.items():
         for method in methods:
-            with suppress(InvalidInput):  # bfb does not run on switches; Hamiltonian rings need certain shapes
+            with suppress(InvalidInput):  # bfb does not support switches; Hamiltonian rings need certain shapes
                 traffic = traffic_of_method(method, spec, "allreduce", pricing, None).traffic
                 costs[family][method] = congestion_of(traffic)
     bound_per_byte = lower_bound(topology, ALLREDUCE).value / model.unit_bytes_per_s(topology)
@@ -304,7 +303,7 @@ _ABLE_SHARE = 0.7
 
 
 def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
-    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, one of them able.
+    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, some of which act.
 
     Links have the same bandwidth in both directions.
     """
@@ -333,10 +332,10 @@ _LIMITED_SHARE = 0.2
 
 
 def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) -> Topology:
-    """Return a network with two to three times the links of `random_able_fabric`, whose switches differ.
+    """Return a network with two to three times the links of `random_able_fabric` and more kinds of switches.
 
     On every second network, links have up to twice the bandwidth in one direction. Each switch that acts adds,
-    multicasts or does both; every fifth that adds makes 1/2, 1 or 2 sums per second.
+    multicasts or does both; every fifth of those that add makes 1/2, 1 or 2 sums per second.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     sparse = random_able_fabric(seed, most_ranks, most_switches)

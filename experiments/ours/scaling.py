@@ -21,7 +21,6 @@ from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.identity import content_id
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize_unverified
-from chorale.synth.methods.method import Options
 from chorale.synth.processors import core_count
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -32,15 +31,14 @@ from chorale.tuner.files.home import Home
 # Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 
 _ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
-"""Every number of workers has a turn in each round, so that other load on the machine affects all of them equally."""
+"""Every worker count has a turn in each round, so that other load on the machine affects all of them equally."""
 _FIRST_NODES, _LAST_NODES = 5, 1200
-_SEEDS = 16
 _PER_WORKER = 2
-"""CPUs that a worker of a campaign counts as, because it prepares and measures."""
+"""Number of CPUs that each campaign worker counts as, because it prepares and measures."""
 
 
-def _schedule(method: str, spec: str, options: Options | None, executor: Executor) -> str:
-    return synthesize_unverified(method, parse_topology(spec), ALLGATHER, options, executor).id
+def _schedule(method: str, spec: str, executor: Executor) -> str:
+    return synthesize_unverified(method, parse_topology(spec), ALLGATHER, None, executor).id
 
 
 def _finder(executor: Executor) -> str:
@@ -49,8 +47,7 @@ def _finder(executor: Executor) -> str:
 
 
 _SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
-    "BFB on genkautz:4,4000": partial(_schedule, "bfb", "genkautz:4,4000", None),
-    f"trees on genkautz:4,400, {_SEEDS} seeds": partial(_schedule, "forest", "genkautz:4,400", Options(seeds=_SEEDS)),
+    "BFB on genkautz:4,4000": partial(_schedule, "bfb", "genkautz:4,4000"),
     f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
 }
 """What is computed: functions from an executor to a digest of the answer."""
@@ -60,14 +57,14 @@ _CAMPAIGN = "a campaign on torus:4x4"
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Seconds, and a digest of the answer, which must not depend on the number of workers."""
+    """Seconds, and a digest of the answer. The digest must not depend on the number of workers."""
 
     seconds: float
     answer: str
 
 
 _Round = Mapping[int, _Timed]
-"""Times by number of workers; 0 is without Ray, in this process."""
+"""Times by number of workers; 0 means in this process, without Ray."""
 _WITHOUT = 0
 
 
@@ -103,12 +100,12 @@ def _synthesis_rounds(make: Callable[[Executor], str], counts: Sequence[int]) ->
         executors: dict[int, Executor] = {_WITHOUT: SerialExecutor()}
         executors |= {workers: stack.enter_context(open_executor("ray", workers)) for workers in counts}
         for executor in executors.values():
-            make(executor)  # workers start and load compiled code once
+            make(executor)  # workers start and load compiled code before timing
         return [{workers: timed(executor) for workers, executor in executors.items()} for _ in range(_ROUNDS)]
 
 
 def _campaign(workers: int, number: int) -> _Timed:
-    """Time the loop of a campaign that tries every point, without the start of Ray and of MLflow."""
+    """Time the loop of a campaign that tries every point. The start of Ray and MLflow does not count."""
     from rich.console import Console
 
     from chorale.tuner.config.campaign import Campaign, make_workers
@@ -138,7 +135,7 @@ def _campaign(workers: int, number: int) -> _Timed:
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
     with (
         tempfile.TemporaryDirectory() as folder
-    ):  # a new one, because campaigns with the same home share what they have built
+    ):  # a new folder, because campaigns with the same home share what they have built
         home = Home(Path(folder))
         make = make_workers(campaign, topology, home.root)
         made = tune(campaign, topology, home, False, make, lambda *trials: progress_display(silent, *trials))
@@ -188,7 +185,7 @@ STRONG_SCALING = Experiment(
         Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
         "load=load_average:.1f, reason",
     ),
-    cases=[*_SYNTHESIS, _CAMPAIGN],  # what is made with more and more workers
+    cases=[*_SYNTHESIS, _CAMPAIGN],  # computed with more and more workers
     quick=[name for name in _SYNTHESIS if name in _QUICK],
     evaluate=_answer,
     alone=True,
@@ -217,9 +214,9 @@ _SLOW = (
     *("torus:32x32", "torus:64x64", "torus:128x128", "hypercube:10", "hypercube:12", "hypercube:14"),
     *("a100:64", "a100:128"),
 )
-"""Networks of more than 256 ranks."""
+"""Networks with more than 256 ranks."""
 _LARGEST = 3
-"""The number of largest networks that the exponent is fitted to; small ones are dominated by start-up."""
+"""The exponent is fitted to this number of the largest networks, because start-up dominates on small ones."""
 
 
 _REPEATS = 3
@@ -228,7 +225,7 @@ _REPEATS = 3
 def _seconds_of(case: tuple[str, str]) -> Mapping[str, Any]:
     title, spec = case
     make, specs = _CASES[title]
-    make(parse_topology(specs[0]))  # compiled code is loaded before the clock starts
+    make(parse_topology(specs[0]))  # loads compiled code before the clock starts
     topology = parse_topology(spec)
     return {"case": title, "nodes": topology.compute_count, "spec": spec, "seconds": _seconds(make, topology)}
 

@@ -1,4 +1,4 @@
-"""Experiments on recorded runs of MI250 GPUs: tuning that is replayed on them, and the errors of a model."""
+"""Experiments with recorded runs on MI250 GPUs: tuning replayed on them, and a model's errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPEATS = 5
 
 @dataclass(frozen=True, eq=False)
 class RecordedTask(GridTask):
-    """All in-place configurations of a collective on a fabric that were measured at all sizes.
+    """A collective's in-place configurations that were measured at all sizes on one fabric.
 
     sizes_bytes: sizes at which every configuration really ran its schedule
     """
@@ -48,7 +48,7 @@ class RecordedTask(GridTask):
 
     @staticmethod
     def of(fabric: str, collective: str) -> RecordedTask:
-        """Return the task of the shipped record."""
+        """Return the task from the shipped record."""
         table = mi250_table()
         [library] = [one for one in table.libraries(fabric, collective) if one.in_place]
         made = [one for one in table.configurations(fabric, collective) if one.in_place]
@@ -65,7 +65,7 @@ class RecordedTask(GridTask):
         return RecordedTask(name, collective, tuple(made_of), sizes, *times, fabric, (library, *whole))
 
     def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
-        """Return drawn repetitions, float64[sizes, repeats], of every configuration and of the library."""
+        """Return randomly drawn repetitions, float64[sizes, repeats], for every configuration and for the library."""
         if seed not in self.drawn:
             table = mi250_table()
             draws = (
@@ -80,9 +80,9 @@ class RecordedTask(GridTask):
 def replay_search(
     task: RecordedTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
 ) -> Floats:
-    """Return the true time of the choice relative to the best one after each trial: float64[trials, sizes].
+    """Return, as float64[trials, sizes], the true time of each trial's choice relative to the best time.
 
-    The choice at a size is the candidate that measured fastest, or the library if nothing clearly beats it.
+    The choice at a size is the candidate with the shortest measured time, or the library if none clearly beats it.
     `start_candidates` are tried first.
     """
     draws, library = task.measured_s(seed)
@@ -121,7 +121,7 @@ def _tasks() -> tuple[GridTask, ...]:
 
 
 def _replays(names: Sequence[str], noises: Sequence[str], seeds: int) -> list[Case]:
-    """Return (name of the task, noise, strategy, number of seeds)."""
+    """Return (task name, noise, strategy, number of seeds)."""
     has_torch = find_spec("torch") is not None  # Optuna's gp needs it
     strategies = [name for name in REPLAYED_TUNER_STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
     return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
@@ -178,7 +178,7 @@ REPLAYED_TUNER = Experiment(
 
 
 DEVELOPED_ON = ("allgather 8+8", "reduce_scatter 8+8")
-"""The tasks that the strategies were developed on; the others were only looked at."""
+"""The tasks on which the strategies were developed. Results on the others were only looked at."""
 
 TASKS = tuple(
     (fabric, collective)
@@ -191,9 +191,9 @@ TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # of the grid
 MAX_OVER_LIBRARY = 1.03
-"""Largest true time of an answer relative to the library, at any size and trial. Drawn repetitions decide, and repeated
-launches of the same program differ by as much."""
-TRIALS_FACTOR = 4  # times the allowed number of trials is replayed
+"""Largest true time of an answer relative to the library at any size and trial. Randomly drawn repetitions decide, and
+repeated launches of the same program differ by this much."""
+TRIALS_FACTOR = 4  # replayed trials, as a multiple of the allowed number
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
@@ -204,7 +204,7 @@ def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, s
 
 @cache
 def _task(fabric: str, collective: str) -> RecordedTask:
-    """Return the task with its drawn repetitions, which are the same for every strategy."""
+    """Return the task with its randomly drawn repetitions, which are the same for every strategy."""
     return RecordedTask.of(fabric, collective)
 
 
@@ -215,7 +215,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
     runs = [replay_search(task, name, seed, min(count, TRIALS_FACTOR * allowed), starts) for seed in range(seeds)]
 
     def trials(measure: Callable[[Floats], Floats], goal: float) -> list[float]:
-        """Return quantiles over the seeds of the trials until `measure` of a run (trials, sizes) is at most `goal`."""
+        """Return quantiles, over the seeds, of the number of trials until `measure` of a run is at most `goal`."""
         return quantiles([trials_until(measure(run) <= goal) for run in runs])
 
     def largest(run: Floats) -> Floats:
@@ -252,7 +252,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
 
 
 def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
-    """Return the best candidates of each size on the other fabric, as from a registry, the most frequent first."""
+    """Return the best candidates at each size on the other fabric, as a registry would, the most frequent first."""
     [fabric] = {one for one, _ in TASKS} - {task.fabric}
     other = _task(fabric, task.collective)
     best = [other.candidates[place] for place in other.times_s.argmin(axis=0)]
@@ -260,7 +260,7 @@ def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
 
 
 def trials_until(reached: NDArray[np.bool_]) -> float:
-    """Return the number of trials until `reached` is first true, or one more than all trials if it never is."""
+    """Return the number of trials until `reached` is first true, or one more than the total if it never is."""
     return float(np.argmax(reached)) + 1 if reached.any() else len(reached) + 1.0
 
 
@@ -270,7 +270,7 @@ def quantiles(values: Sequence[float] | Floats) -> list[float]:
 
 
 def mean_over_sizes(run: Floats) -> Floats:
-    """Return the geometric mean over the sizes after each trial."""
+    """Return the geometric mean of `run` over all sizes, after each trial."""
     return np.asarray(np.exp(np.log(run).mean(axis=1)))
 
 
@@ -318,7 +318,7 @@ MI250_PROGRAMS = {
     "mi250-allreduce": "amd_allreduce_half_split_k1_inst2",
     "mi250-reduce-scatter": "amd_reduceScatter_half_split_k2_inst1",
 }
-"""Name of the schedule in the record, by our name of the program."""
+"""The schedule's name in the record, by our name for the program."""
 
 BUFFERS_BYTES = (2**20, 2**18, 2**23)
 SIZES_BYTES = tuple(4**power for power in range(6, 16))
@@ -326,7 +326,7 @@ SIZES_BYTES = tuple(4**power for power in range(6, 16))
 
 @dataclass(frozen=True, slots=True)
 class Mi250Run:
-    """A recorded run of an in-place program: the size, the size of connection buffers, and the time."""
+    """A recorded run of an in-place program: vector size, size of connection buffers, and time."""
 
     program: str
     buffer_bytes: int
@@ -335,7 +335,7 @@ class Mi250Run:
 
 
 def mi250_runs() -> tuple[Mi250Run, ...]:
-    """Return the runs of our programs with three sizes of buffers, at every other size from 4 KiB to 1 GiB."""
+    """Return our programs' runs with three buffer sizes, at every other size from 4 KiB to 1 GiB."""
     table = mi250_table()
     made = {
         (one.origin.schedule, one.buffer_bytes): one
@@ -352,12 +352,11 @@ def mi250_runs() -> tuple[Mi250Run, ...]:
 
 
 def mi250_program(name: str) -> Program:
-    """Return the program that was measured under `name`."""
     return lift(gzip.decompress((_DATA / f"{name}.xml.gz").read_bytes()))
 
 
 FITTED_BUFFER_BYTES = 2**20
-"""Only runs with these buffers are fitted; the others test the predictions about buffers."""
+"""The model is fitted to runs with these buffers only; the others test its predictions about buffers."""
 MAX_ERROR = 0.4
 LARGE_BYTES, MAX_LARGE_ERROR = 2**28, 0.25
 
@@ -395,7 +394,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    """Return how far off the fit to all programs is, and that to the other programs (the unseen error)."""
+    """Return the error of the fit to all programs, and of the fit to the other programs (the unseen error)."""
     predicted_us = everything.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
     is_large, reason = run.size_bytes >= LARGE_BYTES, None
@@ -434,7 +433,7 @@ MI250_PREDICTION = Experiment(
         "measured us=measured_us:.1f, predicted us=predicted_us:.1f, error=error:+.0%",
         "not in the fit=unseen_error:+.0%, reason",
     ),
-    cases=[False],  # whether only runs in the fit count: a fit needs all of them
+    cases=[False],  # whether only runs in the fit count; a fit needs all of them
     quick=[True],
     evaluate=_rows,
     plot=Chart(_points, SIZE, "us"),

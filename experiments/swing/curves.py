@@ -22,7 +22,7 @@ from chorale.synth.simulation.simulate import simulate
 from chorale.synth.topology.spec import parse_topology
 
 SIZES = tuple(32 * 4**power for power in range(14))
-"""32 B to 2 GiB, the sizes of the paper's figures."""
+"""32 B to 2 GiB, the sizes in the paper's figures."""
 SWING, DOUBLING, BUCKET, RING, MIRRORED = "Swing", "recursive doubling", "bucket", "ring", "mirrored doubling"
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     SWING: ("swing-latency", "swing"),
@@ -31,14 +31,14 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     RING: ("hamiltonian-ring",),
     MIRRORED: ("mirrored-recursive-doubling", "mirrored-rabenseifner"),
 }
-"""The methods of each line of a figure; the faster of the latency- and the bandwidth-optimal variant counts."""
+"""The methods for each line in a figure. It shows the faster of the latency- and the bandwidth-optimal variant."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""Gains are relative to the best of these. The mirrored variant is the paper's own and does not count (section 5.1)."""
+"""Gains are relative to the best of these. The mirrored variant is the paper's own and so not a rival (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkScene:
-    """A network and the bandwidth of its links in Gbit/s."""
+    """A network and its link bandwidth in Gbit/s."""
 
     spec: str
     link_gbps: int = 400
@@ -53,9 +53,9 @@ class NetworkScene:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Seconds of an allreduce in a scene, `seconds[algorithm][size]`, and the variants that take them.
+    """Seconds of an allreduce in a scene, `seconds[algorithm][size]`, and the variants that take this long.
 
-    nodes, dimensions: size of the grid, which determines the peak goodput
+    nodes, dimensions: the grid's size, which determines the peak goodput
     """
 
     scene: NetworkScene
@@ -65,39 +65,37 @@ class Curves:
     variants: Mapping[str, Mapping[int, str]]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the curves as JSON: mappings by size become lists of pairs, because keys of JSON are texts."""
+        """Return the curves as JSON. Mappings by size become lists of pairs, because JSON keys are strings."""
         tables = {"seconds": self.seconds, "variants": self.variants}
         listed = {key: {name: list(of.items()) for name, of in table.items()} for key, table in tables.items()}
         return {**asdict(self), **listed}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Curves:
-        """Return the curves that `as_json` wrote."""
         tables = {key: {name: dict(pairs) for name, pairs in document[key].items()} for key in ("seconds", "variants")}
         return cls(NetworkScene(**document["scene"]), document["nodes"], document["dimensions"], **tables)
 
     def best_rival(self, size_bytes: int) -> str:
-        """Return the fastest of `RIVALS` at this size."""
         return min((name for name in RIVALS if name in self.seconds), key=lambda name: self.seconds[name][size_bytes])
 
     def gain(self, size_bytes: int) -> float:
-        """Return how much higher Swing's goodput is than that of the best rival: 1 is twice as fast."""
+        """Return how much higher Swing's goodput is than the best rival's: 1 means twice as fast."""
         return self.ratio(self.best_rival(size_bytes), size_bytes) - 1
 
     def ratio(self, algorithm: str, size_bytes: int) -> float:
-        """Return the time of `algorithm` over that of Swing."""
+        """Return the time of `algorithm` divided by Swing's time."""
         return self.seconds[algorithm][size_bytes] / self.seconds[SWING][size_bytes]
 
     def goodput_gbps(self, algorithm: str, size_bytes: int) -> float:
         return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
 
     def peak_share(self, algorithm: str, size_bytes: int) -> float:
-        """Return the goodput relative to the peak, which is half of what 2 D ports inject (section 5)."""
+        """Return the goodput relative to the peak, which is half the bandwidth of 2 D ports (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
 
 
 def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
-    """Return the times of `algorithms` by the congestion model. The ring is included only in two dimensions."""
+    """Return the times of `algorithms` by the congestion model. The ring is only included in two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
     model = scene.model(overhead_us)
@@ -117,7 +115,7 @@ def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[s
 
 @cache
 def flow_seconds(scene: NetworkScene, method: str, size_bytes: int) -> float:
-    """Return the seconds by the flow model: without barriers between steps, and with links shared max-min fairly."""
+    """Return the seconds by the flow model, without barriers between steps and with links shared max-min fairly."""
     (seconds,) = simulate(_traffic(scene.spec, method), scene.model(Fraction(0)), [size_bytes], "flow")
     return seconds
 
@@ -135,17 +133,17 @@ ClaimVerdict = Literal["reproduced", "with overhead", "not reproduced"]
 Measure: TypeAlias = Callable[[Sequence[Curves]], float]
 
 OVERHEAD_US = Fraction(3, 4)
-"""Overhead of a message, which the paper does not state. It is fitted to one finding, the gain of 120 % at 2 MiB on
-64x64; the values of all other findings are predictions."""
+"""Overhead per message, which the paper does not state. It is fitted to one finding, the gain of 120 % at 2 MiB on
+64x64; the values for all other findings are predictions."""
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class RangeClaim:
-    """A claim of the paper as a range for a value of our curves.
+    """A claim from the paper as a range for a value computed from our curves.
 
-    measure:  takes the curves of the figure in their order; the claim is reproduced if it is from `low` to `high`
+    measure:  takes the figure's curves in order; the claim is reproduced if the result is between `low` and `high`
     expected: the verdict when this was written; a row holds if it stays the same
     reason:   why it is not reproduced with the constants that the paper states
     """
@@ -159,7 +157,7 @@ class RangeClaim:
     reason: str | None = None
 
     def row(self, plain: Sequence[Curves], with_overhead: Sequence[Curves]) -> Row:
-        """Return the row of this claim, measured with the stated constants and with `OVERHEAD_US` in addition."""
+        """Return this claim's row, measured with the stated constants and with `OVERHEAD_US` added."""
         value, overhead_value = self.measure(plain), self.measure(with_overhead)
         verdict = "reproduced" if self.low <= value <= self.high else "not reproduced"
         if verdict == "not reproduced" and self.low <= overhead_value <= self.high:
@@ -190,12 +188,12 @@ def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None
 
 
 def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
-    """Return a measure: the smallest time of `algorithm` over that of Swing, sizes `first` to `last`, all curves."""
+    """Return a measure: the smallest ratio of the time of `algorithm` to Swing's, at sizes `first` to `last`."""
     return lambda curves: min(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
 def max_ratio(algorithm: str, first: int, last: int) -> Measure:
-    """Return a measure: the largest time of `algorithm` over that of Swing, sizes `first` to `last`, all curves."""
+    """Return a measure: the largest ratio of the time of `algorithm` to Swing's, at sizes `first` to `last`."""
     return lambda curves: max(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 

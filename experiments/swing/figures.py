@@ -1,7 +1,7 @@
 """Table 2 and figures 7 to 16 of the Swing paper, with the findings of its section 5 as ranges.
 
-A gain of 1 means twice the goodput of the best rival, so "up to 3x" is a gain of up to 2. Ranges allow for the words
-"around" and "up to" of the paper.
+A gain of 1 means twice the goodput of the best rival, so "up to 3x" is a gain of up to 2. Ranges allow for the paper's
+words "around" and "up to".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def _gain_points(rows: Sequence[Row]) -> Iterator[Point]:
 
 
 def _plot_summary(rows: Sequence[Row], path: Path) -> None:
-    """Draw a box of gains for each scene, with the stated constants and with the overhead."""
+    """Draw a box plot of the gains in each scene, with the stated constants and with the overhead."""
     scenes = [row for row in rows if row["kind"] == "summary"]
     figure, grid = panel_grid(2)
     for axes, key in zip(grid, ("gains", "gains_with_overhead"), strict=True):
@@ -93,7 +93,7 @@ class SwingFigure:
     """A figure: the scenes whose curves it shows, and the claims about it.
 
     picture: "goodput": all algorithms, a panel per scene; "gain": Swing over its best rival, a line per scene;
-             "summary": distribution of gains over the sizes, a box per scene
+             "summary": distribution of gains over all sizes, a box plot per scene
     also:    algorithms other than Swing and its rivals
     """
 
@@ -117,7 +117,7 @@ class SwingFigure:
         )
 
     def _curves(self, scene: NetworkScene) -> list[Any]:
-        """Return the curves with the stated constants and with overhead; the slowest scene takes ten seconds."""
+        """Return the curves with the stated constants and with overhead. The slowest scene takes ten seconds."""
         algorithms = (SWING, *RIVALS, *self.also)
         return [curves_of(scene, overhead_us, algorithms).as_json() for overhead_us in (Fraction(0), OVERHEAD_US)]
 
@@ -440,7 +440,7 @@ EXPERIMENTS = {experiment.name: experiment for experiment in (figure.experiment(
 TORI = ((8, 8), (32, 32), (8, 8, 8))
 _QUICK_NODES = 64
 _SWING_CONGESTION = {2: 1.19, 3: 1.03}
-"""Printed congestion of Swing by dimensions: the limit on large tori."""
+"""Swing's printed congestion by number of dimensions: the limit on large tori."""
 _WITHIN = Fraction(1, 100)
 _SMALL = "the paper leaves out terms that vanish on large networks"
 _BOTH_WAYS = "to the opposite side of a ring our messages go both ways, half each"
@@ -452,7 +452,7 @@ _REASONS = {
 
 
 def _table_2_rows(sizes: Sequence[int]) -> list[Row]:
-    """Compare deficiencies; the printed latency and bandwidth lack terms of lower order, so ours may be smaller."""
+    """Compare deficiencies. The paper omits lower-order terms, some of them negative, so ours may be smaller."""
     spec = f"torus:{'x'.join(map(str, sizes))}"
     topology = parse_topology(spec)
     nodes, dimensions, side = prod(sizes), len(sizes), sizes[0]

@@ -1,1 +1,1 @@
-"""Runs tuned programs in unmodified MPI programs, by a preloaded library."""
+"""Runs tuned programs in unmodified MPI programs through a preloaded library."""

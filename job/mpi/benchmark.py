@@ -2,8 +2,8 @@
 
     python -m chorale.job.mpi.benchmark TABLE --sizes 4KiB:4MiB:x4
 
-Ranks run where the mpi runner would start them: on the emulated network that is up for the table's topology, or on
---hosts. The exit code is 1 if a result is wrong or no program ran.
+Ranks run where the mpi runner would start them: on the running emulated network of the table's topology, or on --hosts.
+The exit code is 1 if a result is wrong or no program ran.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _POLL_S = 0.05
 
 
 def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
-    """Return a row per size (median times in microseconds and the speed-up by the table) and the report of the table.
+    """Return a row per size (median times in microseconds, and the table's speedup) and the job's report.
 
     topology: network of the table's ranks
     sizes:    sizes of the whole vector in bytes
@@ -74,7 +74,7 @@ def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespac
 def _launched(
     topology: Topology, sizes: Sequence[int], words: Sequence[str], options: argparse.Namespace
 ) -> dict[int, list[float]]:
-    """Launch the program once with the arguments and variables `words`; return size -> seconds of each repetition."""
+    """Launch the program once; return size -> seconds of each repetition. words: environment variables, then command"""
     command = rank_command("/usr/bin/env", *words)
     started = start_launch(mpi_launch_of(topology, options.where, options.fabric, options.hosts, command))
     deadline_s = time.monotonic() + options.timeout
@@ -116,17 +116,16 @@ def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m chorale.job.mpi.benchmark", description=__doc__)
     parser.add_argument("table", type=Path)
     parser.add_argument("--collective", choices=[name.value for name in STANDARD], default="allreduce")
-    parser.add_argument("--sizes", default="4KiB:4MiB:x4", help="of the whole vector")
-    parser.add_argument("--repeats", type=int, default=10, help="of each size in a launch")
-    parser.add_argument("--turns", type=int, default=2, help="launches without the table, and with it")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="of a launch")
-    parser.add_argument("--topology", metavar="SPEC", help="by default the table's")
-    parser.add_argument("--fabric", metavar="NAME", help="where several are up")
-    parser.add_argument("--hosts", help="of a cluster, a comma list or @FILE")
+    parser.add_argument("--sizes", default="4KiB:4MiB:x4", help="sizes of the complete vector")
+    parser.add_argument("--repeats", type=int, default=10, help="repetitions of each size in a launch")
+    parser.add_argument("--turns", type=int, default=2, help="number of launches without the table, and with it")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="time limit of a launch in seconds")
+    parser.add_argument("--topology", metavar="SPEC", help="topology, by default the table's")
+    parser.add_argument("--fabric", metavar="NAME", help="fabric, if several are up")
+    parser.add_argument("--hosts", help="hosts of a cluster, a comma list or @FILE")
     parser.add_argument("--where", help="fabric, cluster or loopback")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)

@@ -8,8 +8,8 @@ from chorale.synth.errors import ChoraleError
 
 
 def main() -> int:
-    """Check the table in the file (first argument) against its digest (second). Return 0, or 1 after printing the
-    reason.
+    """Check the table file (first argument) against its digest (second argument). Return 0, or print the reason and
+    return 1.
     """
     path, digest = sys.argv[1:]
     try:

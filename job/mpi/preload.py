@@ -1,8 +1,8 @@
 """Build the preloaded library for the installed MPI.
 
-Handles of MPI (communicators, types) are numbers in MPICH and addresses in Open MPI 5, which does not have the standard
-ABI, and programs are compiled with one of the two headers. So the library is compiled for each MPI and linked with it;
-then MPI's functions are found even if a program loads MPI late, as Python does. A program that was built for another
+MPI handles (communicators, types) are integers in MPICH and addresses in Open MPI 5, which lacks the standard ABI;
+programs are compiled with one of the two headers. Therefore the library is compiled for each MPI and linked with it, so
+that MPI's functions are found even if a program loads MPI late, as Python does. A program that was built for another
 MPI (for example for the standard ABI, with mpicc_abi) is refused with a message; `chorale job mpi-preload MPICC` builds
 another library for it.
 """
@@ -17,14 +17,14 @@ from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget, build_native, native_folder
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.measurement.machine import temporary_folder
+from chorale.runners.measurement.private_files import temporary_folder
 from chorale.runners.mpi.launch import find_mpiexec
 from chorale.synth.errors import InvalidInput, Unavailable
 
 NATIVE = Path(__file__).parent / "native"
 _NAME = "libchorale_mpi_preload.so"
 _PACKAGES = Path(__file__).absolute().parents[3]
-"""Folder from which the library's Python process imports the check of tables."""
+"""Folder from which the library's Python process imports the table check."""
 _LIBRARIES = ("-lmpi", "-lmpi_abi", "-lmpich")
 _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
 """Options that leave out the C++ bindings, which MPI 3 removed: they need libraries that only C++ programs link."""
@@ -32,7 +32,7 @@ _LIMIT_S = 20.0
 
 
 def preload_library(mpicc: Path | None = None) -> Path:
-    """Return the path of the library for LD_PRELOAD; build it first if necessary.
+    """Return the library's path for LD_PRELOAD; build it first if necessary.
 
     mpicc: compiler of the MPI that programs use; by default the one next to mpiexec
 
@@ -48,7 +48,7 @@ def preload_library(mpicc: Path | None = None) -> Path:
 
 
 def _loadable(folder: Path) -> Path:
-    """Return `folder`, or a temporary folder if the path has a character that separates paths in LD_PRELOAD."""
+    """Return `folder`, or a temporary folder if the path contains a character that separates paths in LD_PRELOAD."""
     for place in (folder, temporary_folder() / "native"):
         if not set(" \t\n:$") & set(str(place)):
             return place
@@ -69,7 +69,7 @@ def find_mpicc() -> Path:
 
 
 def _compiler_named(name: str) -> Path:
-    """Return the path of the compiler `name`, which may also be the name of a file next to mpiexec."""
+    """Return the path of the compiler `name`, which may also name a file next to mpiexec."""
     beside = Path(find_mpiexec()).parent / name
     return beside if beside.exists() else Path(shutil.which(name) or name)
 

@@ -1,1 +1,1 @@
-"""Applies tuned choices in unmodified NCCL programs, by a tuner plug-in."""
+"""Applies tuned choices in unmodified NCCL programs through a tuner plug-in."""

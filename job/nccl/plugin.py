@@ -1,12 +1,12 @@
-"""The tuner plug-in of NCCL that applies what `chorale table export --for nccl` or `tune --nccl-tuner-csv` writes.
+"""The NCCL tuner plug-in that applies the rows written by `chorale table export --for nccl` or `tune --programs`.
 
     NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin) NCCL_TUNER_CONFIG_FILE=tuner.csv ...
 
 The wheel contains it; otherwise it is built at first use, which needs neither CUDA nor NCCL's sources. NCCL's example
-plug-in reads the same file. But the example of NCCL 2.29.7 ends the process at the first matching row, and later
+plug-in reads the same file. But the NCCL 2.29.7 example ends the process at the first matching row, and later
 versions use a single channel for all calls without a row.
 
-With CHORALE_TUNER_REPORT=FILE a job records what each row decided, and what NCCL would have chosen by its own cost
+With CHORALE_TUNER_REPORT=FILE a job records what each row decided and what NCCL would have chosen by its own cost
 estimates; `python -m chorale.job.nccl.plugin FILE` prints the record.
 """
 
@@ -27,18 +27,18 @@ _SUMS = ("calls", "bytes", "refused", "chunks", "cost_us")
 
 
 def applied_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the decisions of each row, summed over all processes that wrote the report at `path`, in the order of the
+    """Return each row's decisions, summed over all processes that wrote the report at `path`, in the order of the
     rows.
 
     calls, bytes: number of calls that the row decided, and their total size
     refused: number of calls for which NCCL lacks the row's combination of algorithm and protocol
-    cost_us: NCCL's estimate for the decided calls; own: its choice and estimate without the row (None before 2.22)
+    cost_us: NCCL's estimate for the decided calls; own: NCCL's choice and estimate without the row (None before 2.22)
 
     Raises InvalidInput if the file is not a report of the plug-in.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     try:
-        for line in read_file(path).splitlines():
+        for line in read_file(path, 2**24).splitlines():
             document = json.loads(line)
             if document["format"] != REPORT_FORMAT:
                 raise ValueError(f"its format is {document['format']!r}")
@@ -59,7 +59,6 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def applied_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a readable line for each row."""
     lines = []
     for row in rows:
         last = f"{row['max_bytes']} B" if row["max_bytes"] < 2**63 else "any size"
@@ -68,14 +67,14 @@ def applied_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
         if row["refused"]:
             said += f", {row['refused']} refused"
         if (own := row["own"]) is not None:
-            share = f"{row['cost_us']:.0f} us as NCCL reckons"
+            share = f"{row['cost_us']:.0f} us by NCCL's estimate"
             said += f", {share}, {own['cost_us']:.0f} us by its own {own['algorithm']}/{own['protocol']}"
         lines.append(f"{what}: {said}")
     return lines
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Print the path of the library, or what the rows of a report decided."""
+    """Print the library's path, or what a report's rows decided."""
     if not arguments:
         return print_library(tuner_plugin)
     try:

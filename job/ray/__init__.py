@@ -1,4 +1,4 @@
-"""Run the programs of a tuning table for ray.util.collective, as backend CHORALE.
+"""Run a tuning table's programs as the backend CHORALE of ray.util.collective.
 
 Call `register` in the driver and in every actor before groups are created. CHORALE_TABLE names the table.
 """

@@ -1,4 +1,4 @@
-"""A group of actors of ray.util.collective that runs the programs of a tuning table, and leaves the rest to Gloo."""
+"""A ray.util.collective group of actors that runs a tuning table's programs and leaves the rest to Gloo."""
 
 import json
 import time
@@ -32,7 +32,7 @@ _RUN_LIMIT_S = 1800.0
 class ChoraleRayGroup(BaseGroup):
     """Implements Ray's collective group for NumPy arrays and torch tensors in CPU memory.
 
-    Calls return when this actor has its result. Programs run on the engine. Gloo, which needs torch, does barriers,
+    Calls return when this actor has its result. Programs run on the engine. Gloo, which needs torch, handles barriers,
     messages between two actors and calls that the table does not cover.
     """
 
@@ -50,19 +50,19 @@ class ChoraleRayGroup(BaseGroup):
         node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         devices = Devices(settings.interface, TORCH_VARIABLES, node)
         self._engine = GroupEngine(table, digest, ranks, rank, exchange, devices, _LIMIT_S)
-        # Remove the texts of `rank`, so that a later group of the same name starts empty
+        # Remove the strings of `rank`, so that a later group of the same name starts empty
         job = ray.get_runtime_context().get_job_id()
         internal_kv._internal_kv_del(f"chorale/{job}/{group_name}/{rank}".encode())
         self._inner = _gloo_group(world_size, rank, group_name)
 
     @classmethod
     def backend(cls) -> str:
-        """Return the name by which groups are created."""
+        """Return the backend name for creating groups."""
         return "CHORALE"
 
     @classmethod
     def check_backend_availability(cls) -> bool:
-        """Return true: the engine is built at first use."""
+        """Return true, because the engine is only built at first use."""
         return True
 
     def destroy_group(self) -> None:
@@ -71,26 +71,24 @@ class ChoraleRayGroup(BaseGroup):
         if self._inner is not None:
             self._inner.destroy_group()
 
-    def allreduce(self, tensor: Any, allreduce_options: Any = types.AllReduceOptions()) -> None:  # noqa: B008 - Ray's form
+    def allreduce(self, tensor: Any, allreduce_options: Any = types.AllReduceOptions()) -> None:  # noqa: B008 - as in Ray
         """Reduce in place, by default with a sum."""
         operation = allreduce_options.reduceOp
         if not self._run("allreduce", None, tensor[0], tensor[0], operation):
             self._gloo().allreduce(_tensors(tensor), allreduce_options)
 
     def reduce(self, tensor: Any, reduce_options: Any = types.ReduceOptions()) -> None:  # noqa: B008
-        """Reduce to the root; the tensors of the other actors do not change."""
+        """Reduce to the root; the other actors' tensors do not change."""
         root, kept = reduce_options.root_rank, tensor[0]
         target = kept if root == self.rank else _empty(kept, _bytes(kept))
         if not self._run("reduce", root, kept, target, reduce_options.reduceOp):
             self._gloo().reduce(_tensors(tensor), reduce_options)
 
     def broadcast(self, tensor: Any, broadcast_options: Any = types.BroadcastOptions()) -> None:  # noqa: B008
-        """Copy the root's tensor to all actors."""
         if not self._run("broadcast", broadcast_options.root_rank, tensor[0], tensor[0]):
             self._gloo().broadcast(_tensors(tensor), broadcast_options)
 
     def allgather(self, tensor_list: Any, tensor: Any, allgather_options: Any = types.AllGatherOptions()) -> None:  # noqa: B008
-        """Give every actor a list of all actors' tensors."""
         outputs, source = tensor_list[0], tensor[0]
         gathered = _empty(source, _bytes(source) * self.world_size)
         if not self._run("allgather", None, source, gathered):
@@ -105,22 +103,19 @@ class ChoraleRayGroup(BaseGroup):
         tensor_list: Any,
         reducescatter_options: Any = types.ReduceScatterOptions(),  # noqa: B008
     ) -> None:
-        """Reduce the lists of all actors; each actor gets the result for the tensors at the position of its rank."""
+        """Reduce the lists of all actors; each actor gets the result for the tensors at its rank's position."""
         output, inputs = tensor[0], tensor_list[0]
         whole = np.concatenate([_array(part).reshape(-1) for part in inputs])
         if not self._run("reduce_scatter", None, whole, output, reducescatter_options.reduceOp):
             self._gloo().reducescatter(_tensors(tensor), [_tensors(inputs)], reducescatter_options)
 
     def barrier(self, barrier_options: Any = types.BarrierOptions()) -> None:  # noqa: B008
-        """Wait for all actors."""
         self._gloo().barrier(barrier_options)
 
     def send(self, tensor: Any, send_options: Any) -> None:
-        """Send to one actor."""
         self._gloo().send(_tensors(tensor), send_options)
 
     def recv(self, tensor: Any, recv_options: Any) -> None:
-        """Receive from one actor."""
         self._gloo().recv(_tensors(tensor), recv_options)
 
     def _run(
@@ -179,7 +174,7 @@ def _gloo_group(world_size: int, rank: int, group_name: str) -> Any:
 
 
 def _array(tensor: Any) -> Any:
-    """Return a NumPy array on the memory of `tensor`."""
+    """Return a NumPy array that shares the memory of `tensor`."""
     return tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
 
 
@@ -193,7 +188,7 @@ def _empty(like: Any, size_bytes: int) -> Any:
 
 
 def _tensors(values: Any) -> list[Any]:
-    """Return `values` as torch tensors on the same memory, because Gloo needs tensors."""
+    """Return torch tensors that share the memory of `values`, because Gloo needs tensors."""
     torch = vars(types)["th"]  # Ray's own import of torch, if torch is installed
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values]
 
@@ -202,7 +197,7 @@ _POLL_S = 0.02
 
 
 def store_exchange(group_name: str, rank: int, ranks: int, limit_s: float) -> Callable[[list[str]], list[list[str]]]:
-    """Return a function that exchanges texts among the actors of a group; each actor calls it once.
+    """Return a function that exchanges strings among the actors of a group; each actor calls it once.
 
     The function raises Unavailable, naming the missing ranks, if not all actors call it within `limit_s`.
     """

@@ -1,1 +1,1 @@
-"""Tuning tables: one file with the programs that a job runs, by collective, type, group and size."""
+"""Tuning tables: a file contains the programs that a job runs, by collective, type, group and size."""

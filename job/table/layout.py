@@ -1,13 +1,13 @@
-"""The file format of tables.
+"""The table file format.
 
     chorale-table/1
     HEADER_BYTES INDEX_BYTES BLOB_BYTES SHA256 [HMAC]
     header: one line of canonical JSON, for people and for Python
-    index:  lines of words derived from the header, for readers without JSON
-    blobs:  compressed texts of programs, and each rank's words
+    index:  lines of words derived from the header, for readers without a JSON parser
+    blobs:  compressed program texts, and each rank's words
 
 SHA256 covers everything after the second line and is the digest of the table; HMAC is the optional signature.
-Lines of the index:
+Index lines:
 
     ranks N
     program NUMBER DIGEST COLLECTIVE ROOT RANKS             (root -1: none)
@@ -37,16 +37,16 @@ _WAY_OUT = "write it again: chorale table write"
 MAX_TABLE_BYTES = 2**28
 MAX_HEADER_BYTES = 2**24
 MAX_TEXT_BYTES = 2**27
-"""Limit for the uncompressed texts of all programs together."""
+"""Limit for the total size of all uncompressed program texts, in bytes."""
 MAX_ENTRIES, MAX_PROGRAMS, MAX_RANKS = 2**15, 2**13, 2**16
 
 
 def table_bytes(table: Table, key: bytes | None = None) -> bytes:
-    """Return the content of a file for `table`; equal tables give equal bytes.
+    """Return the file content for `table`; equal tables give identical bytes.
 
     key: key to sign the table with; None for no signature
 
-    Raises InvalidInput if the table exceeds the limits of readers.
+    Raises InvalidInput if the table exceeds the readers' limits.
     """
     _require_limits(table.ranks, len(table.entries), len(table.programs))
     text_bytes = sum(len(program.text) for program in table.programs.values())
@@ -79,12 +79,11 @@ def table_bytes(table: Table, key: bytes | None = None) -> bytes:
 
 
 def signature(digest: str, key: bytes) -> str:
-    """Return the signature of the table with `digest`."""
     return hmac.new(key, f"{FORMAT} {digest}".encode(), hashlib.sha256).hexdigest()
 
 
 def require_signature(data: bytes, key: bytes) -> None:
-    """Raise InvalidInput unless `data`, the content of a table's file, is signed with `key`."""
+    """Raise InvalidInput unless `data`, a table file's content, is signed with `key`."""
     digest, signed = (*data[:400].split(b"\n")[1].split()[3:], b"")[:2]
     if not hmac.compare_digest(signed, signature(digest.decode(errors="replace"), key).encode()):
         rule = "the tuning table is not signed with the key of CHORALE_TABLE_KEY: {}"
@@ -93,7 +92,7 @@ def require_signature(data: bytes, key: bytes) -> None:
 
 
 def file_digest(path: Path) -> str | None:
-    """Return the digest from the second line of a table's file; None if it cannot be read (yet)."""
+    """Return the digest from the second line of a table file; None if it cannot be read (yet)."""
     try:
         with open_regular(path) as file:
             first, second = file.readline(64), file.readline(400)
@@ -104,7 +103,7 @@ def file_digest(path: Path) -> str | None:
 
 
 def parse_table(data: bytes) -> tuple[Table, str]:
-    """Parse the content of a table's file; return the table and its digest. Raises InvalidInput for anything else."""
+    """Parse a table file's content; return the table and its digest. Raises InvalidInput for other content."""
     _require(len(data) <= MAX_TABLE_BYTES, f"at most {MAX_TABLE_BYTES} bytes", len(data))
     digest, header, index, blobs = _sections(data)
     _require(len(header) <= MAX_HEADER_BYTES, f"a header of at most {MAX_HEADER_BYTES} bytes", len(header))
@@ -193,14 +192,14 @@ _PROGRAM_TYPES = {
 
 
 def _require_types(value: dict[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
-    """Raise TypeError if the value of a key has the wrong type, and KeyError if a key without default is missing."""
+    """Raise TypeError if a key's value has the wrong type, and KeyError if a key without a default is missing."""
     for key, allowed in types.items():
         if type(value.get(key)) not in (*allowed, *(() if key in value else _NOTHING)):
             raise TypeError(f"{key} is {value[key]!r}")
 
 
 def _without_nothing(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return `entry` without `settings` if it has none, so that earlier versions can read it."""
+    """Return `entry`, without the key `settings` if there are none, so that earlier versions can read it."""
     return {name: value for name, value in entry.items() if name != "settings" or value is not None}
 
 
@@ -266,7 +265,7 @@ def _line(*lines: str) -> bytes:
 
 
 def pack(numbers: Iterable[int]) -> bytes:
-    """Return `numbers`, each of 64 bits, as bytes.
+    """Encode 64-bit `numbers` compactly: zigzag, then seven bits per byte, lowest bits first.
 
     >>> list(pack([0, -1, 1, 64]))
     [0, 1, 2, 128, 1]
@@ -282,7 +281,7 @@ def pack(numbers: Iterable[int]) -> bytes:
 
 
 def unpack(data: bytes) -> array[int]:
-    """Return the numbers in `data` from `pack`; ValueError if a number is incomplete or has more than 64 bits."""
+    """Return the numbers that `pack` encoded. Raises ValueError if a number is incomplete or has more than 64 bits."""
     numbers = array("q")
     value = shift = 0
     for byte in data:

@@ -1,4 +1,4 @@
-"""Look up the entry of a table for a call, or the reason why there is none."""
+"""Look up the table entry for a call, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ class Fallback(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupEntries:
-    """The entries of a table for one group. A look-up takes time proportional to their number."""
+    """A table's entries for one group. A look-up takes time proportional to their number."""
 
     entries: tuple[JobEntry, ...]
 
     @staticmethod
     def of(table: Table, group: Sequence[int]) -> GroupEntries:
-        """Return the entries for the group with the ranks `group`, in this order."""
+        """Return the entries for the group that consists of the ranks `group`, in this order."""
         everyone = tuple(group) == tuple(range(table.ranks))
         return GroupEntries(
             tuple(e for e in table.entries if (e.group is None and everyone) or e.group == tuple(group))
         )
 
     def find(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
-        """Return the entry for a call, or the reason why no program serves it. size_bytes: size of the whole vector
-
+        """Return the entry for a call on a whole vector of `size_bytes`, or the reason why no program serves it.
         An entry for exactly this element type takes precedence over one for any type.
         """
         found, reason = self.entries, Fallback.GROUP

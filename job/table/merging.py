@@ -18,18 +18,16 @@ MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class SizeRange:
-    """Sizes from `first` to `last` bytes, both included; None means no limit."""
+    """Sizes from `first` to `last` bytes, both inclusive; None means no limit."""
 
     first: int
     last: int | None
 
     @staticmethod
     def of(entry: JobEntry) -> SizeRange:
-        """Return the range of sizes that an entry covers."""
         return SizeRange(entry.min_bytes, entry.max_bytes)
 
     def overlaps(self, other: SizeRange) -> bool:
-        """Return whether both ranges have a size in common."""
         return not (self._ends_before(other) or other._ends_before(self))
 
     def without(self, others: Iterable[SizeRange]) -> list[SizeRange]:
@@ -51,13 +49,13 @@ class SizeRange:
 
 
 def parse_range(text: str) -> SizeRange:
-    """Parse a range of sizes. Both ends are included and either may be missing. A series of sizes such as 4KiB:1GiB:x4
+    """Parse a size range. Both ends are inclusive, and either may be missing. A series of sizes such as 4KiB:1GiB:x4
     means the range from its first to its last size.
 
     >>> parse_range("1KiB-64MiB"), parse_range("64KiB-")
     (SizeRange(first=1024, last=67108864), SizeRange(first=65536, last=None))
     """
-    way_out = "write 1KiB-64MiB, 64KiB- or -4KiB; both ends belong to it"
+    way_out = "write for example 1KiB-64MiB, 64KiB- or -4KiB; both ends are included"
     if text.count(":") == 2:
         listed = parse_sizes(text)
         return SizeRange(min(listed), max(listed))
@@ -78,7 +76,6 @@ def sort_key(entry: JobEntry) -> tuple[object, ...]:
 
 
 def describe(entry: JobEntry) -> str:
-    """Return a short description of the calls that an entry covers."""
     group = "" if entry.group is None else f" of ranks {','.join(map(str, entry.group))}"
     root = "" if entry.root is None else f" from rank {entry.root}"
     return f"{entry.collective}{root}{group}, {entry.dtype}, {SizeRange.of(entry)}"
@@ -86,7 +83,7 @@ def describe(entry: JobEntry) -> str:
 
 def overlapping(entries: Sequence[JobEntry]) -> list[tuple[JobEntry, JobEntry]]:
     """Return pairs of entries that have the same key, are neighbours by size, and overlap. The result is empty only if
-    no two entries of a key overlap.
+    no two entries with the same key overlap.
     """
     pairs = []
     for _, group in groupby(sorted(entries, key=sort_key), key=lambda entry: entry.key):
@@ -109,16 +106,16 @@ PREFERENCES = ("first", "last")
 def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     """Merge `tables` (at least one) into one table.
 
-    prefer: which entry wins if two entries cover the same sizes: the one of the `first` or of the `last` table. The
+    prefer: which entry wins if two entries cover the same sizes: the one from the `first` or the `last` table. The
             other entry keeps its remaining sizes. With None, a conflict raises InvalidInput. Entries with the same
-            program never conflict; the measurement of the first one is kept.
+            program never conflict; the first one's measurement is kept.
 
-    Also raises InvalidInput if the tables are for different numbers of ranks or different networks. A table for groups
-    only does not name the job's network, so it can be merged with any table.
+    Also raises InvalidInput if the tables are for different rank counts or networks. A table that only has entries for
+    groups does not name the job's network, so it can be merged with any table.
     """
     if prefer not in (None, *PREFERENCES):
         raise InvalidInput("unknown preference '{}'", prefer, f"choose {' or '.join(PREFERENCES)}")
-    # The network that the tables name; InvalidInput if they are for different jobs
+    # The network that the tables name. Raises InvalidInput if they are for different jobs
     way_out = "merge tables of one job only"
     ranks = sorted({table.ranks for table in tables})
     if len(ranks) > 1:
@@ -186,7 +183,7 @@ _Key = tuple[str, str, tuple[int, ...] | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A range of sizes for which two tables differ.
+    """A size range for which two tables differ.
 
     before, after: digest of a program, `LIBRARY`, or `NOTHING` if no entry covers the range
     """
@@ -204,13 +201,13 @@ class TableChange:
 
 
 def changes(before: Table, after: Table) -> list[TableChange]:
-    """Return the ranges of sizes in which another program would run, sorted by key and size."""
+    """Return the size ranges for which another program would run, sorted by key and size."""
     keys = {entry.key for table in (before, after) for entry in table.entries}
     return [change for key in sorted(keys, key=_sortable) for change in _of_key(key, before, after)]
 
 
 def comparison(before: Table, after: Table) -> dict[str, Any]:
-    """Return the document of `chorale table diff --json`.
+    """Return the document that `chorale table diff --json` prints.
 
     equal: the tables are identical; same_in_jobs: a job runs the same programs with both, but measurements may differ
     """
@@ -245,7 +242,7 @@ def _of_key(key: _Key, before: Table, after: Table) -> Iterator[TableChange]:
 
 
 def _segments(entries: Sequence[JobEntry]) -> Iterator[SizeRange]:
-    """Yield consecutive ranges of sizes, from 0 on, such that no entry begins or ends inside a range."""
+    """Yield consecutive size ranges, from 0 on, such that no entry begins or ends inside a range."""
     starts = {0} | {entry.min_bytes for entry in entries}
     starts |= {entry.max_bytes + 1 for entry in entries if entry.max_bytes is not None}
     ordered = sorted(starts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FORMAT = "chorale-table/1"
-"""First line of a table's file."""
+"""First line of a table file."""
 
 ANY_DTYPE = "any"
 """Element type of an entry that serves all types."""
@@ -20,17 +20,17 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """What runs for one collective in one range of sizes.
+    """Says what runs for one collective in one size range.
 
     dtype:     name of an element type, or ANY_DTYPE
     group:     ranks of the job in the order of the program's ranks; None for all ranks of the job in order
     root:      position in the group for broadcast and reduce, None for other collectives
     min_bytes, max_bytes: sizes of the whole vector, both inclusive; None for no limit
     program:   digest of the program, or None for the library's own algorithm
-    measured:  the measurement with its interval; None if nothing was measured
+    measured:  the measurement with its confidence interval; None if nothing was measured
     certificate: proven quality of the schedule; None for the library's own algorithm
     provenance: campaign, MLflow run and version from which the entry comes
-    settings:  settings of the library if it runs the collective; None to leave them to the library
+    settings:  library settings if the library runs the collective; None to leave them to the library
     """
 
     collective: str
@@ -51,17 +51,16 @@ class JobEntry:
         return self.collective, self.dtype, self.group, self.root
 
     def covers(self, size_bytes: int) -> bool:
-        """Return whether `size_bytes` is in the range."""
         return self.min_bytes <= size_bytes and (self.max_bytes is None or size_bytes <= self.max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class TableProgram:
-    """A program: its text, as `lift` reads it, and each rank's part in the engine's encoding.
+    """A program: its text, which `lift` parses, and each rank's part in the engine's encoding.
 
     digest:  SHA-256 of the text
     ranks:   number of ranks
-    words:   for each rank its part, encoded by `chorale.runners.engine.library`; empty for a plan
+    words:   each rank's part, encoded by `chorale.runners.engine.library`; empty for a plan
     order_of_additions: order proven by `chorale.synth.programs.additions`; None if nothing is added or it is not proven
     """
 
@@ -84,7 +83,7 @@ class TableProgram:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Table:
-    """The complete content of a table's file. Entries with the same key do not overlap. programs: digest -> program"""
+    """The complete content of a table file. Entries with the same key do not overlap. programs: digest -> program"""
 
     topology: Json
     ranks: int

@@ -1,6 +1,6 @@
 """Check a table: the consistency of its entries, and every program.
 
-Parsers of programs are imported only for a check, so that reading a table stays fast.
+Program parsers are imported only for a check, so that reading a table stays fast.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ from chorale.synth.targets.lift import lift_code, read_unchecked
 SWITCHES = "switches"
 """Name of the rule that forbids programs in which switches do part of the work."""
 Connected = Callable[[int, int], bool]
-"""Tells whether data can travel directly from one rank of the job to another."""
+"""Returns whether data can travel directly from one rank of the job to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableViolation:
-    """A rule that a table breaks. program: digest of the program that breaks it, None for the table itself"""
+    """A rule that a table breaks. program: digest of the program that breaks it, or None for the table itself"""
 
     rule: str
     message: str
@@ -37,9 +37,10 @@ class TableViolation:
 
 
 def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
-    """Return the table in a file and the rules that it breaks, except for those that `link_violations` finds.
+    """Return the table in a file and the rules that it violates, except for those that `link_violations` checks.
 
-    The table is None, with the reason, if the file is damaged. Raises InvalidInput if it is not the file of a table.
+    If the file is damaged, the table is None, and the only violation says why. Raises InvalidInput if it is not a table
+    file.
     """
     try:
         table, _ = parse_table(data)
@@ -49,7 +50,7 @@ def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
         return None, [TableViolation("file", error.problem)]
     violations = [*_of_entries(table)]
     if not violations and table_bytes(table).split(b"\n", 2)[2] != data.split(b"\n", 2)[2]:
-        violations.append(TableViolation("index", "the lines for native readers say something else than the header"))
+        violations.append(TableViolation("index", "the lines for native readers differ from the header"))
     for digest, program in table.programs.items():
         violations += [TableViolation(rule, message, digest) for rule, message in program_violations(program)]
     return table, violations
@@ -58,7 +59,7 @@ def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
 def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
     """Yield (rule, message) for each fault of a program that does not depend on the network."""
     if hashlib.sha256(program.text).hexdigest() != program.digest:
-        yield "digest", "the text is not the one that the digest is of"
+        yield "digest", "the text does not match the digest"
     try:
         lifted = read_unchecked(program.text)
     except InvalidInput as error:
@@ -86,7 +87,7 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
-    """Execute a program symbolically and yield (rule, message) for each fault; InvalidInput if `text` is no program."""
+    """Execute a program symbolically; yield (rule, message) per fault. Raises InvalidInput if it is not a program."""
     return _broken_rules(read_unchecked(text))
 
 
@@ -138,13 +139,17 @@ def _of_entries(table: Table) -> Iterator[TableViolation]:
         if program is None:
             yield TableViolation("program", f"{describe(entry)}: the table has no program {entry.program[:12]}")
         elif (program.collective, program.root, program.ranks) != (entry.collective, entry.root, ranks):
-            yield TableViolation("program", f"{describe(entry)}: its program is for something else", entry.program)
+            yield TableViolation(
+                "program",
+                f"{describe(entry)}: its program has another collective, root or number of ranks",
+                entry.program,
+            )
 
 
 def table_program(text: bytes, target: str, method: str, parameters: Mapping[str, Any]) -> TableProgram:
-    """Return the program in `text` with its encoding for the engine. text: a file that `lift` can read
+    """Return the program in `text` with its encoding for the engine. text: file content that `lift` can parse
 
-    target, method, parameters: how the program was made, for people
+    target, method, parameters: origin of the program, for people
 
     Raises the errors of `lift`.
     """

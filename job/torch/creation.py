@@ -21,6 +21,7 @@ from chorale.job.torch.functions import extend_torch
 from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
+from chorale.job.torch.rails import network_of_table
 from chorale.job.torch.recording import RecordingGroup, StatusFile, report_at_end
 from chorale.job.torch.reload import GroupMember, StoreExchange, TableReload
 from chorale.job.torch.transport import BatchedTransport, EngineTransport, LoadedTable
@@ -30,7 +31,7 @@ from chorale.synth.errors import InvalidInput
 
 _MEETING_S = 120.0
 _RELOAD_S = 30.0
-"""Time that ranks wait for one another during a reload before they go on with the current table."""
+"""Time that ranks wait for one another during a reload before they continue with the current table."""
 
 
 def create_group(options: Any) -> ChoraleGroup:
@@ -67,7 +68,7 @@ def group_programs(
     """Return the programs for the group of `members` (ranks of the job). All members call this together.
 
     rank:    position of this process in `members`
-    store:   store of torch that only this group uses
+    store:   torch store that only this group uses
     timeout: time limit for connecting, and for each run
     batches: creates a group for batched sends and receives; if it is None, the engine is the only transport
     """
@@ -105,7 +106,7 @@ def group_programs(
 class _Loader:
     """Loads tables for one member of a group and connects it to the other members.
 
-    batched:   transports that serve all tables, by type of device
+    batched:   transports that serve all tables, by device type
     job_ranks: number of ranks of the first table, 0 without a table
     """
 
@@ -117,7 +118,7 @@ class _Loader:
     turns: int = 0
 
     def first(self, table: Table | None, digest: str, exchange: StoreExchange) -> LoadedTable:
-        """Load the first table of the group; `table` is None in a job without one. Raises what GroupEngine raises."""
+        """Load the first table of the group; `table` is None in a job without one. Raises the errors of GroupEngine."""
         members, settings = self.member.members, self.settings
         if table is None:
             require_one_table(members, [texts[0] for texts in exchange([digest])])
@@ -127,13 +128,14 @@ class _Loader:
         entries = GroupEntries.of(table, members)
         named = {entry.program for entry in entries.entries if entry.program is not None}
         plans = frozenset(each for each in named if table.programs[each].is_plan)
+        network = network_of_table(table, members)
         if named == plans or settings.transport == "batched":
             require_one_table(members, [texts[0] for texts in exchange([digest])])
-            loaded = LoadedTable(digest, entries, digests=plans)
+            loaded = LoadedTable(digest, entries, digests=plans, network=network)
         else:
             limit_s = min(self.member.limit_s, _MEETING_S)
             transport = EngineTransport(table, digest, members, self.member.rank, exchange, self.devices, limit_s)
-            loaded = LoadedTable(digest, entries, {"cpu": transport}, (transport,), digests=plans)
+            loaded = LoadedTable(digest, entries, {"cpu": transport}, (transport,), digests=plans, network=network)
         if not plans or settings.transport not in ("auto", "stand-in"):
             return loaded
         texts = {}  # text of each plan -> size in bytes of the largest vector for which it gets memory
@@ -141,11 +143,11 @@ class _Loader:
             largest = [entry.max_bytes or 2**62 for entry in table.entries if entry.program == name]
             texts[table.programs[name].text] = min(settings.plan_bytes, *largest)
         self.turns += 1
-        kernels = device_transport(self.member, f"{digest[:12]}-{self.turns}", texts, settings.transport == "stand-in")
+        kernels = device_transport(self.member, f"{digest[:12]}-{self.turns}", texts, settings)
         return loaded if kernels is None else replace(loaded, owned=(*loaded.owned, kernels), plans=kernels)
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
-        """Load a table to which the group may switch. InvalidInput if it is for another number of ranks."""
+        """Load a table to which the group may switch. Raises InvalidInput if it is for another number of ranks."""
         if table.ranks != self.job_ranks:
             rule = f"a new table must be for the {self.job_ranks} ranks of the job"
             raise InvalidInput(rule, f"{table.ranks}", "write one for them")
@@ -156,14 +158,14 @@ class _Loader:
 
 
 def _meeting_host(store: Any) -> str | None:
-    """Return the host at which all ranks meet, None if they meet through a file."""
+    """Return the host where all ranks meet, or None if they meet through a file."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:
-    """Set up the report and the status file of this process. Return the function to call at the end of the job."""
+    """Set up this process's report and status file. Return the function to call at the end of the job."""
     write = report_at_end(settings.report)
     status = StatusFile(Path(settings.status)) if settings.status else None
 

@@ -29,8 +29,8 @@ class ProgramHook:
     """
 
     def __init__(self, group: Any = None, timeout: timedelta = timedelta(minutes=30)) -> None:
-        """group: process group, by default all ranks; timeout: time limit for connecting, and for each run. Raises the
-        errors of `group_programs`.
+        """Connect this rank to the other ranks of `group` (by default all ranks). `timeout` limits connecting and each
+        run. Raises the errors of `group_programs`.
         """
         self._group = dist.group.WORLD if group is None else group
         members = dist.get_process_group_ranks(self._group)
@@ -56,5 +56,5 @@ class ProgramHook:
 
 
 def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The hook function for `register_comm_hook`; its state is a ProgramHook. torch checks these annotations."""
+    """Serve as the hook for `register_comm_hook`, with a ProgramHook as its state. torch checks the annotations."""
     return hook.average(bucket)

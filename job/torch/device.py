@@ -1,4 +1,4 @@
-"""Checks whether the GPUs of a group can access each other's memory, and if so prepares its plans on them."""
+"""Checks whether a group's GPUs can access each other's memory and, if so, prepares the group's plans on them."""
 
 import hashlib
 import os
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.distributed as dist
 
+from chorale.job.settings import JobSettings
 from chorale.job.torch.reload import GroupMember
 from chorale.job.torch.transport import DeviceTransport
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
@@ -22,25 +23,27 @@ from chorale.synth.targets.lift import lift_code
 STAND_IN = "CPUs that stand in for GPUs"
 
 OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
-"""With 1, torch lets ranks share a GPU."""
+"""Environment variable; if it is 1, torch lets ranks share a GPU."""
 
 
 def device_transport(
-    member: GroupMember, name: str, texts: Mapping[bytes, int], stands_in: bool
+    member: GroupMember, name: str, texts: Mapping[bytes, int], settings: JobSettings
 ) -> DeviceTransport | None:
     """Return the transport that runs the plans in `texts`, or None on all ranks if plans cannot run; all ranks call it.
 
     Plans cannot run if a rank has no GPU, if GPUs cannot access each other's memory, or if a rank fails to prepare its
-    plans; the last case is reported on stderr.
+    plans. The first rank of the group reports the reason on stderr.
 
-    name:      name for this table, different from all names used before in this group
-    texts:     text of each plan -> largest size in bytes that it has to handle
-    stands_in: whether CPUs replace the GPUs
+    name:  name for this table, different from all names used before in this group
+    texts: text of each plan -> largest size in bytes that it has to handle
     """
     exchange, transport, reason = member.exchanges(f"plans-{name}"), None, ""
+    stands_in = settings.transport == "stand-in"
     facts = [] if stands_in else exchange(_facts())
-    sharing = _sharing(facts)
-    if not stands_in and sharing == 0:
+    sharing = max(Counter(gpu for _, gpu, _ in filter(None, facts)).values(), default=0)
+    if not stands_in and (obstacle := obstacle_of(facts, sharing)):
+        if member.rank == 0:
+            sys.stderr.write(f"chorale: no plans run on a group of the job: {obstacle}\n")
         return None
     try:
         device: PlanDevice
@@ -58,7 +61,8 @@ def device_transport(
             assert isinstance(plan, ExecutionPlan)
             if max(len(body.blocks) for body in plan.ranks) <= most_blocks:  # all of them must run at the same time
                 requests[hashlib.sha256(text).hexdigest()] = RequestedPlan(plan, min(most_bytes, plan.max_bytes))
-        plans = GroupPlans(device, member.rank, len(member.members), requests, DeviceOptions(limit_s=member.limit_s))
+        options = DeviceOptions(limit_s=member.limit_s, keeps_wide=settings.wide_sums)
+        plans = GroupPlans(device, member.rank, len(member.members), requests, options)
         transport = DeviceTransport(device.name, STAND_IN if stands_in else "kernel", plans)
     except Exception as error:  # after any error, no rank runs plans
         reason = f"{type(error).__name__}: {error}"
@@ -81,11 +85,10 @@ def _facts() -> list[str]:
     return [socket.gethostname(), str(facts.uuid), str(facts.multi_processor_count)]
 
 
-def _sharing(facts: Sequence[Sequence[str]]) -> int:
-    """Return the largest number of ranks on one GPU; 0 if plans cannot run because a rank has no GPU, ranks are on
-    several hosts, or a GPU is shared without torch's permission (see OVERLAPPING).
-    """
-    if not facts or not all(facts) or len({host for host, *_ in facts}) > 1:
-        return 0
-    most = max(Counter(gpu for _, gpu, _ in facts).values())
-    return most if most == 1 or os.environ.get(OVERLAPPING) == "1" else 0
+def obstacle_of(facts: Sequence[Sequence[str]], sharing: int) -> str:
+    """Return why plans cannot run, or "". facts: `_facts` of all ranks; sharing: largest number of ranks on one GPU"""
+    if missing := [str(rank) for rank, fact in enumerate(facts) if not fact]:
+        return f"no NVIDIA GPU that reaches the others of its host at ranks {', '.join(missing)}"
+    if (hosts := len({host for host, *_ in facts})) > 1:
+        return f"its ranks are on {hosts} hosts, and plans need memory that all GPUs reach; give the table programs"
+    return "" if sharing == 1 or os.environ.get(OVERLAPPING) == "1" else f"ranks share a GPU; set {OVERLAPPING}=1"

@@ -1,4 +1,4 @@
-"""Extends functions of torch.distributed that only accept backends whose names they know, so that they accept ours."""
+"""Extends torch.distributed functions that only accept certain backends, so that they accept this one as well."""
 
 from functools import cache, wraps
 from typing import Any
@@ -37,7 +37,7 @@ def _split_group(
     group_desc: str | None = None,
     **_: Any,
 ) -> Any:
-    """Create the groups in `split_ranks` (positions in `parent`, no rank in two lists). Return the group of this rank,
+    """Create the groups in `split_ranks` (positions in `parent`, no rank in two lists). Return this rank's group, or
     None if it is in no list.
     """
     positions = [rank for ranks in split_ranks or () for rank in ranks]

@@ -1,4 +1,4 @@
-"""The inner group, an ordinary group of torch that serves all calls for which the table has no program."""
+"""The inner group, an ordinary torch group that serves all calls for which the table has no program."""
 
 import os
 import threading
@@ -19,8 +19,8 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """The group that serves calls without a program. group: an ordinary process group of torch; backends: its backends
-    by type of device
+    """The group that serves calls without a program. group: an ordinary torch process group; backends: its backends by
+    device type
     """
 
     group: Any
@@ -30,8 +30,8 @@ class InnerGroup:
 def inner_group(options: Any, name: str | None, purpose: str = "inner") -> InnerGroup:
     """Create the inner group of the group that is created with `options`.
 
-    name:    backend of torch; by default gloo for CPUs and the accelerator's own backend for an accelerator
-    purpose: name that distinguishes several groups that are created with equal options
+    name:    torch backend; by default gloo for CPUs and the accelerator's own backend for an accelerator
+    purpose: name that distinguishes groups that are created with identical options
     """
     names = _names(name)
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
@@ -42,7 +42,7 @@ def inner_group(options: Any, name: str | None, purpose: str = "inner") -> Inner
 
 
 def register_backends(group: Any, backends: dict[str, tuple[Any, Any]]) -> None:
-    """Let `group` use `backends`."""
+    """Register `backends` (by device type) with `group`; the first one becomes the default."""
     for device, (kind, backend) in backends.items():
         group._register_backend(torch.device(device), kind, backend)
     group._set_default_backend(next(iter(backends.values()))[0])
@@ -98,7 +98,7 @@ def _numbered(backend: Any) -> Any:
 
 
 class InnerCalls:
-    """Wraps an ordinary process group of torch so that its collectives also accept non-contiguous tensors and integer
+    """Wraps an ordinary torch process group so that its collectives also accept non-contiguous tensors and integer
     averages. Methods that are not defined here are the group's own.
     """
 
@@ -141,15 +141,13 @@ class InnerCalls:
         return self._copied(call, outputs, outputs, *options)
 
     def _reduced(self, call: Callable[[Any], Any], tensors: Any, changed: Sequence[Any], options: Any = None) -> Any:
-        """Return the work of a reduction; see `_copied`."""
+        """Return a reduction's work; see `_copied`."""
         if _is_usual(tensors):
             return call(tensors)
-        is_average = (
-            options is not None and _are_integers(tensors) and (reduce_operation(options.reduceOp) is ReduceOp.AVG)
-        )
+        given = None if options is None else options.reduceOp
+        is_average = given is not None and _are_integers(tensors) and reduce_operation(given) is ReduceOp.AVG
         if not is_average:
             return self._copied(call, tensors, changed, options)
-        given = options.reduceOp
         options.reduceOp = c10d.ReduceOp(c10d.ReduceOp.SUM)
         try:
             return self._copied(call, tensors, changed, options, divisor=self._group.size())
@@ -185,8 +183,7 @@ class InnerCalls:
 
 
 def _is_usual(tensors: Any) -> bool:
-    """Return whether `tensors` is one contiguous floating-point tensor, which needs no copy. This is a fast check for
-    the usual case."""
+    """Return whether `tensors` is one contiguous floating-point tensor. This usual case needs no copy."""
     if not isinstance(tensors, list) or len(tensors) != 1:
         return False
     tensor = tensors[0]
@@ -237,15 +234,13 @@ class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._inner = InnerCalls(inner.group)
 
     def getBackendName(self) -> str:  # noqa: N802 - as torch spells it
-        """Return the name of this backend for `init_process_group`."""
+        """Return this backend's name for `init_process_group`."""
         return "chorale"
 
     def getRank(self) -> int:  # noqa: N802
-        """Return this rank's position in the group."""
         return self._at
 
     def getSize(self) -> int:  # noqa: N802
-        """Return the number of ranks."""
         return self._ranks
 
 

@@ -1,7 +1,7 @@
-"""The process group: each call of torch becomes a run of a program or a call of the inner group.
+"""The process group: each call from torch becomes a program run or a call to the inner group.
 
-torch calls a group in Python through a C++ class. If the Python class lacks a method, the C++ class calls its own one,
-and holds Python's lock meanwhile. So all methods of that class are defined here; their names are nearly those of the
+torch calls a Python group through a C++ class. If the Python class lacks a method, the C++ class calls its own method
+and holds Python's lock meanwhile. So all methods of that class are defined here; their names resemble those of the
 functions in torch.distributed. Some have two names because torch renamed them in 2.13.
 """
 
@@ -28,6 +28,7 @@ from chorale.job.torch.programs import (
     same_sizes,
     scatter_list,
 )
+from chorale.job.torch.rails import planned_exchange
 from chorale.job.torch.transport import is_captured
 from chorale.job.torch.work import SeveralWorks
 from chorale.runners.engine.library import ReduceOp
@@ -38,12 +39,12 @@ _PREMULTIPLIED = c10d.ReduceOp.RedOpType.PREMUL_SUM
 
 
 class ChoraleGroup(DelegatingGroup):
-    """A process group that runs the programs of a table and passes all other calls to an inner group."""
+    """A process group that runs a table's programs and passes all other calls to an inner group."""
 
     def __init__(
         self, rank: int, ranks: int, inner: InnerGroup, programs: GroupPrograms, at_end: Callable[[], None]
     ) -> None:
-        """at_end: function to call when the group is shut down"""
+        """Create the group; `at_end` is called when it is shut down."""
         super().__init__(rank, ranks, inner)
         self._programs = programs
         self._at_end = at_end
@@ -184,18 +185,35 @@ class ChoraleGroup(DelegatingGroup):
         return SeveralWorks([], list(outputs))
 
     def _alltoall_uneven(self, output: Any, source: Any, receives: Any, sends: Any, options: Any) -> Any:
-        """Run a program with padded shards; return its work, or None if the inner group must serve the call.
+        """Run a plan for these sizes, or a program with padded shards; return its work, or None if the inner group
+        must serve the call.
 
-        If a program might serve the call, all ranks first exchange the sizes of their shards.
+        If a plan or a program might serve the call, all ranks first exchange the sizes of their shards.
         """
-        if not self._programs.has("alltoall") or is_captured(source.device) or output.dtype != source.dtype:
+        network = self._programs.loaded.network
+        if (
+            (network is None and not self._programs.has("alltoall"))
+            or is_captured(source.device)
+            or output.dtype != source.dtype
+        ):
             return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
         given, wanted = _shard_sizes(source, sends, self._ranks), _shard_sizes(output, receives, self._ranks)
-        sizes = self._all_sizes(given)
-        largest, total = int(sizes.max()), int(sizes.sum())
-        if sizes[:, self._at].tolist() != wanted or largest * self._ranks**2 > _MOST_PADDING * total:
-            return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
+        sizes, do_agree = self._all_sizes(given, wanted)
         whole = output.detach().contiguous()
+        if network is not None and do_agree and source.layout is torch.strided:
+            start = perf_counter()
+            plan = planned_exchange(network, sizes.numpy(), source.element_size())
+            if plan is not None:
+                flat = source.detach().reshape(-1)
+                with torch.no_grad():
+                    plan.run(self._inner, self._at, self._ranks, flat, whole.view(-1), options)
+                    output.detach().copy_(whole)
+                seconds = perf_counter() - start
+                current_report().count_program("plan for given sizes", "alltoall", source.nbytes, seconds, "library")
+                return SeveralWorks([], [output])
+        largest, total = int(sizes.max()), int(sizes.sum())
+        if not do_agree or not self._programs.has("alltoall") or largest * self._ranks**2 > _MOST_PADDING * total:
+            return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
 
         def make() -> ProgramCall:
             call = padded("alltoall", source, given, whole.view(-1).split(wanted), [output], largest)
@@ -209,14 +227,18 @@ class ChoraleGroup(DelegatingGroup):
         size_bytes = largest * self._ranks * source.element_size()
         return self._programs.serve("alltoall", None, source, size_bytes, ReduceOp.SUM, make, options)
 
-    def _all_sizes(self, mine: Sequence[int]) -> Any:
-        """Exchange the sizes of shards; return one row per rank. The report counts the exchange."""
+    def _all_sizes(self, sends: list[int], receives: list[int]) -> tuple[Any, bool]:
+        """Exchange the sizes of shards; return one row per rank, and whether each rank expects what others send.
+
+        The report counts the exchange.
+        """
         start = perf_counter()
-        row = torch.tensor(mine, dtype=torch.int64)
-        sizes = torch.empty(self._ranks * self._ranks, dtype=torch.int64)
-        self._inner._allgather_base(sizes, row, c10d.AllgatherOptions()).wait()
-        current_report().count_exchange(sizes.nbytes, perf_counter() - start)
-        return sizes.view(self._ranks, self._ranks)
+        rows = torch.empty(2 * self._ranks * self._ranks, dtype=torch.int64)
+        mine = torch.tensor([*sends, *receives], dtype=torch.int64)
+        self._inner._allgather_base(rows, mine, c10d.AllgatherOptions()).wait()
+        current_report().count_exchange(rows.nbytes, perf_counter() - start)
+        sizes, expected = rows.view(self._ranks, 2, self._ranks).unbind(1)
+        return sizes.contiguous(), torch.equal(sizes, expected.T)
 
     def alltoall_base(self, *arguments: Any, **more: Any) -> Any:
         return self.all_to_all_single(*arguments, **more)
@@ -296,7 +318,7 @@ def _plain(lists: Any, tensors: Any) -> bool:
 
 
 def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any, ReduceOp | None]:
-    """Return the tensors to reduce, the options, and the operation (that of `options`, a sum by default).
+    """Return the tensors to reduce, the options, and the operation (from `options`; by default a sum).
 
     PREMUL_SUM becomes a sum of `tensors` times its factor. It is checked last, since most calls do not use it.
     """
@@ -328,7 +350,7 @@ def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Convert the arguments of a method's short forms to a list of tensors and options of `kind`.
+    """Convert the arguments of a method's short forms to a list of tensors, and options of `kind`.
 
     options: options of `kind`, or the value of the option named `second`; more: further options by name
     """

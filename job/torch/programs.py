@@ -1,4 +1,4 @@
-"""Decides which calls of a group run as programs, and runs them: look-ups, counts, fallbacks and errors."""
+"""Decides which calls of a group run as programs and runs them: look-ups, counts, fallbacks and errors."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -36,8 +36,7 @@ _OPERATIONS = {
     _KINDS.MAX: ReduceOp.MAX,
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
-"""torch's reduce operation -> ours. The look-up must be fast, because it also happens in calls that the library serves.
-"""
+"""torch's reduce operation -> ours. Also used for calls that the library serves, so it must be fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +72,18 @@ class ProgramCall:
 
 
 def reduce_operation(operation: Any) -> ReduceOp | None:
-    """Return the engine's operation for torch's `operation`, None if the engine does not have it."""
+    """Return the engine's operation for torch's `operation`, or None if the engine lacks it."""
     return _OPERATIONS.get(operation.op)
 
 
 def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> ProgramCall:
-    """Return the call of allreduce or broadcast on `tensor`."""
+    """Return the call for an allreduce or a broadcast on `tensor`."""
     whole = tensor.detach().contiguous()
     return ProgramCall(collective, root, whole, whole, operation, [tensor], _copy_back(tensor, whole))
 
 
 def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool) -> ProgramCall:
-    """Return the call of reduce. `tensor` keeps its values on all ranks but the root."""
+    """Return the call for a reduce. `tensor` keeps its values on all ranks but the root."""
     whole = tensor.detach().contiguous()
     target = whole if is_root else torch.empty_like(whole)
     return ProgramCall(
@@ -93,19 +92,16 @@ def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool)
 
 
 def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> ProgramCall:
-    """Return the call of a collective with separate input and output."""
-    target = (
-        output.detach().contiguous()
-        if output.is_contiguous()
-        else torch.empty_like(output, memory_format=torch.contiguous_format)
-    )
+    """Return the call for a collective with separate input and output."""
+    whole = output.detach()
+    target = whole if whole.is_contiguous() else torch.empty_like(whole, memory_format=torch.contiguous_format)
     return ProgramCall(
         collective, None, source.detach().contiguous(), target, operation, [output], _copy_back(output, target)
     )
 
 
 def gather_list(outputs: Sequence[Any], source: Any) -> ProgramCall:
-    """Return the call of allgather into a list of tensors of one size."""
+    """Return the call for an allgather into a list of tensors with equal sizes."""
     target = source.new_empty(len(outputs) * source.numel())
 
     def finish() -> None:
@@ -116,13 +112,13 @@ def gather_list(outputs: Sequence[Any], source: Any) -> ProgramCall:
 
 
 def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None) -> ProgramCall:
-    """Return the call of reduce_scatter of a list of tensors of one size."""
+    """Return the call for a reduce_scatter from a list of tensors with equal sizes."""
     source = torch.cat([each.detach().reshape(-1) for each in sources])
     return into("reduce_scatter", output, source, operation)
 
 
 def size_of(tensor: Any) -> int:
-    """Return the bytes of the elements of `tensor`; for a sparse tensor, of its values."""
+    """Return the total size of the elements of `tensor` in bytes; for a sparse tensor, the size of its values."""
     if tensor.layout is torch.strided:
         return int(tensor.nbytes)
     return int(tensor._values().nbytes if tensor.is_sparse else tensor.numel() * tensor.element_size())
@@ -133,7 +129,7 @@ def padded(
 ) -> ProgramCall:
     """Return a call on shards of `largest` elements, which start with the caller's elements and end with padding.
 
-    sizes:   number of elements of each of the consecutive shards in `source`
+    sizes:   number of elements of each shard; shards are consecutive in `source`
     outputs: tensors for the received shards, by rank
     """
     given = source.new_zeros(len(sizes), largest)
@@ -171,7 +167,7 @@ class GroupPrograms:
     loaded:  the current table
     strict:  whether to refuse calls that no entry covers
     limit_s: time limit of a run
-    reload:  takes new tables while the job runs; None for jobs that never reload
+    reload:  loads new tables while the job runs; None for jobs that never reload
     """
 
     loaded: LoadedTable
@@ -202,7 +198,7 @@ class GroupPrograms:
         make:       creates the call; called only if a program serves it
         options:    torch's options, which may contain a time limit and whether the caller waits
 
-        Raises InvalidInput in strict mode if the table does not cover the call, and if the program cannot be part of a
+        Raises InvalidInput if the table does not cover the call in strict mode, or if the program cannot be part of a
         CUDA graph that is being captured.
         """
         if self.reload is not None:
@@ -211,10 +207,10 @@ class GroupPrograms:
                 self._switch(loaded)
         size_bytes = size_of(tensor) if size_bytes is None else size_bytes
         key = collective, root, tensor.dtype, size_bytes, operation, tensor.device.type
-        answer = self._looked_up.get(key)
+        answer = self._looked_up.get(key) if tensor.layout is torch.strided else Fallback.LAYOUT
         if answer is None:
-            answer = self._look_up(*key) if tensor.layout is torch.strided else Fallback.LAYOUT
-            if len(self._looked_up) < _MOST_KEPT and tensor.layout is torch.strided:
+            answer = self._look_up(*key)
+            if len(self._looked_up) < _MOST_KEPT:
                 self._looked_up[key] = answer
         if not isinstance(answer, JobEntry):
             self.fall_back(answer, collective, tensor.dtype, size_bytes)
@@ -228,7 +224,7 @@ class GroupPrograms:
         return self._start(transport, answer, call, options)
 
     def _start(self, transport: Transport, entry: JobEntry, call: ProgramCall, options: Any) -> ProgramWork:
-        """Queue the run of a program. If the caller waits and the queue is empty, run it immediately."""
+        """Queue a program run. If the caller waits and the queue is empty, run it immediately."""
         device, wait = call.source.device, not getattr(options, "asyncOp", True)
         timeout = getattr(options, "timeout", None)
         limit_s = timeout.total_seconds() if timeout else 0.0  # below 0 if none is set
@@ -266,7 +262,7 @@ class GroupPrograms:
         current_report().count_fallback(reason.value, collective, size_bytes)
 
     def stop(self, reason: str) -> None:
-        """Make all queued runs fail that have not started."""
+        """Make all queued runs that have not started fail."""
         self._failure = self._failure or dist.DistBackendError(f"chorale: {reason}")
 
     def end(self) -> None:

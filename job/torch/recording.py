@@ -28,11 +28,11 @@ class RecordingGroup(ChoraleGroup):
     calls: CallClock
 
     def record_in(self, recorder: JobRecorder, members: Sequence[int]) -> None:
-        """Count calls in `recorder` from now on; `members`: ranks of the job in the group's order."""
+        """Count calls in `recorder` from now on. members: ranks of the job in the group's order"""
         self.recorder, self.members, self.calls = recorder, members, CallClock()
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_reduce_coalesced. It is recorded as one call per tensor, with a common end."""
+        """See torch.distributed.all_reduce_coalesced. Each tensor is recorded as a call; all of them end together."""
         counts = [self._count("allreduce", None, tensor, 1) for tensor in tensors]
         return _counting(super().allreduce_coalesced(tensors, opts), lambda: [count() for count in counts])
 
@@ -76,7 +76,7 @@ _recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
-    """Wraps a work without a future, such as that of Gloo's reduce-scatter. The call is counted after a `wait`."""
+    """Wraps a `Work` that has no future, such as that of Gloo's reduce-scatter. The call is counted after a `wait`."""
 
     def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()
@@ -84,7 +84,6 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
         self._is_counted = False
 
     def wait(self, *limit: Any) -> Any:
-        """Wait until it is over."""
         done = self._work.wait(*limit)
         if not self._is_counted:
             self._is_counted = True
@@ -92,11 +91,10 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
         return done
 
     def synchronize(self) -> None:
-        """Wait."""
+        """Do the same as `wait`."""
         self.wait()
 
     def is_completed(self) -> Any:
-        """Return whether it is over."""
         return self._work.is_completed()
 
     def result(self) -> Any:
@@ -105,7 +103,7 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
 
 
 def _counting(work: Any, count: Callable[[], object]) -> Any:
-    """Arrange that `count` is called when `work` ends; return `work` or a wrapper of it."""
+    """Have `count` called when `work` ends; return `work` or a wrapper around it."""
     if work is None:
         return None
     try:

@@ -27,7 +27,7 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> Any:
     try:
-        from chorale.job.torch.creation import create_group  # noqa: PLC0415 - not before a job asks for it
+        from chorale.job.torch.creation import create_group  # noqa: PLC0415 - not before a job needs it
     except Exception as error:
         if shadow := shadow_of(error):
             raise ImportError(f"{type(error).__name__}: {error}; {shadow}") from error

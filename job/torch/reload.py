@@ -2,8 +2,8 @@
 
 All ranks issue the collectives of a group in the same order, so a call has the same number on all of them.
 
-1. Rank 0 notices that the file of CHORALE_TABLE has a new digest, and proposes this digest in the group's store.
-2. Every rank waits until its own file has that digest, and connects an engine for it while collectives continue.
+1. Rank 0 notices that the file of CHORALE_TABLE has a new digest and proposes this digest in the group's store.
+2. Every rank waits until its own file has that digest and connects an engine for it while collectives continue.
 3. Every rank announces the number of a call before which it will wait for the decision.
 4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
@@ -47,7 +47,7 @@ def wait_for_keys(
 
 
 class StoreExchange:
-    """A single exchange of texts among the ranks of a group through `store`, which only this group uses."""
+    """A single exchange of strings among the ranks of a group through `store`, which only this group uses."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class StoreExchange:
         name: str = "chorale",
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """name: distinguishes several exchanges over one store; is_stopped: returns whether to stop waiting"""
+        """Prepare the exchange `name`, unique within the store. is_stopped: returns whether to stop waiting"""
         self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
         self._name, self._is_stopped = name, is_stopped
         self._has_spoken = False
 
     def __call__(self, texts: list[str]) -> list[list[str]]:
-        """Return the texts of all ranks. Raises Unavailable if a rank gave up, with its reason."""
+        """Return the strings of all ranks. Raises Unavailable, with the reason, if a rank gave up."""
         self._set({"texts": texts})
         keys = [self._key(rank) for rank in range(self._ranks)]
         if missing := wait_for_keys(self._store, keys, self._limit_s, self._is_stopped):
@@ -98,8 +98,8 @@ class StoreExchange:
 class GroupMember:
     """This process as a member of a group.
 
-    members: the group's ranks of the job; rank: position of this process in `members`
-    store:   store of torch that only this group uses
+    members: ranks of the job in the group; rank: position of this process in `members`
+    store:   torch store that only this group uses
     limit_s: time that members wait for one another
     """
 
@@ -128,8 +128,8 @@ _LOOK_S = 0.1
 class PeriodicThread:
     """Calls `turn` every `period_s` until it returns False, `close` is called, or the main thread has ended.
 
-    Python waits for the thread at exit. It is not a pool's thread, because Python waits for those before the main
-    thread has ended.
+    Python waits for the thread at exit. It is not a pool thread, because Python waits for pools before the main thread
+    has ended.
     """
 
     def __init__(self, name: str, period_s: float, turn: Callable[[], bool]) -> None:
@@ -143,7 +143,7 @@ class PeriodicThread:
         return self._stop.is_set() or not threading.main_thread().is_alive()
 
     def close(self) -> None:
-        """End it. Safe to call twice."""
+        """End the thread. Safe to call twice."""
         self._stop.set()
         self._thread.join()
 
@@ -158,7 +158,7 @@ _NEVER = sys.maxsize
 _PROMISED_CALLS = 2
 """Number of calls that a rank still makes while it waits for the decision, which takes milliseconds."""
 _FILE_LIMIT_S = 15.0
-"""Time that a rank waits until its copy of the file is the proposed table."""
+"""Maximum time that a rank waits for its copy of the file to become the proposed table."""
 _RETRY_S = 30.0
 """A table that was not adopted is proposed again after this time."""
 
@@ -175,8 +175,8 @@ class TableReload:
     """
 
     def __init__(self, group: GroupMember, path: Path, digest: str, load: Load, period_s: float) -> None:
-        """digest: digest of the current table; load: loads another table and connects this rank for it; period_s: time
-        between two checks of the file
+        """Watch the file at `path` from now on. digest: digest of the current table; load: loads another table and
+        connects this rank for it; period_s: time between two checks of the file
         """
         self._group, self._path, self._digest, self._load = group, path, digest, load
         self._name = ",".join(map(str, group.members))
@@ -201,7 +201,7 @@ class TableReload:
             switch[1].close()
 
     def settle(self) -> LoadedTable | None:
-        """Return the table to use from this call on, None to keep the current one.
+        """Return the table to use from this call on, or None to keep the current one.
 
         Raises Unavailable if the ranks' decision does not arrive.
         """
@@ -226,13 +226,13 @@ class TableReload:
             proposal = None if self._switch else self._proposal()
             if proposal is not None:
                 self._negotiate(proposal)
-        except RuntimeError as error:  # the job is ending, and its store is gone
+        except RuntimeError as error:  # the job is ending and its store is gone
             self._fail(f"{type(error).__name__}: {error}")
             return False
         return True
 
     def _proposal(self) -> str | None:
-        """Return the digest of the table to propose next, None if there is none."""
+        """Return the digest of the table to propose next, or None if there is none."""
         key = f"reload/{self._number + 1}/proposal"
         if self._group.rank == 0:
             digest = file_digest(self._path)

@@ -1,4 +1,4 @@
-"""How a group moves the bytes of a program: by the engine for tensors in CPU memory, else by batched messages."""
+"""Moves the bytes of programs: with the engine for tensors in CPU memory, else with batched messages or kernels."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import ReduceOp, Work
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.traffic.fabric import RailFabric
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, rounds_of
@@ -51,11 +52,11 @@ class Transport(Protocol):
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
         """Run the program of `entry`. Return when `target` is complete; raise an error within about `limit_s`. On an
-        accelerator, return when everything is enqueued on the current stream; the inner group ends what stalls there.
+        accelerator, return when everything is enqueued on the current stream; the inner group ends runs that stall
+        there.
 
-        source, target: contiguous input and output tensors on the device, the same tensor for a call in place. Both
-        have the
-                        size of the whole vector, except the input of an allgather and the output of a reduce_scatter.
+        source, target: contiguous input and output tensors on the device, the same tensor for an in-place call. Both
+                        have the size of the whole vector, except an allgather's input and a reduce_scatter's output.
         """
 
     def close(self) -> None:
@@ -63,7 +64,7 @@ class Transport(Protocol):
 
 
 class EngineTransport(GroupEngine):
-    """Programs run by the engine of the group, on tensors in the processor's memory."""
+    """Runs programs with the group's engine, on tensors in CPU memory."""
 
     by, is_connected = "engine", True
 
@@ -78,7 +79,7 @@ class EngineTransport(GroupEngine):
 
 
 class DeviceTransport:
-    """Runs plans as kernels. name: type of device; by: see Transport; plans: the plans of the group"""
+    """Runs plans as kernels. name: device type; by: see Transport; plans: the group's plans"""
 
     is_connected = True
 
@@ -91,14 +92,14 @@ class DeviceTransport:
         return self._plans.empty(elements, dtype)
 
     def fits(self, digest: str, size_bytes: int) -> bool:
-        """Return whether the plan's memory is large enough for a vector of `size_bytes`; equal on all ranks."""
+        """Return whether the plan's memory is large enough for `size_bytes`. All ranks get the same result."""
         return self._plans.fits(digest, size_bytes, torch.uint8)
 
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
         """See Transport. Raises RuntimeError, with the blocked steps, if an earlier kernel gave up, and InvalidInput if
-        a call is captured in a CUDA graph without an equal call before."""
+        a call is captured in a CUDA graph without an earlier identical call."""
         digest = str(entry.program)
         self._require_whole()
         ready = not is_captured(source.device) or self._plans.is_ready(digest, source, target, operation)
@@ -109,7 +110,7 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Report on stderr if a kernel gave up after the last call. The memory is freed with its last tensor."""
+        """Report on stderr if a kernel has given up since the last call. Memory is freed with the last tensor in it."""
         failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
         if failure is not None and not is_told:
             sys.stderr.write(f"chorale: {failure}\n")
@@ -126,9 +127,10 @@ class LoadedTable:
 
     digest:     digest of the table, empty without a table
     entries:    the table's entries for this group; None without a table
-    transports: transport for each type of device
+    transports: transport for each device type
     owned:      transports that are closed with this table; the other transports serve several tables
     plans:      transport that runs plans, None if plans cannot run; digests: digests of the programs that are plans
+    network:    network for planning each all-to-all with given sizes; None if it has no boxes with rails
     """
 
     digest: str
@@ -137,6 +139,7 @@ class LoadedTable:
     owned: tuple[Transport, ...] = ()
     plans: DeviceTransport | None = None
     digests: frozenset[str] = frozenset()
+    network: RailFabric | None = None
 
     def transport(self, entry: JobEntry, device: str, size_bytes: int) -> Transport | Fallback:
         """Return the transport that runs the program of `entry` on a type of device, or the reason for a fallback."""
@@ -169,13 +172,13 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
 
 
 class StreamOrder:
-    """Orders one run relative to other work on the streams of an accelerator; does nothing for CPU memory.
+    """Orders one run relative to other work on an accelerator's streams; does nothing for CPU memory.
 
     The caller's thread creates it, the thread that runs the program uses `on_stream`, and waiting threads use `join`.
     """
 
     def __init__(self, device: Any, is_awaited: bool) -> None:
-        """is_awaited: whether the caller waits immediately"""
+        """Record the caller's stream. is_awaited: whether the caller waits immediately"""
         self.device = device
         self._is_awaited = is_awaited
         self._module = None if device.type == "cpu" or is_captured(device) else torch.get_device_module(device)
@@ -210,7 +213,7 @@ class StreamOrder:
             yield
 
     def end(self) -> None:
-        """Record that the whole run is enqueued, before anybody who waits for it is notified."""
+        """Record that the whole run is enqueued, before waiting threads are notified."""
         if self._stream is not None:
             self._done = self._stream.record_event()
 
@@ -220,7 +223,7 @@ class StreamOrder:
             self._module.current_stream(self.device).wait_event(self._done)
 
     def is_over(self) -> bool:
-        """Return whether a run on the group's stream is over; always true for a run on the caller's stream."""
+        """Return whether the run has ended on the group's stream; always true for a run on the caller's stream."""
         return self._done is None or bool(self._done.query())
 
 
@@ -234,7 +237,7 @@ _COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {
 
 
 class BatchedTransport:
-    """Runs programs for `rank` of `group`, a process group of torch that nobody else uses at the same time.
+    """Runs programs for `rank` of `group`, a torch process group with no other users at the same time.
 
     Not thread-safe: one run at a time, in the same order on all ranks.
     """
@@ -242,13 +245,13 @@ class BatchedTransport:
     by = "batches"
 
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
-        """programs: programs by digest; each is parsed when it first runs"""
+        """Use `programs` (by digest); each is parsed when it first runs."""
         self._group, self._rank, self._programs = group, rank, dict(programs)
         self._read: dict[str, _RankProgram] = {}
         self.is_connected = False
 
     def add(self, programs: Mapping[str, TableProgram]) -> None:
-        """Add `programs` (by digest) to those that it can run."""
+        """Make `programs` (by digest) available to `run`."""
         self._programs |= programs
 
     def run(
@@ -320,14 +323,14 @@ class _RankProgram:
 
 
 class _Memory:
-    """The memory of a rank during one run: the caller's tensors if they fit, otherwise padded copies."""
+    """A rank's memory during one run: the caller's tensors if they fit, otherwise padded copies."""
 
     def __init__(self, part: _RankProgram, source: Any, target: Any) -> None:
         self._part, self._target = part, target.view(-1)
         self.device = source.device
         shards = part.ranks if part.name in SPLIT_BY_RANK else 1
         shard = max(source.numel(), target.numel()) // shards
-        chunks = part.chunks // shards  # chunks of a shard
+        chunks = part.chunks // shards  # chunks per shard
         self._chunk = -(-shard // chunks)
         self._shard, self._padded = shard, self._chunk * chunks
         self._output: Any = None
@@ -345,7 +348,6 @@ class _Memory:
         return piece[(first - start) * self._chunk : (first - start + count) * self._chunk]
 
     def do(self, steps: Sequence[LocalStep], operation: ReduceOp) -> None:
-        """Do local steps in order."""
         for target, left, right, count in steps:
             result = self.cells(target, count)
             if right is None:
@@ -380,7 +382,7 @@ class _Memory:
         return [given, self._output]
 
     def _whole(self, source: Any) -> Any:
-        """Return the memory that holds input and output of a program that works in place."""
+        """Return the memory that contains both the input and the output of an in-place program."""
         part, target = self._part, self._target
         fits = self._shard == self._padded
         shards = max(source.numel(), target.numel()) // self._shard

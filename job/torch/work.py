@@ -1,4 +1,4 @@
-"""Work objects that calls return: for one run, and for several works together; and the queue that does the runs."""
+"""Work objects that calls return, for one run or for several works, and the queue that executes the runs."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     """
 
     def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
-        """order: place of the run among the streams, for tensors on an accelerator"""
+        """Create the `Work` of one run. On an accelerator, `order` states when the run happens in its streams."""
         super().__init__()
         self._results = results
         self._order = order
@@ -37,7 +37,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
             self._future.set_exception(error)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the output is complete. Raises the error of the run, or RuntimeError after `timeout`."""
+        """Wait until the output is complete. Raises the run's error, or RuntimeError after `timeout`."""
         limit_s = timeout.total_seconds() if timeout else 0.0
         if not self._done.wait(limit_s if limit_s > 0 else None):
             raise RuntimeError(f"chorale: a collective was not complete after {limit_s} s")
@@ -50,8 +50,8 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         """Return the future of the output tensors.
 
-        If a Python future ends with an exception, C++ code (for example DDP's reducer) takes the exception for the
-        tensors and crashes. So the result comes from a callback: if that raises, C++ sees an error too.
+        If a Python future ends with an exception, C++ code (for example DDP's reducer) mistakes the exception for
+        the tensors and crashes. So the result comes from a callback: if that raises, C++ sees an error too.
         """
         return self._future.then(lambda done: done.value())
 
@@ -60,11 +60,10 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         return self._done.is_set() and (self._order is None or self._order.is_over())
 
     def is_success(self) -> bool:
-        """Return whether the work has ended successfully."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
-        """Return the error of the run, None if there is none (yet)."""
+        """Return the run's error, or None if there is none (yet)."""
         return self._error
 
     def result(self) -> Any:
@@ -72,11 +71,11 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         return self._results
 
     def synchronize(self) -> None:
-        """Wait."""
+        """Do the same as `wait`."""
         self.wait()
 
     def source_rank(self) -> int:
-        """Return -1: there is no single sender."""
+        """Return -1, because there is no single sender."""
         return -1
 
 
@@ -100,7 +99,6 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
         return self._future
 
     def is_completed(self) -> bool:
-        """Return whether all works have ended."""
         return all(work.is_completed() for work in self._works)
 
     def result(self) -> Any:
@@ -108,7 +106,7 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
         return self._results
 
     def synchronize(self) -> None:
-        """Wait."""
+        """Do the same as `wait`."""
         self.wait()
 
     def _collected(self, futures: Any) -> Any:
@@ -118,9 +116,9 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
 
 
 class WorkQueue:
-    """Does jobs in order: in its own thread, or directly if the caller waits and nothing is queued.
+    """Executes jobs in order: in its own thread, or directly if the caller waits and nothing is queued.
 
-    A job that is submitted from inside another job (in a callback of its future) runs immediately, because the queue
+    A job that is submitted from within another job (in a callback of its future) runs immediately, because the queue
     would deadlock. At exit, Python waits for the thread.
     """
 
@@ -132,7 +130,7 @@ class WorkQueue:
         self._count = threading.Lock()
 
     def do(self, job: Callable[[], None], wait: bool) -> None:
-        """Do `job`, which must not raise: immediately if `wait` is set and the queue is empty, else in the queue."""
+        """Run `job`, which must not raise: immediately if `wait` is set and nothing is queued, else in the queue."""
         with self._count:
             at_once = self._worker == threading.get_ident() or (wait and self._pending == 0)
             self._pending += 1
@@ -143,11 +141,11 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no job is queued or running, not counting a job that asks for this."""
+        """Return whether no job is queued or running, not counting a job that calls this."""
         return self._pending == 0 or self._worker == threading.get_ident()
 
     def end(self) -> None:
-        """Do all queued jobs, then end the thread. Safe to call twice."""
+        """Execute all queued jobs, then end the thread. Safe to call twice."""
         self._pool.shutdown(wait=True)
 
     def _run(self, job: Callable[[], None]) -> None:

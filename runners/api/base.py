@@ -34,7 +34,7 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank in one execution: start, end, CPU time of its thread, and its instructions, sorted by their ends."""
+    """One rank's trace of an execution: start, end, its thread's CPU time, and its instructions, sorted by end time."""
 
     start_s: float
     end_s: float
@@ -72,7 +72,7 @@ class ExecutionTrace:
 
     @property
     def time_s(self) -> float:
-        """Return the seconds from the common start to the end of the last rank."""
+        """Return the seconds from the common start until the last rank ends."""
         return max(rank.end_s for rank in self.ranks)
 
 
@@ -87,9 +87,10 @@ class Race:
 
     name, references: names of results in the measurement
     ratios:           for each size, the lowest ratio so far of a program's time to the fastest reference
-    first_repeats:    number of repetitions after which the program is dropped at the sizes at which it has lost
-    margin:           how much every repetition must exceed the ratio to lose
-    reference_s:      for each size, the fastest reference's time in earlier measurements, if this one measures none
+    first_repeats:    number of repetitions after which the program is dropped at the sizes where it has lost
+    margin:           by how much every repetition must exceed the ratio for the program to lose
+    reference_s:      for each size, the fastest reference's time in an earlier measurement; used if this one has no
+                      references
     """
 
     name: str
@@ -105,9 +106,9 @@ class ResourceRequest:
     """Resources that one worker occupies on its node during its lifetime.
 
     cpus, gpus: number of each
-    resources:  amounts of custom resources of the cluster, by name, such as 1 of a fabric that exists once
+    resources:  amounts of custom resources of the cluster, by name, such as 1 for a fabric that exists once
     labels:     labels that the node must have
-    patience_s: how long to wait for such a node to become free or to join
+    patience_s: time to wait for such a node to become free or to join
     """
 
     cpus: float = 1.0
@@ -132,20 +133,20 @@ class ResourceRequest:
 
 
 class FailureKind(StrEnum):
-    """Why a run gave no measurement."""
+    """Why a run produced no measurement."""
 
     TIMEOUT = "timeout"  # the watchdog ended it: hung or far too slow
-    WRONG_RESULT = "wrong_result"  # some element differs from what the collective defines
+    WRONG_RESULT = "wrong_result"  # at least one element is wrong
     CRASH = "crash"  # a rank or the runtime died
     UNAVAILABLE = "unavailable"  # something that the runner needs is missing
     REJECTED = "rejected"  # the runtime refused the program or fell back to another algorithm
-    NOT_APPLIED = "not_applied"  # the library did not take a setting, or its log does not show that it did
+    NOT_APPLIED = "not_applied"  # the library did not use a setting, or its log does not show that it did
     IMPOSSIBLE = "impossible"  # faster than the links allow: the assumed link rates or the clock are wrong
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """How a program was made and how its runtime is set, apart from the instructions.
+    """How a program was generated and how its runtime is configured; its instructions do not contain this.
 
     k:            trees per root; None if there are none or the number is unknown
     instances:    copies of the schedule, each on its own channels
@@ -172,10 +173,8 @@ class RunRequest:
     library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured interleaved with
                  the programs. `library_result` gives the names of their results.
     settings:    program name -> settings that its instructions do not contain, for runners that need them
-    matrix_products: products of 128 x 128 matrices that every rank computes during each repetition; the time then
-                 includes both. For runners with `overlap`, see `chorale.runners.api.validation`.
-    trace:       whether to record the times of all instructions, for runners that can
-    race:        when to stop early; `chorale.runners.measurement.driver` handles it, runners measure what they get
+    trace:       whether to record the times of all instructions; ignored by runners that cannot
+    race:        when to stop early; `chorale.runners.workers` handles it, runners ignore it
     """
 
     topology: Topology
@@ -189,7 +188,6 @@ class RunRequest:
     library: tuple[str, ...] = ()
     settings: Mapping[str, ProgramSettings] = field(default_factory=dict)
     race: Race | None = None
-    matrix_products: int = 0
     trace: bool = False
 
     @property
@@ -205,9 +203,9 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class SizeMeasurement:
-    """Seconds of each repetition of one program at one size, and whether every element of every result was right.
+    """Seconds of each repetition of one program at one size, and whether every element of every result was correct.
 
-    correct: None if nobody checked, as in some recorded runs
+    correct: None if results were not checked, as in some recorded runs
     """
 
     size_bytes: int
@@ -221,7 +219,7 @@ class SizeMeasurement:
 
     @property
     def iqr_s(self) -> float:
-        """Q3 - Q1."""
+        """Interquartile range (Q3 - Q1) in seconds."""
         first, third = np.percentile(self.times_s, [25, 75])
         return float(third - first)
 
@@ -232,7 +230,7 @@ class SizeMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Results of a runner: name of a program or library algorithm -> one entry per size, in the order of the request.
+    """A runner's results: name of a program or library algorithm -> one entry per size, in the request's order.
 
     traces: name of a program -> for each size the trace with the median time (the lower of two), if the request asked
             for traces and the runner can record them
@@ -245,7 +243,7 @@ class Measurement:
 
 
 StuckInstruction = tuple[int, int, str]
-"""(Block, instruction, reason): a block that makes no progress, its current instruction, and what it waits for."""
+"""(Block, instruction, reason): a stuck block, its current instruction, and what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +266,10 @@ Outcome = Measurement | RunFailure
 class Runner(Protocol):
     """Executes programs on some machine. Contract, checked by `tests/conformance/runner_kit.py`:
 
-    `submit` returns within `timeout_s` plus a small grace, whatever happens, and never raises for what a
-    program or a rank does: that becomes a RunFailure. A failed run leaves nothing behind, and the next
+    `submit` returns within `timeout_s` plus a small grace, whatever happens, and never raises because of a
+    program or a rank: their errors become a RunFailure. A failed run leaves nothing behind, and the next
     request works. A Measurement is returned only if every element of every result of every program was
-    right. Not thread-safe: one request at a time.
+    correct. Not thread-safe: one request at a time.
     """
 
     name: str
@@ -290,7 +288,7 @@ class Runner(Protocol):
 
 
 LIBRARY = "library:"
-"""Prefix of a runtime's own algorithms among results and among the baselines of a campaign."""
+"""Prefix of the names of a runtime's own algorithms in results and in a campaign's baselines."""
 
 
 def library_result(algorithm: str) -> str:

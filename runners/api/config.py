@@ -28,13 +28,13 @@ from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.topology.topology import Topology
 
 CPU_TARGET = "oneccl-xml"
-"""The target of programs for all runners without GPUs."""
+"""The program target of all runners without GPUs."""
 
 
 class TimeSource(StrEnum):
     """How a runner gets its times."""
 
-    MACHINE = "machine"  # ranks execute programs; times depend on what else their machine does
+    MACHINE = "machine"  # ranks execute programs; times depend on other load on the machine
     MODEL = "model"  # nothing is executed: a cost model of the network
     RECORD = "record"  # nothing is executed: measurements of an earlier run elsewhere
 
@@ -43,17 +43,15 @@ class TimeSource(StrEnum):
 class Capabilities:
     """Capabilities of a runner, and other properties that the rest of Chorale must know.
 
-    times:         how it gets its times
-    overlap:       whether ranks can compute during a run
-    protocols, buffers: whether the wire protocol, and the buffers of connections, make a difference
+    times:         source of its times
+    protocols, buffers: whether the wire protocol and the connections' buffers affect times
     unprivileged:  whether it starts only our own processes, so that every user of a service may use it
-    any_program:   whether it executes programs of every XML target and placement, not only of its own
+    any_program:   whether it executes programs of every XML target and placement, not only those of its own target
     switches:      whether switches that add and multicast can be emulated as processes
     library_settings: whether settings of a library's own algorithms can be candidates
     """
 
     times: TimeSource = TimeSource.MACHINE
-    overlap: bool = False
     protocols: bool = False
     buffers: bool = False
     unprivileged: bool = False
@@ -63,17 +61,17 @@ class Capabilities:
 
     @property
     def is_live(self) -> bool:
-        """Return whether programs are really executed. Such a runner needs its machine for itself while it measures."""
+        """Return whether programs are really executed. Such a runner needs exclusive use of its machine."""
         return self.times is TimeSource.MACHINE
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurerRequest:
-    """A user's request for nodes of a Ray cluster that measure.
+    """A user's request for Ray cluster nodes that measure.
 
     node: resources of each node, except its GPUs
-    gpus: GPUs of each node; None for as many as the runner uses
-    count: nodes that measure at the same time
+    gpus: GPUs per node; None for as many as the runner uses
+    count: number of nodes that measure at the same time
     """
 
     node: ResourceRequest = field(default_factory=lambda: ResourceRequest(cpus=0))
@@ -91,32 +89,28 @@ class Exposure:
     """
 
     from_requests: bool
-    content: bool = False
-    """Whether requests may send the content of the file as a mapping, instead of its path."""
 
 
 SERVER_ONLY = Exposure(from_requests=False)
-"""Mark of options that requests never set; their values are not shown to callers either."""
-PATH_OR_CONTENT = Exposure(from_requests=False, content=True)
-"""Mark of options that are a path, or the content of a file: only the latter is for requests."""
+"""Marks options that requests never set; their values are not shown to callers either."""
 FROM_REQUESTS = Exposure(from_requests=True)
-"""Mark of options with free text that requests may set."""
+"""Marks options with free text that requests may set."""
 
 
 class RunnerConfig(BaseModel, ABC):
     """Base of the classes that declare a runner. Its fields are the options; an instance describes a runner to create.
 
-    A new runner is a subclass in its own folder and a line in `chorale.runners.api.registry`. The command line, the
-    `runner` section of campaigns and the use in campaigns follow from that. The module of a subclass is imported
-    whenever a campaign is read, so it imports the code that executes programs only in `create`.
+    A new runner is a subclass in its own folder and a line in `chorale.runners.api.registry`. It is then available on
+    the command line and in the `runner` section of campaigns. The module of a subclass is imported whenever a campaign
+    is read, so it imports the code that executes programs only in `create`.
 
     name:         name of the runner, `kind` in campaigns
     summary:      a few words for lists
-    is_nested:    whether campaigns put its options into a section of that name, inside `runner`
+    is_nested:    whether campaigns put its options into a section with its name inside `runner`
     not_compared: options that do not affect measured times
-    preconditions: findings of `chorale doctor` that must be good, in the order in which to mend them
+    preconditions: `chorale doctor` checks that must pass, in the order in which to fix them
 
-    An option that takes text, a path or a mapping has an `Exposure`, which tells whether requests to a service may set
+    An option that takes text, a path or a mapping has an `Exposure`, which says whether requests to a service may set
     it.
     """
 
@@ -131,12 +125,12 @@ class RunnerConfig(BaseModel, ABC):
 
     @property
     def link_rate_mbps(self) -> float | Fraction | None:
-        """Return the rate in Mbit/s of a link of bandwidth 1, None if no option gives it."""
+        """Return the rate in Mbit/s of a link of bandwidth 1, or None if no option gives it."""
         return None
 
     @property
     def executes_plans(self) -> bool:
-        """Return whether plans for MSCCL++ can be measured together with other programs, with these options."""
+        """Return whether these options allow measuring MSCCL++ plans together with other programs."""
         return False
 
     @property
@@ -145,41 +139,42 @@ class RunnerConfig(BaseModel, ABC):
         return False
 
     def lowering(self) -> LoweringOptions:
-        """Return target, placement and device limits of the programs that it executes; all else is a default."""
+        """Return the target, placement and device limits that the runner requires, with defaults for the rest."""
         return LoweringOptions(CPU_TARGET)
 
     def for_network(self, topology: Topology) -> Self:
-        """Return the options with those filled in that campaigns take from the network."""
+        """Return a copy with the options filled in that campaigns derive from the network."""
         return self
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return what the process that holds the runner takes of its node as long as it lives."""
+        """Return the resources that the runner's process occupies on its node during its lifetime."""
         node = request.node
         return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
-        """Return what stands for the library in comparisons: its choice, or algorithms of which the fastest counts.
+        """Return the algorithms that represent the library in comparisons: its own choice, or several, of which the
+        fastest counts.
 
-        () if there is no library below the runner: then programs of MPI's algorithms stand for it.
+        Returns () if the runner has no library; programs with MPI's algorithms then take its place.
         """
         return ()
 
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
-        """Return in one line why `settings` of the library cannot be a candidate, None if they may."""
+        """Return in one line why `settings` of the library cannot be a candidate, or None if they may."""
         return f"the {self.name} runner has no library with settings: use the nccl runner"
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
-        """Raise InvalidInput, before anything is started, if options, nodes and ranks do not fit together."""
+        """Raise InvalidInput, before anything is started, if options, nodes and ranks do not match."""
 
     def conditions(self) -> dict[str, Any]:
-        """Return the options on which measured times depend, those with their default values left out."""
+        """Return the options that affect measured times, unless they have their default values."""
         return self.model_dump(exclude=set(self.not_compared), exclude_defaults=True)
 
     @abstractmethod
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         """Create the runner; the caller closes it.
 
-        home:    folder for what it learns about the machine; None for $CHORALE_HOME or ./chorale-data
+        home:    folder for its findings about the machine; None for $CHORALE_HOME or ./chorale-data
         request: resources of the nodes that the runner uses on its own
         """
 
@@ -191,7 +186,7 @@ class FabricConfig(RunnerConfig, ABC):
         default=None, description="Name of the fabric; by default the one for the topology."
     )
     where: Literal["fabric", "cluster", "loopback"] | None = Field(
-        default=None, description="By default a fabric if one is up, else the cluster. Loopback is no network."
+        default=None, description="Default: a fabric if one is up, else the cluster. Loopback is not a network."
     )
 
 
@@ -205,7 +200,7 @@ def _number(value: Any) -> Any:
 
 
 def _exact(value: Any) -> Fraction:
-    """Read an exact number that can be stored as text and read again."""
+    """Return the exact value of a number. Raises ValueError if it cannot be stored as text and parsed again."""
     try:
         return parse_rational(rational_text(parse_rational(value, "a number")), "a number, as a fraction,")
     except InvalidInput as error:
@@ -213,7 +208,7 @@ def _exact(value: Any) -> Fraction:
 
 
 def _exact_json(value: Fraction) -> float | str:
-    """Return the float whose shortest decimal text is `value`, as stored launches have it; p/q if there is none."""
+    """Return the float whose shortest decimal text is `value`, as in launches, or the text p/q if there is none."""
     decimal = float(value)
     return decimal if Fraction(str(decimal)) == value else rational_text(value)
 
@@ -261,7 +256,7 @@ ByteCount = BeforeValidator(_bytes)
 """Marks integers that may also be written as sizes, such as 4MiB."""
 
 NameList = BeforeValidator(_names)
-"""Marks lists of names that may also be written as text with commas."""
+"""Marks lists of names that may also be written as comma-separated text."""
 
 VariableList = BeforeValidator(_variables)
 """Marks environment variables that may also be written as text, such as `A=1 B=2`."""

@@ -26,8 +26,7 @@ UNTOUCHED = -1
 
 @dataclass(frozen=True, slots=True)
 class DataPattern:
-    """Test data. The value of rank r at position x of the vector is base(x) + weight(r) * slope(x); it depends on
-    `run`.
+    """Test data. Rank r's value at position x of the vector is base(x) + weight(r) * slope(x); it depends on `run`.
 
     No value and no sum of values of different ranks exceeds `exact_limit`, if there are at most MAX_RANKS ranks, or at
     most `max_ranks` of the element type (see `ElementType`).
@@ -49,21 +48,21 @@ class DataPattern:
 
     @property
     def bases(self) -> int:
-        """Number of different bases, counted from 0."""
+        """Number of possible bases, which start at 0."""
         return self.exact_limit // self.ranks // 2
 
     @property
     def slopes(self) -> int:
-        """Slopes are from 1 to this number - 1."""
+        """Upper limit of the slopes, which are at least 1 and below this number."""
         return max(1, self.bases // self._weight_limit())
 
     def weights(self) -> NDArray[np.int64]:
-        """Return the weight of every rank."""
+        """Return every rank's weight."""
         random = np.random.default_rng([self.seed, self.run])
         return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
 
     def contribution(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return what `rank` contributes at positions start to stop - 1."""
+        """Return the contribution of `rank` at positions start to stop - 1."""
         base, slope = self._base_and_slope(start, stop)
         return base + int(self.weights()[rank]) * slope
 
@@ -87,14 +86,14 @@ class DataPattern:
 
 
 def input_data(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64]:
-    """Return what `rank` holds before the collective; `elements` is the length of the whole vector."""
+    """Return `rank`'s input; `elements` is the length of the whole vector."""
     if collective.name is CollectiveName.ALLGATHER:
         return pattern.contribution(rank, *_shard(rank, elements, pattern.ranks))
     return pattern.contribution(rank, 0, elements)
 
 
 def expected_output(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64] | None:
-    """Return the output that `rank` must have at the end, None if the collective does not define it.
+    """Return the output that `rank` must have at the end, or None if the collective does not define it.
 
     See `required_pieces` for custom collectives.
     """
@@ -140,7 +139,7 @@ def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:
 class ElementType:
     """An element type and the test data that it can represent.
 
-    dtype:       type in NumPy
+    dtype:       NumPy type
     exact_limit: integers up to this are represented exactly; sums over all ranks stay below it
     max_ranks:   largest number of ranks for which values below that limit still distinguish positions and ranks
     """
@@ -161,7 +160,7 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
 
 
 def element_bytes(name: str) -> int:
-    """Return the size in bytes of an element of the type `name`; InvalidInput for an unknown type."""
+    """Return the size in bytes of an element of type `name`. Raises InvalidInput for an unknown type."""
     if name not in ELEMENT_TYPES:
         raise unknown_name("element type", name, ELEMENT_TYPES)
     return ELEMENT_TYPES[name].dtype.itemsize

@@ -1,18 +1,27 @@
-"""The interface of sources of reports about links, for programs that watch a fabric."""
+"""The interface for sources of link reports, for programs that watch a fabric."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 Link = tuple[int, int]
 """(Source rank, destination rank); parallel links count as one."""
+_STARTED_S = time.time() - time.monotonic()
+
+
+def steady_unix_s() -> float:
+    """Return the seconds since 1970 on a clock that never jumps. It adds the time since this process started to the
+    wall clock's time at the start.
+    """
+    return _STARTED_S + time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """State of a link at a time.
+    """State of a link at one moment.
 
-    time_s:          seconds since 1970
+    time_s:          seconds since 1970, from `steady_unix_s`
     rate_bits_per_s: rate that the link can carry now; 0 if it is down
     carried_bytes:   bytes carried since the link was created; None if the source does not count them
     """
@@ -26,14 +35,15 @@ class LinkReport:
 class LinkSource(Protocol):
     """Reports on the links of one network of ranks. Use it from one thread only.
 
-    A source may report links periodically, or only when they change. The latest report of a link is valid.
+    A source may report links periodically, or only when they change. A link's latest report is valid until the next
+    one.
     """
 
     declared_bits_per_s: Mapping[Link, float]
     """Rate of each link without faults."""
 
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
-        """Yield the reports since the last call, after waiting `limit_s` at most for the first.
+        """Yield the reports since the last call, after waiting at most `limit_s` for the first.
 
         Raises Unavailable if there will be no more reports.
         """

@@ -1,4 +1,4 @@
-"""Programs of a request in both forms: programs of instructions, and plans of one-sided operations."""
+"""A request's programs in both forms: programs of instructions, and plans of one-sided operations."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 PLAN_ALIGNMENT_BYTES = 16
-"""Unit in which MSCCL++'s executor moves data. Sizes of the pieces of a plan's chunks must be multiples of it."""
+"""Unit in which MSCCL++'s executor moves data. A plan's piece sizes must be multiples of it."""
 
 
 def only_programs(programs: Iterable[AnyProgram]) -> list[Program]:
@@ -22,7 +22,6 @@ def only_programs(programs: Iterable[AnyProgram]) -> list[Program]:
 
 
 def only_plans(programs: Iterable[AnyProgram]) -> list[ExecutionPlan]:
-    """Return the programs that are plans."""
     return [program for program in programs if isinstance(program, ExecutionPlan)]
 
 
@@ -30,7 +29,7 @@ def equal_parts(program: AnyProgram, element_bytes: int) -> int:
     """Return the number of equal parts of complete elements into which a vector must be cut for `program`.
 
     For a program of instructions, these are its chunks. For a plan, these are the pieces into which blocks divide
-    chunks; the size of a piece is a multiple of 16 bytes.
+    chunks; a piece's size is a multiple of 16 bytes.
     """
     if not isinstance(program, ExecutionPlan):
         return program.chunks
@@ -38,7 +37,7 @@ def equal_parts(program: AnyProgram, element_bytes: int) -> int:
 
 
 def instruction_name(program: AnyProgram, position: tuple[int, int, int]) -> str:
-    """Return the program's name for the instruction at `position` (rank, block, step)."""
+    """Return the name that `program` uses for the instruction at `position` (rank, block, step)."""
     rank, block, step = position
     if isinstance(program, ExecutionPlan):
         return program.ranks[rank].blocks[block].operations[step].action.value
@@ -61,7 +60,7 @@ def program_connections(program: Program) -> list[Connection]:
 
 
 def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
-    """Return the chunks that every connection of `program` carries. O(messages)."""
+    """Return the number of chunks that each connection of `program` carries. O(messages)."""
     found: Counter[Connection] = Counter()
     for src, dst, channel, chunks in program.messages():
         found[Connection(src, dst, channel)] += chunks
@@ -69,10 +68,10 @@ def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
 
 
 class ConnectionPaths:
-    """The links that messages use: the direct link, or a fixed shortest path through other nodes that forward.
+    """The links that messages use: the direct link, or a fixed shortest path through other nodes that forward them.
 
-    Channel c takes the parallel link with index c modulo their number. If there are several shortest paths, source,
-    destination and channel determine the choice, so that traffic spreads without randomness.
+    Channel c takes the parallel link with index c modulo the number of parallel links. If there are several shortest
+    paths, source, destination and channel determine the choice, so that traffic spreads without randomness.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -92,7 +91,7 @@ class ConnectionPaths:
         self._hops_from: dict[int, list[int]] = {}
 
     def path(self, connection: Connection) -> tuple[int, ...] | None:
-        """Return the link ids of `connection`'s path in order, None if there is no path. O(L) once per source."""
+        """Return the link ids of `connection`'s path in order, or None if there is no path. O(L) once per source."""
         hops = self._hops(connection.src)
         if hops[connection.dst] < 0:
             return None
@@ -106,7 +105,7 @@ class ConnectionPaths:
         return tuple(reversed(links))
 
     def _hops(self, src: int) -> list[int]:
-        """Return the number of links from `src` to every node, -1 if there is no path."""
+        """Return the number of links from `src` to every node, or -1 if there is no path."""
         if src not in self._hops_from:
             hops = [-1] * len(self._sources)
             hops[src] = 0

@@ -1,4 +1,4 @@
-"""Finds runners by name and creates them with options from a command line."""
+"""Finds runners by name and creates them with command-line options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,12 +44,12 @@ _ALIASES = {
 
 
 def runner_named(text: str) -> str:
-    """Return the name of the runner that `text` means. Raises UnknownName if there is none."""
+    """Return the name of the runner to which `text` refers. Raises UnknownName if there is none."""
     return name_among("runner", text, RUNNERS, _ALIASES)
 
 
 def runner_config(name: str, options: Mapping[str, Any] | None = None) -> RunnerConfig:
-    """Return the configuration of the runner `name` with `options` (values or text; None means the default).
+    """Return the runner configuration for `name` with `options` (values or text; None means the default).
 
     Raises InvalidInput for an unknown name or option, and for a value that an option does not accept.
     """
@@ -57,7 +57,7 @@ def runner_config(name: str, options: Mapping[str, Any] | None = None) -> Runner
     given = {option: value for option, value in (options or {}).items() if value is not None}
     unknown = [option for option in given if option not in declared.model_fields]
     if unknown:
-        way_out = f"use {', '.join(declared.model_fields)}"
+        way_out = f"its options are {', '.join(declared.model_fields)}"
         raise InvalidInput(f"the {name} runner has no option '{{}}'", unknown[0], way_out)
     try:
         return declared.model_validate(given)
@@ -85,5 +85,5 @@ def is_simulated(runner: str | None) -> bool:
 
 
 def runner_text(runner: str) -> str:
-    """Return a description of the runner for people; it says so if times are not measured."""
+    """Describe the runner for people. The text says so if its times are not measured."""
     return f"{runner} runner" + (": these times are simulated, not measured" if is_simulated(runner) else "")

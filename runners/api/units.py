@@ -1,4 +1,4 @@
-"""Message sizes and durations as text, and sizes that can be divided into the chunks of programs."""
+"""Parses and formats message sizes and durations, and finds sizes that programs can divide into chunks."""
 
 import logging
 import math
@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that `text` means: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary.
+    """Return the size in bytes that `text` describes: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary.
 
-    With a B they are decimal, as the SI has them: `1MB` is 10^6 bytes, which the log says.
+    With a B they are decimal, as in SI: `1MB` is 10^6 bytes; a log message reports this.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -39,7 +39,7 @@ def parse_size(text: str) -> int:
 
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Parse a comma-separated list of sizes and ranges `FIRST:LAST:xFACTOR`; return the sizes sorted, without
-    repetitions.
+    duplicates.
 
     Without a factor (also in the form `FIRST-LAST`, as in tables), sizes rise by a factor of 4.
 
@@ -85,12 +85,12 @@ def _parse_range(text: str) -> list[int]:
 
 
 def format_ms(seconds: float) -> str:
-    """Return milliseconds with three digits, or as an integer from 1000 on: `0.0123 ms`, `41.2 ms`, `7170 ms`."""
+    """Format `seconds` in ms with three digits, or as an integer from 1000 on: `0.0123 ms`, `41.2 ms`, `7170 ms`."""
     value = seconds * 1e3
     return f"{value:.0f} ms" if value >= 999.5 else f"{value:.3g} ms"
 
 
 def format_us(seconds: float) -> str:
-    """Return microseconds with four digits, or as an integer from 10,000 on: `12.34 us`, `71700 us`."""
+    """Format `seconds` in us with four digits, or as an integer from 10,000 on: `12.34 us`, `71700 us`."""
     value = seconds * 1e6
     return f"{value:.0f} us" if value >= 9999.5 else f"{value:.4g} us"

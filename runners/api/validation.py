@@ -1,4 +1,4 @@
-"""Checks of a request before anything is started: what no runner can execute, and what exceeds the free memory."""
+"""Checks whether a request can run, before anything is started: rules for all runners, and the free memory."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,9 +10,9 @@ from chorale.synth.targets.judge import execution_blockers
 
 
 def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
-    """Return in one line why `request` does not fit, None if it does.
+    """Return in one line why `request` does not fit into memory, or None if it does.
 
-    work_bytes: bytes per element of the vector that the runner needs besides input, output, scratch and messages
+    work_bytes: bytes per element of the vector that the runner needs in addition to input, output, scratch and messages
     """
     largest = max(request.sizes_bytes)
     scratch = max(
@@ -21,7 +21,7 @@ def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
     elements = largest / ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count
     needed = ranks * (largest * (3 + scratch) + elements * work_bytes)
-    import psutil  # noqa: PLC0415 - most commands need none of it
+    import psutil  # noqa: PLC0415 - most commands do not need it
 
     free = psutil.virtual_memory().available
     if needed <= free:
@@ -30,7 +30,7 @@ def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
 
 
 RequestFault = tuple[FailureKind, str]
-"""Kind of failure of a request that cannot run, and the reason in one line."""
+"""Failure kind of a request that cannot run, and the reason in one line."""
 
 
 def validate_request(
@@ -38,30 +38,26 @@ def validate_request(
     library: Callable[[str], tuple[str, ...]],
     runner_faults: Callable[[RunRequest], Iterator[RequestFault]] | None = None,
     *,
-    overlap: bool = False,
     plans: bool = False,
     switches: bool = False,
     settings: bool = False,
 ) -> RequestFault | None:
-    """Return why `request` cannot run, None if it can. Checks the rules for all runners, then the runner's own.
+    """Return why `request` cannot run, or None if it can. Checks the rules for all runners, then the runner's own.
 
     library:       names of the runner's library algorithms, see `Runner.library`
     runner_faults: the runner's own rules, called only if the request satisfies the common ones
-    overlap:       whether ranks can compute during a run
     plans:         whether the runner executes plans of one-sided operations
     switches:      whether the runner has processes for switches that add
-    settings:      whether the runner measures settings of a library
+    settings:      whether the runner measures library settings
 
-    A valid request may still deadlock or give wrong results; those show when the program runs.
+    A valid request may still deadlock or give wrong results, which only becomes apparent when the program runs.
     """
-    if request.matrix_products and not overlap:
-        return FailureKind.REJECTED, "this runner cannot compute beside a run: use the local runner"
     if request.has_plans and not plans:
         return FailureKind.REJECTED, "this runner executes no plans of MSCCL++: use the local runner"
     if any(program.switches for program in request.without_plans.values()) and not switches:
         return FailureKind.REJECTED, "this runner has no processes for switches that act: use the local runner"
-    if request.has_plans and (request.trace or request.matrix_products):
-        return FailureKind.REJECTED, "plans are executed without traces, and with nothing beside: leave these out"
+    if request.has_plans and request.trace:
+        return FailureKind.REJECTED, "plans are executed without traces: leave these out"
     if any(isinstance(program, LibraryCall) for program in request.programs.values()) and not settings:
         return FailureKind.REJECTED, "this runner has no library with settings: use the nccl runner"
     collectives = {collective_of_ranks(program).name.value for program in request.programs.values()}
@@ -76,17 +72,16 @@ def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[s
         yield f"the element type {request.dtype} is not supported: use {', '.join(ELEMENT_TYPES)}"
     if not request.programs or not request.sizes_bytes:
         yield "a request needs at least one program and one size"
-    numbers = (request.repeats - 1, request.warmup, request.matrix_products)
-    if min(numbers) < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:
+    if min(request.repeats - 1, request.warmup) < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:
         yield "repeats, sizes and the time limit must be positive"
     if len({collective_of_ranks(program) for program in request.programs.values()}) > 1:
         yield "all programs of a request must be for the same collective"
     for algorithm in request.library:
         if algorithm not in library:
-            has = f"it has {', '.join(library)}" if library else "this runner has no library; mpi and nccl have theirs"
+            has = f"it has {', '.join(library) or 'no library'}; the runners mpi and nccl have those of MPI and NCCL"
             yield f"the runtime has no algorithm of its own named {algorithm}: {has}"
         if library_result(algorithm) in request.programs:
-            yield f"a program must not be named {library_result(algorithm)} beside the algorithm {algorithm}"
+            yield f"a program must not be named {library_result(algorithm)} next to the algorithm {algorithm}"
     for name, program in request.programs.items():
         for violation in execution_blockers(program, request.topology):
             yield f"program {name}: {violation.message}"

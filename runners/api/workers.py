@@ -1,4 +1,4 @@
-"""The interface of the workers of a campaign."""
+"""The interface of a campaign's workers."""
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
@@ -18,7 +18,7 @@ class Completion(Generic[Value]):
     """Result of work that was done elsewhere.
 
     value:   the result, or a failure as a value
-    seconds: time that a worker was busy; cpu_s: CPU time of its process during that time
+    seconds: time that a worker was busy; cpu_s: its process's CPU time during that time
     """
 
     value: Value
@@ -27,7 +27,7 @@ class Completion(Generic[Value]):
 
 
 class Workers(Protocol):
-    """Builds programs, several at a time, and meanwhile measures programs in the order of the requests.
+    """Builds several programs at a time, and meanwhile measures programs in the order in which they were requested.
 
     Every future gets a completion, even if workers die: failures are values (BuildFailure, RunFailure).
     Not thread-safe.
@@ -45,7 +45,7 @@ class Workers(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop all work and release the workers; futures that are not done may stay so. Safe to call twice."""
+        """Discard all work and release the workers; unfinished futures may never complete. Safe to call twice."""
         ...
 
 

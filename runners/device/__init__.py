@@ -1,1 +1,1 @@
-"""Plans as one kernel on GPUs that reach each other's memory, on stock PyTorch."""
+"""Runs plans as one kernel on GPUs that can access each other's memory, with stock PyTorch."""

@@ -1,4 +1,4 @@
-"""The device runner as it is declared."""
+"""Declares the device runner and its options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,21 +14,30 @@ from chorale.synth.programs.plans.plan import TARGET
 from chorale.synth.topology.topology import Topology
 
 LIBRARIES: Mapping[str, str] = {"gpu": "nccl", "host": "gloo"}
-"""The library of torch by the kind of memory."""
+"""Kind of memory -> the library that torch uses for it."""
+VLLM = "vllm"
+"""Baseline name of vLLM's custom allreduce."""
 
 
 class DeviceConfig(RunnerConfig):
     """Options of the device runner; see `DeviceRunner`."""
 
     name: ClassVar[str] = "device"
-    summary: ClassVar[str] = "plans as one kernel on the GPUs of one machine, beside the library's collectives"
+    summary: ClassVar[str] = "plans as one kernel on the GPUs of one machine, compared with the library's collectives"
     preconditions: ClassVar[tuple[str, ...]] = ("gpus",)
 
     memory: Literal["gpu", "host"] = Field(
         default="gpu",
-        description="host: CPUs stand in for GPUs, to try a campaign without one; its times say nothing about GPUs.",
+        description="host: CPUs replace GPUs, to try a campaign without them; these times say nothing about GPUs.",
     )
-    iterations: int = Field(default=20, ge=1, le=10**5, description="Calls in a row that are timed together.")
+    iterations: int = Field(
+        default=20, ge=1, le=10**5, description="Number of consecutive calls that are timed together."
+    )
+
+    wide_sums: bool = Field(
+        default=False,
+        description="Whether plans add 16-bit floats in float32 and round once, as switches always do.",
+    )
 
     @property
     def executes_plans(self) -> bool:
@@ -41,15 +50,15 @@ class DeviceConfig(RunnerConfig):
         return LoweringOptions(TARGET)
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return a GPU for each rank, none where CPUs stand in."""
+        """Return a GPU for each rank, or no GPU if CPUs replace them."""
         node = request.node
         gpus = 0.0 if self.memory == "host" else float(topology.compute_count)
         gpus = gpus if request.gpus is None else request.gpus
         return ResourceRequest(node.cpus, gpus, node.resources, node.labels, node.patience_s)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.device.runner import DeviceRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.device.runner import DeviceRunner  # noqa: PLC0415 - only needed to run something
         from chorale.runners.process_launch.slurm import require_one_process  # noqa: PLC0415 - as above
 
         require_one_process()
-        return DeviceRunner(self.memory, self.iterations)
+        return DeviceRunner(self.memory, self.iterations, self.wide_sums)

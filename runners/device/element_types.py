@@ -14,4 +14,4 @@ DTYPES = {
     torch.int8: DataType.INT8,
     torch.uint8: DataType.UINT8,
 }
-"""Types that plans and programs support; tables use the names of DataType in lower case."""
+"""Types that plans and programs support; tables use DataType's names in lower case."""

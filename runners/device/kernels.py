@@ -1,4 +1,4 @@
-"""Compiles the executor of plans as a CUDA kernel with NVRTC and launches it with the driver, through ctypes.
+"""Compiles the plan executor as a CUDA kernel with NVRTC and launches it with the driver, through ctypes.
 
 No CUDA toolkit is needed: NVRTC comes with torch for CUDA or in the wheel nvidia-cuda-nvrtc. It compiles even on
 machines without a GPU.
@@ -12,6 +12,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from chorale.runners.engine.build import native_folder
 from chorale.runners.engine.library import NATIVE as ENGINE
@@ -41,9 +43,9 @@ _DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"
 
 @dataclass(frozen=True, slots=True)
 class KernelKind:
-    """What a kernel is compiled for.
+    """GPU generation and checks for which a kernel is compiled.
 
-    generation: generation of the GPU: 90 means sm_90
+    generation: GPU generation: 90 means sm_90
     checks:     whether the kernel checks offsets again at run time
     """
 
@@ -69,7 +71,7 @@ class CompiledKernel:
 
 
 def compile_kernel(kind: KernelKind) -> CompiledKernel:
-    """Compile the kernel of `kind`, which takes seconds. Unavailable if NVRTC is missing or too old for the GPU."""
+    """Compile the kernel for `kind`; this takes seconds. Raises Unavailable if NVRTC is missing or too old."""
     library = _nvrtc()
     program = ctypes.c_void_p()
     contents = _strings([header.read_bytes() for header in _HEADERS])
@@ -94,7 +96,7 @@ def compile_kernel(kind: KernelKind) -> CompiledKernel:
 
 
 def kernel_binary(kind: KernelKind) -> bytes:
-    """Return the binary of the kernel of `kind` from the user's cache of native code; compile it first if necessary."""
+    """Return the kernel's binary for `kind` from the user's native-code cache; compile it first if necessary."""
     digest = hashlib.sha256(repr(kind.options()).encode())
     for path in (_SOURCE, *_HEADERS):
         digest.update(path.read_bytes())
@@ -120,8 +122,8 @@ class Kernel:
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, ENTRY.encode()))
 
     def launch(self, binding: int, blocks: int, threads: int, stream: int) -> None:
-        """Enqueue a call and return without waiting. binding: address of its `Binding` in the memory of the device"""
-        self._check(self._driver.cuCtxSetCurrent(self._context))  # the calling thread may be another one
+        """Enqueue a call and return without waiting. binding: address of its `Binding` in device memory"""
+        self._check(self._driver.cuCtxSetCurrent(self._context))  # the calling thread may have another context
         address = ctypes.c_void_p(binding)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(address))
         sizes = (blocks, 1, 1, threads, 1, 1, 0)
@@ -166,9 +168,10 @@ def _nvrtc() -> ctypes.CDLL:
 
 
 def _nvrtc_paths() -> Iterator[str]:
-    """Yield possible paths of NVRTC, newest version first; for each version, NVIDIA's packages before the system."""
-    found = find_spec("nvidia")
+    """Yield possible NVRTC paths: first the version for which torch was built, because the driver can load
+    its output, then the newest; for each version, NVIDIA's packages before the system."""
+    found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
     folders = list(found.submodule_search_locations or []) if found is not None else []
-    for version in _VERSIONS:
+    for version in sorted(_VERSIONS, key=lambda version: str(version) != of_torch):
         yield from sorted(str(path) for folder in folders for path in Path(folder).glob(f"*/lib/libnvrtc.so.{version}"))
         yield f"libnvrtc.so.{version}"

@@ -4,13 +4,15 @@ import mmap
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 from chorale.runners.device.kernels import Kernel, KernelKind, kernel_binary
 from chorale.runners.plans.rank_plans import Arithmetic, load_plan_library, plan_library
@@ -18,16 +20,16 @@ from chorale.runners.plans.rank_plans import Arithmetic, load_plan_library, plan
 _POLL_S = 0.0002
 
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Sends this rank's texts to the others of the group; returns the texts of all ranks, by rank. All ranks call it."""
+"""Sends this rank's strings to the group and returns the strings of all ranks, by rank. All ranks call it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SymmetricBuffer:
     """Memory that all ranks of a group can access; each rank has a part of equal size.
 
-    own:        the part of this rank, a tensor of bytes
+    own:        this rank's part, a tensor of bytes
     bases:      address of each rank's part
-    everywhere: multicast address by which a switch reaches all parts; 0 without a switch that can
+    everywhere: multicast address by which a switch reaches all parts; 0 without such a switch
     """
 
     own: Any
@@ -35,22 +37,30 @@ class SymmetricBuffer:
     everywhere: int = 0
 
 
-class CudaDevice:
-    """Runs the kernels of plans for one rank on the current GPU, in torch's symmetric memory.
+def registered_group(store: Any, name: str, rank: int, ranks: int) -> Any:
+    """Return a new torch group without backends; symmetric memory uses its name to find the ranks and the store.
 
-    group:       name of a new group of torch
-    name:        torch's name for this type of device
-    most_blocks: number of thread blocks that are sure to run at the same time
+    The caller must keep the group as long as the memory, because torch only has a weak reference to it.
+    """
+    group = dist.ProcessGroup(store, rank, ranks)
+    c10d._register_process_group(name, group)
+    return group
+
+
+class CudaDevice:
+    """Runs plan kernels for one rank on the current GPU, in torch's symmetric memory.
+
+    group:       name of a new torch group
+    name:        torch's name for this device type
+    most_blocks: number of thread blocks that are guaranteed to run at the same time
     """
 
     name = "cuda"
 
     def __init__(self, rank: int, ranks: int, store: Any, group: str, sharing: int = 1, checks: bool = False) -> None:
-        """sharing: number of ranks that use this GPU at the same time"""
-        from torch.distributed import _symmetric_memory as symmetric  # noqa: PLC0415 - only where there are GPUs
-
-        self._memory, self._group, self._rank, self._checks = symmetric._SymmetricMemory, group, rank, checks
-        self._memory.set_group_info(group, rank, ranks, store)
+        """Join the group. sharing: number of ranks that use this GPU at the same time"""
+        self._memory, self._rank, self._checks = c10d._SymmetricMemory, rank, checks
+        self._name, self._group = group, registered_group(store, group, rank, ranks)
         self._device = torch.device("cuda", torch.cuda.current_device())
         torch.zeros(1, device=self._device)  # creates the CUDA context
         facts = torch.cuda.get_device_properties(self._device)
@@ -67,18 +77,18 @@ class CudaDevice:
         own = self._memory.empty_strided_p2p((size_bytes,), (1,), torch.uint8, self._device)
         own.zero_()
         torch.cuda.synchronize(self._device)
-        handle = self._memory.rendezvous(own, self._group)
+        handle = self._memory.rendezvous(own, self._name)
         skipped = own.data_ptr() - handle.buffer_ptrs[self._rank]
         everywhere = handle.multicast_ptr
         bases = tuple(base + skipped for base in handle.buffer_ptrs)
         return SymmetricBuffer(own, bases, everywhere + skipped if everywhere else 0)
 
     def tensor(self, words: Any) -> Any:
-        """Return a copy of an array of 64-bit words as a tensor on the device."""
+        """Copy an array of 64-bit words to the device and return it as a tensor."""
         return torch.from_numpy(np.asarray(words).view(np.int64)).to(self._device)
 
     def host_words(self, count: int) -> Any:
-        """Return zeros in pinned memory: kernels use the same address, and the host reads them without waiting."""
+        """Return zeros in pinned memory. Kernels use the same addresses, and the host reads them without waiting."""
         pinned = torch.zeros(count, dtype=torch.int64, pin_memory=True)
         self._host.append(pinned)
         return pinned.numpy()
@@ -95,7 +105,7 @@ class CudaDevice:
         self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
 
     def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
-        """Return the seconds that `work` takes on the current stream, None if it takes longer than `limit_s`."""
+        """Return the seconds that `work` takes on the current stream, or None if it takes longer than `limit_s`."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         deadline = time.monotonic() + limit_s
         start.record()
@@ -109,9 +119,9 @@ class CudaDevice:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Run everything enqueued in the `with` block after all earlier blocks, even if those used other streams.
+        """Run everything enqueued in the `with` block after all earlier blocks, even if these used other streams.
 
-        During the capture of a CUDA graph this does nothing: the graph keeps the order of its stream.
+        While a CUDA graph is captured, this does nothing: the graph keeps its stream's order.
         """
         stream = torch.cuda.current_stream(self._device)
         if torch.cuda.is_current_stream_capturing():
@@ -125,12 +135,12 @@ class CudaDevice:
         self._last = stream, done
 
     def _kind(self, arithmetic: Arithmetic) -> KernelKind:
-        same = Arithmetic(arithmetic.type, arithmetic.operation)  # keeps_wide is an argument of the call
+        same = Arithmetic(arithmetic.type, arithmetic.operation)  # keeps_wide is passed to each call
         return KernelKind(same, self._generation, self._checks)
 
 
 class ProcessorDevice:
-    """Replaces a GPU in tests: has the methods of `CudaDevice`, but uses shared memory of processes and CPU threads.
+    """Replaces a GPU in tests. It has `CudaDevice`'s methods, but uses CPU threads and memory that processes share.
 
     `launch` returns when the call has finished. This tests results and synchronization, not speed.
     """
@@ -148,7 +158,7 @@ class ProcessorDevice:
         stride = -(-size_bytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         path, descriptor = "", -1
         if self._rank == 0:
-            folder = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - a file of a random name
+            folder = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - a file with a random name
             descriptor, path = tempfile.mkstemp(prefix="chorale-", dir=folder)
         everyone = self._exchange([path])
         try:
@@ -190,11 +200,6 @@ PlanDevice = CudaDevice | ProcessorDevice
 
 
 def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-    """Copy the shards of `source`, which are `from_stride` elements apart, into `to` with `to_stride` between them."""
+    """Copy the shards of `source`, whose starts are `from_stride` elements apart, to `to`, `to_stride` apart."""
     most = min(to_stride, from_stride)
     to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])
-
-
-def addresses(buffers: Sequence[SymmetricBuffer]) -> list[tuple[int, int, SymmetricBuffer]]:
-    """Return (first address, end address, buffer) of this rank's part of each buffer."""
-    return [(each.own.data_ptr(), each.own.data_ptr() + each.own.numel(), each) for each in buffers]

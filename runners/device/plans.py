@@ -1,4 +1,4 @@
-"""Runs the plans of a group of ranks as kernels: memory, copies in and out, launches, and errors."""
+"""Runs a group's plans as kernels: memory, copies in and out, launches, and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
 from chorale.runners.device.element_types import DTYPES
-from chorale.runners.device.memory import PlanDevice, SymmetricBuffer, addresses, copy_shards
+from chorale.runners.device.memory import PlanDevice, SymmetricBuffer, copy_shards
 from chorale.runners.engine.library import ReduceOp
 from chorale.runners.plans.encoding import COUNTERS, WINDOWS, WordsHead, encode_plan
 from chorale.runners.plans.rank_plans import (
@@ -25,17 +25,17 @@ from chorale.runners.plans.rank_plans import (
 )
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.memory import SPLIT_BY_RANK
-from chorale.synth.programs.plans.explanation import packet_writer
 from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.waiting import packet_writer
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """How kernels run.
+    """Options for running kernels.
 
-    limit_s: time after which the blocks of a call give up
+    limit_s: time after which a call's blocks give up
     threads: maximum number of threads per block; a plan may use fewer
-    keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored
+    keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
     switch:  whether a switch may add; it chooses the order of additions itself
     """
 
@@ -58,8 +58,8 @@ class _Placed:
     """A plan and its part of the memory.
 
     shape:   the plan's buffers; most: size in bytes of the largest piece that fits
-    first:   offset of the plan's part in the memory; region: layout of that part
-    words, state: tensors on the device; record: what blocks waited for, in memory of the host
+    first:   offset of the plan's part of the memory; region: layout of that part
+    words, state: tensors on the device; record: what blocks waited for, in host memory
     """
 
     plan: ExecutionPlan
@@ -91,14 +91,14 @@ class _Home:
     offset: int
 
     def view(self, skipped: int, elements: int, dtype: Any) -> Any:
-        """Return `elements` elements, from `skipped` bytes after the location on, as a tensor."""
+        """Return a tensor of the `elements` elements that start `skipped` bytes after the location."""
         first = self.offset + skipped
         return self.buffer.own[first : first + elements * dtype.itemsize].view(dtype)
 
 
 class GroupPlans:
-    """Plans of one rank of a group. All ranks make the same calls in the same order; their tensors must be at the same
-    offsets of symmetric buffers, or all elsewhere.
+    """One rank's plans for a group. All ranks make the same calls in the same order. Tensors must be at the same
+    offsets in symmetric buffers on all ranks, or outside such buffers on all ranks.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class GroupPlans:
         requests: Mapping[str, RequestedPlan],
         options: DeviceOptions | None = None,
     ) -> None:
-        """requests: plans by name, identical on all ranks. Raises InvalidInput or PlanError for an invalid plan."""
+        """Place the plans in `requests` (by name, identical on all ranks). Raises InvalidInput or PlanError if one is
+        invalid."""
         self._device, self._rank, self._ranks = device, rank, ranks
         self._options = options or DeviceOptions()
         self._placed: dict[str, _Placed] = {}
@@ -135,12 +136,12 @@ class GroupPlans:
         return buffer.own.view(dtype)
 
     def fits(self, name: str, elements: int, dtype: Any) -> bool:
-        """Return whether the memory of the plan `name` is large enough for a vector of `elements` elements."""
+        """Return whether the plan `name` has enough memory for a vector of `elements` elements."""
         placed = self._placed.get(name)
         return placed is not None and _Sizes(placed, self._ranks, elements, dtype).piece_bytes <= placed.most
 
     def is_ready(self, name: str, source: Any, target: Any, operation: ReduceOp) -> bool:
-        """Return whether an equal call was already prepared, so that `run` can be captured in a CUDA graph."""
+        """Return whether an identical call was already prepared, so that `run` can be captured in a CUDA graph."""
         return self._call(name, source, target, operation)[0] in self._bound
 
     def run(self, name: str, source: Any, target: Any, operation: ReduceOp = ReduceOp.SUM) -> None:
@@ -170,8 +171,8 @@ class GroupPlans:
             torch.div(target, self._ranks, rounding_mode=rounding, out=target)
 
     def blocked(self) -> list[tuple[str, int, int, str]]:
-        """Return (plan's name, block, step, what it waited for) of each block that has given up so far. Does not wait
-        for running kernels."""
+        """Return (plan's name, block, step, what it waited for) of each block that has given up so far, without
+        waiting for running kernels."""
         found = []
         for name, placed in self._placed.items():
             if placed.record[0]:
@@ -210,7 +211,7 @@ class GroupPlans:
         return (name, sizes.piece_bytes, source.dtype, operation, places), sizes, homes
 
     def _homes(self, placed: _Placed, sizes: _Sizes, source: Any, target: Any) -> tuple[_Home, _Home]:
-        """Return the locations of input and output, which are equal if the plan works in place."""
+        """Return the locations of the input and the output, which are the same if the plan works in place."""
         staging = _Home(self._memory, 0)
         if sizes.padded != sizes.shard or placed.plan.collective.name == CollectiveName.REDUCE:
             return staging, staging
@@ -226,11 +227,12 @@ class GroupPlans:
         return home or staging, home or staging
 
     def _home_of(self, tensor: Any, base: int) -> _Home | None:
-        """Return the location `base` bytes before `tensor`, None if the tensor is not in a symmetric buffer."""
+        """Return the location `base` bytes before `tensor`, or None if the tensor is not in a symmetric buffer."""
         first = tensor.data_ptr()
-        for begin, end, buffer in addresses(self._registered):
-            if begin <= first and first + tensor.nbytes <= end and first % PLAN_ALIGNMENT_BYTES == 0:
-                return _Home(buffer, first - begin - base)
+        for buffer in self._registered:
+            skipped = first - buffer.own.data_ptr()
+            if 0 <= skipped <= buffer.own.numel() - tensor.nbytes and first % PLAN_ALIGNMENT_BYTES == 0:
+                return _Home(buffer, skipped - base)
         return None
 
     def _bind(self, key: tuple[Any, ...], placed: _Placed, sizes: _Sizes, homes: tuple[_Home, _Home]) -> _Bound:
@@ -288,11 +290,11 @@ class _Sizes:
         self.piece_bytes = piece * dtype.itemsize
 
     def padded_of(self, tensor: Any) -> int:
-        """Return the number of elements of `tensor` including the padding of its shards."""
+        """Return the number of elements in `tensor`, including its shards' padding."""
         return int(tensor.numel() // self.shard * self.padded)
 
 
 def _piece_bytes(shape: PlanBuffers, most_bytes: int) -> int:
-    """Return an upper bound for the bytes of a piece of the largest vector: any element type, padding included."""
+    """Return an upper bound, for any element type, of the bytes in a piece of the largest vector, padding included."""
     unit = 2 * PLAN_ALIGNMENT_BYTES
     return -(-most_bytes // (shape.pieces * unit)) * unit + unit

@@ -1,5 +1,6 @@
-"""The process of one rank of the device runner: runs plans as kernels, and the library, on torch tensors."""
+"""A rank process of the device runner: runs plans (as kernels) and the library on torch tensors."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 from chorale.runners.api.base import StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern, Vector
+from chorale.runners.device.config import VLLM
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
 from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
 from chorale.runners.execution.rank_part import DataLayout, Message, RankMemory, SocketRank, be_rank
@@ -29,13 +31,13 @@ _LIMIT = timedelta(seconds=60)
 
 
 class DeviceParts:
-    """The plans and library calls that one rank measures. It has the methods of `RankParts`.
+    """The plans and library calls that one rank measures, with the methods of `RankParts`.
 
-    seconds: mean time of a call in the last run; blocked: the blocks that gave up, and what each waited for
+    seconds: mean time per call in the last run; blocked: the blocks that gave up, and what each waited for
     """
 
-    def __init__(self, device: PlanDevice, store: Any, rank: int, ranks: int, iterations: int) -> None:
-        self._device, self._store = device, store
+    def __init__(self, device: PlanDevice, store: Any, rank: int, ranks: int, iterations: int, wide_sums: bool) -> None:
+        self._device, self._store, self._wide_sums = device, store, wide_sums
         self._rank, self._ranks, self._iterations = rank, ranks, iterations
         self._plans: GroupPlans | None = None
         self._variants: list[tuple[DataLayout, Call]] = []
@@ -44,11 +46,11 @@ class DeviceParts:
         self.seconds = 0.0
 
     def load(self, command: Message) -> Message:
-        """Allocate memory for the plans, and prepare a call for each plan and each algorithm of the library."""
+        """Allocate memory for the plans, and prepare a call for each plan and each library algorithm."""
         self._variants, self._plans, self._current = [], None, None
         plans = [parse_plan(text.encode()) for text in command["plans"]]
         requests = {str(number): RequestedPlan(plan, command["most_bytes"]) for number, plan in enumerate(plans)}
-        options = DeviceOptions(limit_s=command["limit_s"])
+        options = DeviceOptions(limit_s=command["limit_s"], keeps_wide=self._wide_sums)
         kernels = self._plans = GroupPlans(self._device, self._rank, self._ranks, requests, options)
         for name, plan in zip(requests, plans, strict=True):
             layout = DataLayout(plan.collective, self._ranks, plan.chunks, plan.in_place)
@@ -57,11 +59,11 @@ class DeviceParts:
         collective = Collective(CollectiveName(kind), root)
         for algorithm in command["library"]:
             layout = DataLayout(collective, self._ranks, self._ranks, collective.name not in SPLIT_BY_RANK)
-            self._variants.append((layout, self._library(algorithm, collective)))
+            self._variants.append((layout, self._library(algorithm, collective, command["most_bytes"])))
         return {"answer": "loaded"}
 
     def prepare(self, task: Mapping[str, Any]) -> None:
-        """Create the data for a task of `prepare_task`: for the checked call, and for the timed calls."""
+        """Create the data for a task of `prepare_task`, separately for the checked call and for the timed calls."""
         self._current, self.blocked = None, []
         layout, call = self._variants[task["program"]]
         elements, dtype = task["elements"], task["dtype"]
@@ -71,7 +73,7 @@ class DeviceParts:
         self._current = call, memory, checked, timed
 
     def _tensors(self, memory: RankMemory, in_place: bool) -> list[Any]:
-        """Return input and output on the device; for a call in place, the smaller is a view of the larger."""
+        """Return input and output on the device; for an in-place call, the smaller one is a view of the larger."""
         pair = [_tensor(memory.input), _tensor(memory.output)]
         if not in_place:
             return [each.clone().to(self._device.name) for each in pair]
@@ -101,7 +103,7 @@ class DeviceParts:
         return time.monotonic()
 
     def complaint(self) -> str | None:
-        """Return one line that describes the first wrong element of the checked call, None if all are right."""
+        """Return one line that describes the first wrong element of the checked call, or None if all are right."""
         if self._current is None:
             return None
         _, memory, checked, _ = self._current
@@ -110,20 +112,22 @@ class DeviceParts:
         return memory.mismatch()
 
     def trace(self) -> dict[str, Any] | None:
-        """Return None: kernels do not record the times of their steps."""
+        """Return None, because kernels do not record the times of their steps."""
         return None
 
     def _gave_up(self) -> bool:
         self.blocked = [] if self._plans is None else [each[1:] for each in self._plans.blocked()]
         return bool(self.blocked)
 
-    def _library(self, algorithm: str, collective: Collective) -> Call:
+    def _library(self, algorithm: str, collective: Collective, most_bytes: int) -> Call:
         if not dist.is_initialized():
             backend = "nccl" if self._device.name == "cuda" else "gloo"
             store = dist.PrefixStore("library", self._store)
             dist.init_process_group(backend, store=store, rank=self._rank, world_size=self._ranks, timeout=_LIMIT)
         if algorithm in _KERNELS:
             return _torch_kernel(*_KERNELS[algorithm])
+        if algorithm == VLLM:
+            return vllm_kernel(most_bytes)
         calls: dict[CollectiveName, Call] = {
             CollectiveName.ALLREDUCE: lambda _, target: dist.all_reduce(target),
             CollectiveName.ALLGATHER: lambda source, target: dist.all_gather_into_tensor(target, source),
@@ -143,8 +147,8 @@ _KERNELS = {
 
 
 def _torch_kernel(name: str, in_place: bool) -> Call:
-    """Return a function that calls `torch.ops.symm_mem.NAME`, with copies into symmetric memory and out of it."""
-    from torch.distributed import _symmetric_memory as symmetric  # noqa: PLC0415 - only where there are GPUs
+    """Return a function that calls `torch.ops.symm_mem.NAME`, with copies into and out of symmetric memory."""
+    from torch.distributed import _symmetric_memory as symmetric  # noqa: PLC0415 - only with GPUs
 
     group = dist.group.WORLD.group_name
     rooms: dict[tuple[int, Any], Any] = {}
@@ -161,6 +165,29 @@ def _torch_kernel(name: str, in_place: bool) -> Call:
     return call
 
 
+def vllm_kernel(most_bytes: int) -> Call:
+    """Return a function that calls vLLM's custom allreduce outside CUDA graphs, as vLLM's own benchmark does.
+
+    It copies the input into a buffer that other GPUs can access. Calls that vLLM does not support raise Unavailable.
+    """
+    os.environ.setdefault("VLLM_SKIP_P2P_CHECK", "1")  # the check needs the groups of a vLLM engine
+    from vllm.distributed.device_communicators.custom_all_reduce import (  # noqa: PLC0415 - only if installed
+        CustomAllreduce,
+    )
+
+    kernel = CustomAllreduce(dist.new_group(backend="gloo"), torch.cuda.current_device(), max_size=most_bytes + 16)
+    getattr(kernel, "finalize_p2p", lambda: None)()  # since 2026, this takes the memory
+
+    def call(source: Any, target: Any) -> None:
+        result = kernel.custom_all_reduce(source)
+        if result is None:
+            what = f"{source.nbytes} bytes on {dist.get_world_size()} GPUs"
+            raise Unavailable("vLLM's custom allreduce does not take {}", what, "leave it out of the baselines")
+        target.copy_(result)
+
+    return call
+
+
 def _tensor(vector: Vector) -> Any:
     """Return a view of `vector` as a tensor. It goes through integers, because NumPy lacks some of torch's types."""
     words = torch.from_numpy(vector.view(np.dtype(f"i{vector.dtype.itemsize}")))
@@ -168,8 +195,9 @@ def _tensor(vector: Vector) -> Any:
 
 
 def main() -> None:
-    """Run one rank. Arguments: runner's address, this rank, number of ranks, kind of memory, number of timed calls."""
-    meeting, rank, ranks, memory, iterations = sys.argv[1:6]
+    """Run one rank. Arguments: runner's address, this rank, number of ranks, kind of memory, number of timed calls, 1
+    for sums of 16-bit floats in float32."""
+    meeting, rank, ranks, memory, iterations, wide_sums = sys.argv[1:7]
     control, number, size = meet_runner(meeting), int(rank), int(ranks)
 
     def work() -> None:
@@ -177,14 +205,14 @@ def main() -> None:
         store = dist.FileStore(f"{meeting}.store", size)
         device, what = _device(memory, store, number, size)
         greet_runner(control, number, blocks=device.most_blocks, device=what)
-        parts = DeviceParts(device, store, number, size, int(iterations))
+        parts = DeviceParts(device, store, number, size, int(iterations), wide_sums == "1")
         SocketRank(control, parts, load=parts.load).serve()
 
     be_rank(control, work)
 
 
 def _device(memory: str, store: Any, rank: int, ranks: int) -> tuple[PlanDevice, str]:
-    """Return the device that runs kernels, and its name for people."""
+    """Return the device that runs kernels and its name for people."""
     if memory == "host":
         turns = count()
 

@@ -4,12 +4,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import only_plans
 from chorale.runners.api.validation import RequestFault, validate_request
-from chorale.runners.device.config import LIBRARIES
+from chorale.runners.device.config import LIBRARIES, VLLM
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
 from chorale.runners.execution.started_ranks import StreamRanks
 from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, ProcessSpec, rank_environment
@@ -22,25 +23,25 @@ from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
 START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
-"""Time that ranks may need to start (they load torch and CUDA), in addition to the time limit of a request."""
+"""Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
 STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
 _MOST_KERNEL_S = 30.0
 
-TORCH_KERNELS = ("torch-one-shot", "torch-two-shot", "torch-multimem")
-"""Names of torch's own allreduce kernels on symmetric memory."""
+KERNELS = ("torch-one-shot", "torch-two-shot", "torch-multimem", VLLM)
+"""Names of third-party allreduce kernels: torch's on symmetric memory, and vLLM's custom allreduce if installed."""
 
 
 class DeviceRanks(StreamRanks):
-    """The ranks, all on this machine."""
+    """The processes of all ranks, on this machine."""
 
-    def __init__(self, ranks: int, memory: str, iterations: int, deadline: float) -> None:
+    def __init__(self, ranks: int, options: Sequence[str], deadline: float) -> None:
+        """Start the processes. options: their last command-line arguments, see `rank.main`"""
+
         def start(meeting: str, more: Mapping[str, str]) -> Sequence[ProcessHandle]:
             host = LocalHost()
             each = {**rank_environment(), "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1", **more}
-            words = (memory, str(iterations))
-            return [
-                host.start(ProcessSpec((*RANK, meeting, str(rank), str(ranks), *words), each)) for rank in range(ranks)
-            ]
+            words = [(*RANK, meeting, str(rank), str(ranks), *options) for rank in range(ranks)]
+            return [host.start(ProcessSpec(command, each)) for command in words]
 
         super().__init__(ranks, "", start, deadline)
         self.most_blocks = min(int(hello["blocks"]) for hello in self.hellos.values())
@@ -66,20 +67,22 @@ class DeviceRanks(StreamRanks):
 class DeviceRunner(LiveRunner[DeviceRanks]):
     """Implements `Runner` with one process per rank, on this machine's GPUs or on CPUs that replace them.
 
-    The time of a repetition is the mean of `iterations` calls in a row, including copies into symmetric memory and out
-    of it, as in jobs. An extra call before them has the data that are checked. The library works in place if PyTorch's
-    collective does.
+    A repetition's time is the mean over `iterations` calls in a row, including copies into and out of symmetric memory,
+    as in jobs. The results of an extra call before them are checked. The library works in place if PyTorch's collective
+    does.
     """
 
     name = "device"
 
-    def __init__(self, memory: str = "gpu", iterations: int = 20) -> None:
+    def __init__(self, memory: str = "gpu", iterations: int = 20, wide_sums: bool = False) -> None:
+        """See DeviceConfig."""
         super().__init__()
-        self._memory, self._iterations = memory, iterations
+        self._memory, self._iterations, self._wide_sums = memory, iterations, wide_sums
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the names of torch's library and of torch's kernels on symmetric memory."""
-        kernels = TORCH_KERNELS if (self._memory, collective) == ("gpu", CollectiveName.ALLREDUCE.value) else ()
+        """Return the names of torch's library and of third-party kernels."""
+        has_kernels = (self._memory, collective) == ("gpu", CollectiveName.ALLREDUCE.value)
+        kernels = [name for name in KERNELS if has_kernels and (name != VLLM or find_spec(VLLM))]
         return LIBRARIES[self._memory], *kernels
 
     def submit(self, request: RunRequest) -> Outcome:
@@ -93,15 +96,17 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         ranks, limit_s = request.topology.compute_count, START_LIMIT_S
         limit_s += START_PER_RANK_S * ranks
-        group = self._group_for(
-            ranks, lambda: DeviceRanks(ranks, self._memory, self._iterations, time.monotonic() + limit_s)
-        )
+        options = self._memory, str(self._iterations), str(int(self._wide_sums))
+        group = self._group_for(ranks, lambda: DeviceRanks(ranks, options, time.monotonic() + limit_s))
         facts = {"device": group.hellos[0]["device"], "clock": "stream", "iterations": self._iterations}
+        facts["wide_sums"] = self._wide_sums
         self._identify(facts | ({"warning": STAND_IN} if self._memory == "host" else {}), environment)
         for name, plan in request.programs.items():
             blocks = max(len(body.blocks) for body in plan.ranks)
             if blocks > group.most_blocks:
-                reason = f"{name} has {blocks} thread blocks, of which {group.most_blocks} surely run at once"
+                reason = (
+                    f"{name} has {blocks} thread blocks, but only {group.most_blocks} certainly run at the same time"
+                )
                 raise RunStopped(FailureKind.REJECTED, reason)
         deadline = time.monotonic() + request.timeout_s
         group.load(request, deadline)
@@ -118,6 +123,6 @@ def _faults(request: RunRequest) -> Iterator[RequestFault]:
         yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
     for name, program in request.programs.items():
         if not program.one_sided:
-            yield FailureKind.REJECTED, f"{name} is no plan: lower it with --target mscclpp-json"
+            yield FailureKind.REJECTED, f"{name} is not a plan: lower it with --target mscclpp-json"
         elif program.collective.custom is not None:
             yield FailureKind.REJECTED, f"{name}: kernels run collectives of equal shards"

@@ -27,7 +27,7 @@ Command = tuple[str, ...]
 COMPILERS = ("g++", "clang++", "c++")
 LOG, LOCK = "build.log", "build.lock"
 SHIPPED = Path(__file__).with_name("shipped")
-"""Files that were built into the wheel, named by the key of their sources."""
+"""Prebuilt files in the wheel, named by the key of their sources."""
 
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra")
 _LIMIT_S = 900.0
@@ -52,12 +52,12 @@ class NativeTarget:
 
 
 def native_folder() -> Path:
-    """Return the folder of this user's native code: $XDG_CACHE_HOME/chorale/native or ~/.cache/chorale/native.
+    """Return the folder for this user's native code: $XDG_CACHE_HOME/chorale/native or ~/.cache/chorale/native.
 
     It is never in a data folder, because this code gets executed, and data folders are shared, copied and unpacked from
-    archives. If the home folder is not writable, it is this user's folder for temporary files.
+    archives. If the home folder is not writable, the code goes to this user's folder for temporary files.
     """
-    from chorale.runners.measurement.machine import make_private, temporary_folder  # noqa: PLC0415 - as in build_native
+    from chorale.runners.measurement.private_files import make_private, temporary_folder  # noqa: PLC0415 - as in build_native
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
     with suppress(OSError):
@@ -67,7 +67,7 @@ def native_folder() -> Path:
 
 
 def print_library(build: Callable[[], Path]) -> int:
-    """Print the path that `build` returns, for use in a shell command; return the exit code of the process."""
+    """Print the path that `build` returns, for use in a shell command; return the process's exit code."""
     try:
         sys.stdout.write(f"{build()}\n")
     except Unavailable as error:
@@ -90,7 +90,7 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
     path = (folder or native_folder()).absolute() / target.name / _key(target, compiler) / target.name
     if path.exists():
         return path
-    from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - only who builds pays for it
+    from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - only needed to build
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,6 @@ def shipped_file(target: NativeTarget, folder: Path) -> Path:
 
 
 def has_compiler() -> bool:
-    """Return whether there is a C++ compiler."""
     try:
         find_compiler()
     except Unavailable:
@@ -122,7 +121,7 @@ def has_compiler() -> bool:
 
 
 def find_compiler() -> Command:
-    """Return the command of the C++ compiler: CXX, else the first installed one, else that of the package ziglang.
+    """Return the C++ compiler's command: CXX, else the first installed one, else the one in the package ziglang.
     Raises Unavailable if there is none.
     """
     chosen = os.environ.get("CXX")
@@ -130,14 +129,14 @@ def find_compiler() -> Command:
     if compiler is not None:
         return (compiler,)
     if not chosen and find_spec("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "c++")
+        return (sys.executable, "-P", "-m", "ziglang", "c++")
     rule = "there is no C++ compiler, which builds the engine: {}"
     way_out = "install one, for example: apt-get install g++ (or dnf install gcc-c++, or pip install ziglang)"
     raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(COMPILERS)}", way_out)
 
 
 def compile_native(target: NativeTarget, path: Path) -> None:
-    """Build `target` and move it to `path`, replacing what is there.
+    """Build `target` and move it to `path`, replacing an existing file.
 
     Raises Unavailable without a compiler, or if the build fails; then `build.log` in the same folder has the reason.
     """

@@ -1,6 +1,6 @@
-"""The engine's library: built at first use, loaded with ctypes, wrapped in a class.
+"""The engine's library, built at first use, loaded with ctypes and wrapped in a class.
 
-native/chorale_engine.h defines the interface. Calls release Python's global lock.
+native/chorale_engine.h defines the interface. Calls release Python's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COLLECTIVES = (
     CollectiveName.ALLTOALL,
 )
 _SAME_BUFFERS = {CollectiveName.CUSTOM: CollectiveName.ALLREDUCE}
-"""Collective that the engine does not know -> one with the same buffers. This is enough, because the engine just
+"""Collective that the engine does not know -> one with the same buffers, which suffices because the engine only
 executes instructions."""
 _OPS = {
     Op.SEND: 0,
@@ -48,7 +48,7 @@ _BUFFERS = {"i": 0, "o": 1, "s": 2}
 def encode_rank(
     collective: Collective, ranks: int, chunks: int, in_place: bool, depth: int, part: RankProgram
 ) -> array[int]:
-    """Encode the part of a rank as 64-bit integers.
+    """Encode a rank's part as 64-bit integers.
 
     depth: number of messages on a connection by which a sender may be ahead of its receiver
     """
@@ -95,7 +95,7 @@ class Status(IntEnum):
 
 
 class DataType(IntEnum):
-    """Element types, named as in NumPy and torch."""
+    """Element types, named as in NumPy and torch. Plans support the types up to UINT8; FLOAT128 is C's long double."""
 
     FLOAT32 = 0
     FLOAT64 = 1
@@ -105,10 +105,15 @@ class DataType(IntEnum):
     INT64 = 5
     INT8 = 6
     UINT8 = 7
+    INT16 = 8
+    UINT16 = 9
+    UINT32 = 10
+    UINT64 = 11
+    FLOAT128 = 12
 
 
 class ReduceOp(IntEnum):
-    """How elements of several ranks are combined. AVG divides the sum, rounding towards zero for integers."""
+    """Operation that combines elements from several ranks. AVG divides the sum, rounding towards zero for integers."""
 
     SUM = 0
     AVG = 1
@@ -118,7 +123,7 @@ class ReduceOp(IntEnum):
 
 
 class EngineError(Exception):
-    """Raised if a call of the engine failed.
+    """Raised if a call to the engine failed.
 
     status:  kind of failure
     blocked: after a time-out, one line for each unfinished block: block, instruction, and what it waited for
@@ -133,7 +138,8 @@ class EngineError(Exception):
 class StepTime(ctypes.Structure):
     """Times of an instruction in nanoseconds of CLOCK_MONOTONIC.
 
-    ready_ns: all waits were satisfied; start_ns: the first byte moved (0 if none did); end_ns: it was finished
+    ready_ns: when all waits were satisfied; start_ns: when the first byte moved (0 if none did); end_ns: when it
+              finished
     """
 
     block: int
@@ -176,7 +182,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Times of an execution on this rank: start and end on CLOCK_MONOTONIC, and processor time of its thread."""
+    """Times of an execution on this rank: start and end on CLOCK_MONOTONIC, and its thread's CPU time."""
 
     start_ns: int
     end_ns: int
@@ -188,7 +194,7 @@ class Execution:
 class Work:
     """The arguments of one execution.
 
-    elements: number of elements of the whole vector: the output of an allgather, the input of a reduce-scatter
+    elements: number of elements in the whole vector, such as an allgather's output or a reduce-scatter's input
     parts:    number of parts into which chunks are cut; blocks run their instructions once per part
     limit_s:  time limit, counted from the start
     not_before_ns: start time on CLOCK_MONOTONIC; 0 to start immediately
@@ -230,11 +236,11 @@ class Engine:
         return int(self._open)
 
     def set(self, option: str, value: int) -> None:
-        """Set an option: piece_bytes, buffer_bytes or checksums."""
+        """Set the option piece_bytes, buffer_bytes or checksums."""
         self._check(self._library.chorale_set(self._engine, option.encode(), value))
 
     def load(self, words: array[int]) -> int:
-        """Load the program in `words` (from `encode_rank`); return its number. EngineError if they are not a
+        """Load the program in `words` (from `encode_rank`); return its number. Raises EngineError if they are not a
         program.
         """
         buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
@@ -244,7 +250,7 @@ class Engine:
         return number
 
     def unload(self, program: int) -> None:
-        """Forget a program; its connections stay."""
+        """Forget a program; its connections stay open."""
         self._check(self._library.chorale_program_unload(self._engine, program))
 
     def listen(self, address: str) -> str:
@@ -254,7 +260,7 @@ class Engine:
         return bound.value.decode()
 
     def listen_devices(self, devices: Devices) -> str:
-        """Listen by TCP at `devices`; return the addresses to give to other ranks. InvalidInput if no device exists."""
+        """Listen on TCP at `devices`; return the addresses for other ranks. Raises InvalidInput if no device exists."""
         bound = ctypes.create_string_buffer(4096)
         texts = (devices.chosen or "", ",".join(devices.variables), devices.toward or "")
         arguments = (*(text.encode() for text in texts), bound, len(bound))
@@ -318,18 +324,17 @@ class Engine:
 
 
 def engine_library() -> Path:
-    """Return the path of the library; build it first if necessary. Raises Unavailable without a compiler."""
+    """Return the library's path; build it first if necessary. Raises Unavailable without a compiler."""
     return build_native(engine_target())
 
 
 def engine_target() -> NativeTarget:
-    """Return what the library is built from."""
     return NativeTarget(_LIBRARY, tuple(sorted(NATIVE.glob("*.cpp"))), ("-O3", "-shared", "-fPIC"))
 
 
 @cache
 def load_library(path: Path) -> ctypes.CDLL:
-    """Return the library at `path` with the types of its functions."""
+    """Load the library at `path` and declare its functions' types."""
     library = ctypes.CDLL(str(path))
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_size_t
     signatures = {
@@ -365,9 +370,9 @@ MPI_VARIABLES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", "
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """How to choose the network devices by which other ranks reach this one; see `links_for` in native/devices.hpp.
+    """How to choose the network devices that other ranks use to reach this one; see `links_for` in native/devices.hpp.
 
-    chosen: names of devices; variables: environment variables, used if nothing is chosen; toward: host to reach
+    chosen: device names; variables: environment variables, used if nothing is chosen; toward: host to reach
     """
 
     chosen: str | None = None
@@ -381,13 +386,13 @@ def listen(engine: Engine, devices: Devices = Devices()) -> list[str]:
     Raises InvalidInput for devices that do not exist, and EngineError if the engine cannot listen.
     """
     name = f"shm:chorale-{os.getpid()}-{secrets.token_hex(8)}"
-    # Equal on two ranks if they can use shared memory: same machine and same (maybe emulated) network.
+    # Equal on two ranks if they can use shared memory: same machine and same (possibly emulated) network.
     network = f"{_BOOT_ID.read_text().strip()} {os.readlink(_NETWORK)}"
     return [network, engine.listen(name), engine.listen_devices(devices)]
 
 
 def addresses_for(said: Sequence[str], of_all: Sequence[Sequence[str]]) -> list[str]:
-    """Return the address of each rank for the rank whose `listen` returned `said`: shared memory if possible, else TCP.
+    """Return each rank's address for the rank whose `listen` returned `said`: shared memory if possible, else TCP.
 
     of_all: what `listen` returned on each rank
     """

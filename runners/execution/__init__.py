@@ -1,1 +1,1 @@
-"""Code shared by all runners that execute programs: the process of one rank, and rounds of measurements."""
+"""Code shared by all runners that execute programs: the rank process, and measurement rounds."""

@@ -1,4 +1,4 @@
-"""One rank in a measurement: its parts of the programs, and its data, created before a run and checked after it."""
+"""One rank in a measurement: its parts of the programs, and its data, created before each run and checked after it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from chorale.synth.programs.program import QUEUE_DEPTH, Buffer, Program
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Layout of a vector on the ranks. chunks: number of chunks of the whole vector; in_place: whether input and output
-    share memory
+    """A vector's layout on the ranks. chunks: number of chunks in the whole vector; in_place: whether the input and the
+    output share memory
     """
 
     collective: Collective
@@ -54,7 +54,7 @@ class DataLayout:
 class RankMemory:
     """The data of one run; `elements` is the length of the whole vector, a multiple of the number of chunks.
 
-    given: existing memory for input and output, which must overlap for a run in place; None to allocate new memory
+    given: existing memory for input and output, which must overlap for an in-place run; None to allocate new memory
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class RankMemory:
         self.input[:] = input_data(layout.collective, pattern, rank, elements)
 
     def mismatch(self) -> str | None:
-        """Return a line that describes the first wrong element of the result, None if all are right."""
+        """Return a line that describes the first wrong element of the result, or None if all are right."""
         collective, data = self._layout.collective, (self._pattern, self._rank, self._elements)
         if collective.custom is None:
             expected = expected_output(collective, *data)
@@ -116,8 +116,8 @@ class RankPart:
     """One rank's part of a program, or of a library's collective.
 
     layout: layout of the data
-    words:  encoded program for the engine or the executor of plans; empty for a library's collective
-    plan:   further data of a plan for its executor
+    words:  encoded program for the engine or the plan executor; empty for a library's collective
+    plan:   additional data that a plan's executor needs
     """
 
     layout: DataLayout
@@ -126,7 +126,6 @@ class RankPart:
 
     @staticmethod
     def of(program: AnyProgram, rank: int) -> RankPart:
-        """Return the part of `rank` of a program or a plan."""
         if isinstance(program, ExecutionPlan):
             layout = DataLayout(program.collective, len(program.ranks), program.chunks, program.in_place)
             return RankPart(layout, encode_plan(program, rank).tobytes(), PlanBuffers.of(program))
@@ -137,11 +136,10 @@ class RankPart:
 
     @staticmethod
     def of_library(collective: Collective, ranks: int) -> RankPart:
-        """Return the part of every rank of a library's collective, which works out of place."""
+        """Return every rank's part of a library's collective. The call works out of place."""
         return RankPart(DataLayout(collective, ranks, ranks, False))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         layout = self.layout
         document: dict[str, Any] = {
             "layout": [
@@ -155,7 +153,6 @@ class RankPart:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> RankPart:
-        """Return what `to_json` wrote."""
         name, root, *shape = value["layout"]
         plan = PlanBuffers.from_json(value["plan"]) if "plan" in value else None
         custom = CustomCollective.from_json(value["custom"]) if "custom" in value else None
@@ -170,12 +167,12 @@ after the start. Raises TimeoutError after the limit, unless the library's call 
 
 
 class RankParts:
-    """The parts of one rank: loads them, prepares fresh data, runs them and checks the result.
+    """Loads one rank's parts, prepares fresh data, runs the parts and checks the results.
 
-    library: runs the collectives of libraries
+    library: runs library collectives
     plans:   executes plans; None if there are none
     blocked: blocks that are stuck after a run that exceeded its limit or lost a peer
-    seconds: time of one call, for ranks that time calls themselves
+    seconds: time per call, for ranks that time calls themselves
     """
 
     seconds = 0.0
@@ -183,7 +180,7 @@ class RankParts:
     def __init__(self, engine: Engine, rank: int, library: LibraryCall, plans: RankPlans | None = None) -> None:
         self._engine, self._rank, self._library, self._plans = engine, rank, library, plans
         self._parts: list[RankPart] = []
-        self._numbers: list[int | None] = []  # number in the engine, or among plans; None for a library's call
+        self._numbers: list[int | None] = []  # number in the engine or among the plans; None for a library's call
         self._current = 0
         self._memory: RankMemory | None = None
         self._work: Work | None = None
@@ -193,7 +190,6 @@ class RankParts:
 
     @property
     def collective(self) -> Collective:
-        """The collective of all parts."""
         return self._parts[0].layout.collective
 
     @property
@@ -202,7 +198,7 @@ class RankParts:
         return [(part.words, part.plan) for part in self._parts if part.plan is not None]
 
     def load(self, documents: Iterable[Mapping[str, Any]]) -> None:
-        """Replace the parts by those of `documents`, except for plans, which the caller loads."""
+        """Replace the parts by those in `documents`, except for plans, which the caller loads."""
         for part, number in zip(self._parts, self._numbers, strict=True):
             if number is not None and part.plan is None:
                 self._engine.unload(number)
@@ -216,7 +212,7 @@ class RankParts:
         """Create the data for a task of `prepare_task`."""
         self._memory = self._work = self._execution = None
         self.blocked = []
-        gc.collect()  # automatic collection is off in processes of ranks
+        gc.collect()  # automatic collection is off in rank processes
         self._current = task["program"]
         part, number, dtype = self._parts[self._current], self._numbers[self._current], task["dtype"]
         pattern = DataPattern(part.layout.ranks, task["run"], task["seed"], ELEMENT_TYPES[dtype].exact_limit)
@@ -228,15 +224,15 @@ class RankParts:
         memory = self._memory = RankMemory(part.layout, self._rank, task["elements"], dtype, pattern, given)
         if part.plan is None and number is not None:
             addresses = memory.input.ctypes.data, memory.output.ctypes.data
-            room = len(part.words) * task["parts"] if task["trace"] else 0  # more than there are steps
+            room = len(part.words) * task["parts"] if task["trace"] else 0  # more than the number of steps
             type_ = DataType[dtype.upper()]
             self._work = Work(number, *addresses, task["elements"], type_, parts=task["parts"], step_room=room)
 
     def run(self, start_s: float, limit_s: float) -> float | None:
-        """Start at `start_s`; return the time when this rank had its result. Both are times of the monotonic clock.
+        """Start at `start_s`; return the time when this rank had its result. Both are times on the monotonic clock.
 
-        Returns None if nothing was prepared, the time limit `limit_s` was exceeded or a peer was lost: the failure is
-        then not this rank's fault, as far as it knows.
+        Returns None if nothing was prepared, the time limit `limit_s` was exceeded or a peer was lost. In these cases,
+        as far as this rank knows, the failure is not its fault.
         """
         self._start_s, not_before_ns = start_s, round(start_s * 1e9)
         number, memory = self._numbers[self._current], self._memory
@@ -263,11 +259,11 @@ class RankParts:
         return time.monotonic()
 
     def complaint(self) -> str | None:
-        """Return a line that describes the first wrong element of the last result, None if all are right."""
+        """Return a line that describes the first wrong element of the last result, or None if all are right."""
         return None if self._memory is None else self._memory.mismatch()
 
     def trace(self) -> dict[str, Any] | None:
-        """Return the trace of the last run as plain JSON values; times count from its start."""
+        """Return the last run's trace as plain JSON values; times count from its start."""
         if self._execution is None:
             return None
         zero_ns = round(self._start_s * 1e9)
@@ -284,8 +280,8 @@ class RankParts:
 
 
 def is_silent(error: EngineError) -> bool:
-    """Return whether this rank need not report the failure, because the runner notices it anyway: a time-out or the
-    loss of a peer.
+    """Return whether the failure is a time-out or the loss of a peer, which this rank need not report because the
+    runner notices it anyway.
     """
     return error.status in (Status.TIMEOUT, Status.PEER_LOST)
 
@@ -299,7 +295,7 @@ _MAX_BYTES = 2**30
 class FramedSocket:
     """One end of a control socket that carries length-prefixed JSON. Received data are never executed as code.
 
-    `deadline` is a time of `time.monotonic()`; after it, calls raise TimeoutError.
+    `deadline` is a `time.monotonic()` time, after which calls raise TimeoutError.
     """
 
     def __init__(self, stream: socket.socket) -> None:
@@ -313,7 +309,7 @@ class FramedSocket:
         self._stream.sendall(_LENGTH.pack(len(body)) + body)
 
     def receive(self, deadline: float | None = None) -> Message | None:
-        """Return the next document, None when the other end is gone."""
+        """Return the next document, or None when the other end is gone."""
         head = self._read(_LENGTH.size, deadline)
         if head is None:
             return None
@@ -345,7 +341,7 @@ class FramedSocket:
 
 
 class RankWork(Protocol):
-    """Commands of a rank; `RankParts` implements all of them."""
+    """A rank's commands; `RankParts` implements all of them."""
 
     @property
     def blocked(self) -> list[StuckInstruction]: ...
@@ -363,7 +359,7 @@ WorkOfRank = TypeVar("WorkOfRank", bound=RankWork)
 class SocketRank(Generic[WorkOfRank]):
     """The process of one rank, controlled over a socket. Commands and their answers:
 
-        prepare  program, size, and how to make the data             -> ready
+        prepare  program, size, and how to create the data           -> ready
         go       start time and time limit                           -> done, with the end time
         check                                                        -> checked, with the first wrong element
         trace                                                        -> traced, with the times of the last run's steps
@@ -377,9 +373,9 @@ class SocketRank(Generic[WorkOfRank]):
     def __init__(
         self, control: FramedSocket, parts: WorkOfRank, **commands: Callable[[Message], Message | None]
     ) -> None:
-        """commands: functions for additional commands, by name"""
+        """Add functions for further commands by name in `commands`."""
         self._control, self._parts = control, parts
-        self._task: Message = {"program": 0, "products": 0}
+        self._task: Message = {"program": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {
             "prepare": self._prepare,
             "go": self._go,
@@ -417,7 +413,7 @@ class SocketRank(Generic[WorkOfRank]):
 
 
 def be_rank(control: FramedSocket, work: Callable[[], None]) -> NoReturn:
-    """Do `work` and report errors to the runner, then end this process immediately, without clean-up of libraries."""
+    """Do `work` and report errors to the runner, then end this process immediately, without library clean-up."""
     code = 1
     try:
         work()

@@ -1,6 +1,6 @@
 """Measures programs in interleaved rounds on a common clock and checks every result.
 
-A run that cannot go on raises `RunStopped`, which becomes the RunFailure of the request.
+A run that cannot continue raises `RunStopped`, which becomes the RunFailure of the request.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never 
 
 
 class DeadlinePassed(RunStopped):
-    """The time limit of the request has passed."""
+    """Raised when the request's time limit has passed."""
 
     def __init__(self, what: str) -> None:
         super().__init__(FailureKind.TIMEOUT, f"the time limit passed while {what}")
@@ -63,9 +63,9 @@ def run_failure_of(
 ) -> RunFailure:
     """Return the request's failure for the exception `stopped`.
 
-    blocked: after a timeout, the stuck blocks of each rank; None for a rank that does not answer. If other ranks
-             answer, such a rank is the culprit: it hangs or is too busy, and the others wait for it. In a library's
-             call, waiting ranks do not answer either, so no rank is named.
+    blocked: after a timeout, each rank's stuck blocks; None for a rank that does not answer. If other ranks answer,
+             such a rank is the culprit: it hangs or is too busy, and the others wait for it. In a library's call,
+             waiting ranks do not answer either, so no rank is named.
     """
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
@@ -82,15 +82,15 @@ def run_failure_of(
 
 
 class RankGroup(Protocol):
-    """The processes of all ranks. Failures are raised as RunStopped; `doing` describes the current activity in its
-    message.
+    """The processes of all ranks. Failures are raised as RunStopped, whose message contains `doing`, a description of
+    the current activity.
     """
 
     @property
     def ranks(self) -> range: ...
 
     def request(self, command: Message, deadline: float, doing: str) -> Mapping[int, Message]:
-        """Give `command` to every process and return the answer of each."""
+        """Send `command` to every process and return each one's answer."""
         ...
 
     def timed_start(self, deadline: float, doing: str) -> float:
@@ -98,7 +98,7 @@ class RankGroup(Protocol):
         ...
 
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
-        """Return the stuck blocks of each rank after a timeout; None for a rank that does not answer."""
+        """Return each rank's stuck blocks after a timeout; None for a rank that does not answer."""
         ...
 
     @property
@@ -135,14 +135,14 @@ class SocketRanks(ABC):
 
     @abstractmethod
     def _death(self) -> RunStopped:
-        """Return the failure for the death of a rank: which one died, and why."""
+        """Return the failure for a rank's death, which names the rank and the cause."""
 
     @abstractmethod
     def _refusal(self, rank: int, message: str) -> RunStopped:
         """Return the failure for the error `message` that `rank` has sent."""
 
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:
-        """Send `command` to every rank; if it is a sequence, send its n-th command to the n-th rank."""
+        """Send `command` to every rank or, if it is a sequence, its n-th command to the n-th rank."""
         for rank, channel in enumerate(self._channels):
             try:
                 channel.send(command if isinstance(command, dict) else command[rank], deadline)
@@ -152,7 +152,7 @@ class SocketRanks(ABC):
                 raise self._death() from None
 
     def receive(self, deadline: float, doing: str) -> dict[int, Message]:
-        """Return one answer of each rank; `doing` says what they do, for the error message."""
+        """Return one answer from each rank; `doing` says what they do, for the error message."""
         replies: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             if self.watched is not None:
@@ -169,12 +169,10 @@ class SocketRanks(ABC):
         return replies
 
     def request(self, command: Message | Sequence[Message], deadline: float, doing: str) -> Mapping[int, Message]:
-        """Send `command` to every rank and return the answer of each."""
         self.send(command, deadline)
         return self.receive(deadline, doing)
 
     def timed_start(self, deadline: float, doing: str) -> float:
-        """Start the prepared run on all ranks at the same time; return the seconds until the last rank's end."""
         offsets = self._clock_offsets(deadline)
         start = time.monotonic() + _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
         go = {"do": "go", "limit_s": max(0.0, deadline - start)}
@@ -184,11 +182,10 @@ class SocketRanks(ABC):
         return float(max(offsets[rank].to_local_s(answer["end"]) for rank, answer in ends.items()) - start)
 
     def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
-        """Return the offset of each rank's clock from the clock of this process."""
+        """Return the offset of each rank's clock from this process's clock."""
         return dict.fromkeys(self.ranks, SAME_CLOCK)
 
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
-        """Return (block, instruction, reason) of each rank's stuck blocks; None for a rank that does not answer."""
         deadline = time.monotonic() + _ANSWER_S
         blocked: dict[int, list[StuckInstruction] | None] = dict.fromkeys(self.ranks)
         with selectors.DefaultSelector() as selector:
@@ -210,7 +207,7 @@ class SocketRanks(ABC):
         return [(block, step, why) for block, step, why in answer["blocks"]]
 
     def _read(self, rank: int | None, deadline: float) -> Message:
-        """Return the answer of a rank. Raises RunStopped if the rank has died or reports an error."""
+        """Return a rank's answer. Raises RunStopped if the rank has died or reports an error."""
         try:
             answer = None if rank is None else self._channels[rank].receive(deadline)
         except TimeoutError:
@@ -244,14 +241,14 @@ class LiveRunner(ABC, Generic[Group]):
 
     @abstractmethod
     def _fault(self, request: RunRequest) -> RequestFault | None:
-        """Return why `request` cannot run, None if it can."""
+        """Return why `request` cannot run, or None if it can."""
 
     @abstractmethod
     def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
         """Measure `request`, and add the facts that affect times to `environment`. Raises RunStopped or Unavailable."""
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see `Runner.submit`. Raises InvalidInput if it is ambiguous where to run.
+        """Run `request`; see `Runner.submit`. Raises InvalidInput if the place to run is ambiguous.
 
         The first request may exceed its time limit, because it may have to build native code, start ranks and probe
         links.
@@ -280,7 +277,6 @@ class LiveRunner(ABC, Generic[Group]):
         return [] if self._group is None else list(self._group.pids)
 
     def close(self) -> None:
-        """End all processes."""
         self._end(gracefully=True)
 
     def __enter__(self) -> Self:
@@ -290,14 +286,14 @@ class LiveRunner(ABC, Generic[Group]):
         self.close()
 
     def _group_for(self, key: object, start: Callable[[], Group]) -> Group:
-        """Return the existing processes if they were started for `key`; otherwise replace them by new ones."""
+        """Return the existing processes if they were started for `key`; otherwise replace them with new ones."""
         if self._group is None or self._group_key != key:
             self._end(gracefully=True)
             self._group, self._group_key = start(), key
         return self._group
 
     def _identify(self, facts: Mapping[str, str | int | float | None], environment: Environment) -> None:
-        """Add `facts` that affect times, and an id of all such facts."""
+        """Add `facts` that affect times, and an id of all such facts, to `environment`."""
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
 
@@ -310,8 +306,8 @@ class LiveRunner(ABC, Generic[Group]):
 class MeasurementRounds:
     """Runs the programs and library algorithms of `request` on `group`, which numbers them: programs first.
 
-    library_elements: (library algorithm, position of the size) -> elements of the whole vector, if they differ from
-                      those of the programs
+    library_elements: (library algorithm, position of the size) -> elements in the whole vector, if their number differs
+                      from that for the programs
     """
 
     def __init__(
@@ -333,7 +329,7 @@ class MeasurementRounds:
         self.traces: dict[str, tuple[ExecutionTrace, ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
-        """Return, for each name, one measurement per size in the order of the request. Also fills `traces`."""
+        """Return, for each name, one measurement per size in the request's order. Also fills `traces`."""
         results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
         element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
         counts = [equal_parts(program, element_bytes) for program in self._request.programs.values()]
@@ -372,7 +368,7 @@ class MeasurementRounds:
         """Return the seconds from the common start to the last rank's end."""
         self._runs += 1
         request = self._request
-        task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.matrix_products)
+        task = prepare_task(program, elements, request.dtype, self._runs, request.seed)
         task["trace"] = request.trace and program < len(request.programs)
         task["parts"] = self._parts(self._names[program], elements)
         doing = f"program {self._names[program]} ran on {elements} elements"
@@ -396,19 +392,17 @@ class MeasurementRounds:
         return min(-(-chunk_bytes // settings.buffer_bytes), chunk_elements)
 
 
-def prepare_task(
-    program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0, products: int = 0
-) -> Message:
-    """Return the command that makes ranks create the data for one run of program number `program`."""
+def prepare_task(program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0) -> Message:
+    """Return the command to create the data for one run of program number `program`."""
     task: Message = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
-    return task | {"run": run, "seed": seed, "products": products, "parts": 1, "trace": False}
+    return task | {"run": run, "seed": seed, "parts": 1, "trace": False}
 
 
 SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it up and sends copies"
 
 
 def on_switch_processes(request: RunRequest) -> RunRequest:
-    """If a program of `request` uses switches, return a request in which switches have processes; else `request`.
+    """Return `request`, changed so that switches have processes if one of its programs uses them.
 
     Programs that only use ranks then run on the same network with idle switches. They must work in place; otherwise
     InvalidInput is raised.
@@ -424,6 +418,6 @@ def on_switch_processes(request: RunRequest) -> RunRequest:
 
 
 def switch_facts(request: RunRequest) -> Facts:
-    """Return facts about the processes that replace switches, for a measurement's environment; empty without any."""
+    """Return facts for a measurement's environment about the processes that replace switches, if there are any."""
     acting = {len(program.switches) for program in request.without_plans.values()}
     return {"switches": SWITCH_PROCESS, "switch_processes": max(acting)} if max(acting, default=0) else {}

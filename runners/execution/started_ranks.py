@@ -10,6 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.base import FailureKind
@@ -21,20 +22,20 @@ from chorale.runners.process_launch.processes import STDERR, ProcessHandle
 from chorale.synth.errors import Unavailable
 
 _LOOK_S = 0.1  # interval for checking whether a rank has died before its hello
-_HELLO_S = 5.0  # time for the hello after a connection
-_SETTLE_S = 0.3  # after this time, ranks that were killed differ from ranks that only lost a neighbour
-TOKEN = "CHORALE_TOKEN"  # noqa: S105 - the name of a variable
-"""Environment variable with the token by which the runner recognizes its ranks."""
+_HELLO_S = 5.0  # from a hello's first byte to its last
+_SETTLE_S = 0.3  # until killed ranks can be distinguished from ranks that only lost a neighbour
+TOKEN = "CHORALE_TOKEN"  # noqa: S105 - a variable's name
+"""Environment variable that contains the token by which the runner recognizes its ranks."""
 
 Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
-"""Starts all ranks, given the runner's address and environment variables. Returns a process per rank, or one launcher.
+"""Starts all ranks, given the runner's address and environment variables. Returns one process per rank or one launcher.
 """
 
 
 class StartedRanks(SocketRanks):
-    """The processes of all ranks. At its start, each reports its rank, process id and clock; see `hellos`.
+    """The processes of all ranks. At the start, each reports its rank, process id and clock; see `hellos`.
 
-    address: address of this process for ranks on other machines; if empty, all ranks are on this machine and connect
+    address: this process's address for ranks on other machines; if empty, all ranks are on this machine and connect
              through a Unix socket
     release: called at the end, to free the hosts
     """
@@ -45,7 +46,7 @@ class StartedRanks(SocketRanks):
         super().__init__(ranks)
         self._release, self._started = release, list[ProcessHandle]()
         self.hellos: dict[int, Message] = {}
-        self._folder = tempfile.mkdtemp(prefix="chorale-ranks-")
+        self._folder = "" if address else tempfile.mkdtemp(prefix="chorale-ranks-")
         self._listener = socket.socket(socket.AF_INET if address else socket.AF_UNIX)
         try:
             self._listener.bind(("", 0) if address else f"{self._folder}/ranks")
@@ -60,25 +61,36 @@ class StartedRanks(SocketRanks):
             raise
 
     def _meet(self, token: str, deadline: float) -> None:
-        """Wait until every rank has sent its hello. Connections without the token are closed."""
+        """Wait until every rank has sent its hello. Connections without the token are closed.
+
+        A rank may connect long before its hello, because it creates its device between the two.
+        """
         said: dict[int, FramedSocket] = {}
         while len(said) < len(self.ranks):
             if time.monotonic() > deadline:
                 raise DeadlinePassed("the ranks were started")
-            if not select.select([self._listener], (), (), _LOOK_S)[0]:
-                if any(started.poll() is not None for started in self._started):
-                    raise self._death()
-                continue
-            channel, hello = FramedSocket(self._listener.accept()[0]), None
-            self._channels.append(channel)
-            with contextlib.suppress(OSError, ValueError):
-                hello = channel.receive(min(deadline, time.monotonic() + _HELLO_S))
-            if hello is None or not secrets.compare_digest(str(hello.get("token", "")), token):
-                self._channels.pop().close()
-                continue
-            said[hello["rank"]], self.hellos[hello["rank"]] = channel, hello
+            waiting = [channel for channel in self._channels if channel not in said.values()]
+            sources: list[socket.socket | FramedSocket] = [self._listener, *waiting]
+            readable = select.select(sources, (), (), _LOOK_S)[0]
+            if not readable and any(started.poll() is not None for started in self._started):
+                raise self._death()
+            if self._listener in readable:
+                self._channels.append(FramedSocket(self._listener.accept()[0]))
+            for channel in [each for each in waiting if each in readable]:
+                hello = None
+                with contextlib.suppress(OSError, ValueError):
+                    hello = channel.receive(min(deadline, time.monotonic() + _HELLO_S))
+                if hello is None or not secrets.compare_digest(str(hello.get("token", "")), token):
+                    self._channels.remove(channel)
+                    channel.close()
+                else:
+                    said[hello["rank"]], self.hellos[hello["rank"]] = channel, hello
         self._channels = [said[rank] for rank in self.ranks]
         self.pids = [self.hellos[rank]["pid"] for rank in self.ranks]
+        if self._folder:
+            Path(self._folder, "ranks").unlink()
+            with contextlib.suppress(OSError):  # it contains ranks' files; an empty one would survive a kill
+                os.rmdir(self._folder)
 
     @property
     def hosts(self) -> dict[int, RankHost]:
@@ -105,22 +117,22 @@ class StartedRanks(SocketRanks):
             raise self._death() from None
 
     def _refusal(self, rank: int, message: str) -> RunStopped:
-        """Return the failure for an error of `rank`. If a rank was killed, that is the cause: ranks that lose another
-        rank give up with an error.
+        """Return the failure for `rank`'s error. If any rank was killed, its death is the cause, because ranks that
+        lose another rank give up with an error.
         """
         if (kind := self._kind_of(message)) is not FailureKind.CRASH:
             return RunStopped(kind, f"rank {rank} failed: {message}", rank)
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return the kind of failure if a rank ended with the message `reason`."""
+        """Return the failure kind for a rank that ended with the message `reason`."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:
-        """Return the failure for the death of a rank. A rank that was killed is named first, because ranks that lose
-        another rank give up too.
+        """Return the failure for a rank's death. A rank that was killed is named first, because ranks that lose another
+        rank give up too.
 
-        otherwise, rank: message and rank if no process has ended
+        otherwise, rank: message and rank to report if no process has ended
         """
         time.sleep(_SETTLE_S)
         has_each = len(self._started) == len(self.ranks)
@@ -150,22 +162,23 @@ class StartedRanks(SocketRanks):
         for started in self._started:
             started.close()
         self._started.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
         with contextlib.suppress(Unavailable):
             self._release()
 
 
 class StreamRanks(StartedRanks):
-    """Ranks that time several consecutive calls themselves, with the clock of their device's stream."""
+    """Ranks that time several consecutive calls themselves, with their device stream's clock."""
 
     def timed_start(self, deadline: float, doing: str) -> float:
-        """Start the prepared calls; return the mean time of a call on the slowest rank."""
+        """Start the prepared calls; return the slowest rank's mean time per call."""
         self.send({"do": "go", "at": 0.0, "limit_s": max(0.0, deadline - time.monotonic())}, deadline)
         return max(float(answer["seconds"]) for answer in self.receive(deadline, doing).values())
 
 
 def greet_runner(control: FramedSocket, rank: int, **facts: Any) -> None:
-    """Send the hello of `rank`: the report that every runner needs, and `facts`."""
+    """Send `rank`'s hello: the report that every runner needs, and `facts`."""
     host = this_host()
     hello = {"answer": "hello", "rank": rank, "token": os.environ[TOKEN], "pid": os.getpid()}
     hello |= {"clock": clock_identity(), "host": [host.name, *sorted(host.aliases - {host.name})]}

@@ -1,1 +1,1 @@
-"""Topologies as emulated networks of Linux namespaces on this machine."""
+"""Emulates topologies on this machine, as networks of Linux namespaces."""

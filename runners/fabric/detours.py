@@ -1,4 +1,4 @@
-"""Changes on an emulated fabric that is up: links that are cut, mended or slowed, and routes around dead ones."""
+"""Changes a running emulated fabric: cuts, mends and slows down links, and routes packets around dead ones."""
 
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ def mend(fabric: EmulatedFabric, nodes: Pair, whole: Topology) -> None:
 def slow_down(fabric: EmulatedFabric, nodes: Pair, link_mbps: Fraction) -> None:
     """Limit both directions of the cable between two nodes to `link_mbps`."""
     rate = int(link_mbps * 10**6)
-    burst_bytes = max(rate // 8000, WIRE_MTU_BYTES + 100)  # the bytes of a millisecond
+    burst_bytes = max(rate // 8000, WIRE_MTU_BYTES + 100)  # bytes sent in a millisecond
     bucket = f"tbf rate {rate}bit burst {burst_bytes} limit {wire_queue_bytes(rate, Fraction(0))}"
     _run(fabric, _on_both_ends(nodes, f"tc qdisc replace dev {{device}} root {bucket}"))
 
@@ -82,7 +82,7 @@ def _on_both_ends(nodes: Pair, command: str) -> Iterator[tuple[int, str]]:
 
 
 def _run(fabric: EmulatedFabric, commands: Iterable[tuple[int, str]]) -> None:
-    """Run (node, command) pairs, each in the namespace of its node. Unavailable, with its output, if one fails."""
+    """Run (node, command) pairs in the nodes' namespaces. Raises Unavailable, with the output, if a command fails."""
     by_node: dict[int, list[str]] = {}
     for node, command in commands:
         by_node.setdefault(node, []).append(command)

@@ -1,10 +1,10 @@
-"""Times exchanges between the ranks of an emulated network over plain TCP.
+"""Times exchanges between an emulated network's ranks over plain TCP.
 
-`python -m chorale.runners.fabric.exchanges` is one process that acts for all ranks: it opens sockets in the networks of
-all nodes. It reads a line of JSON: `ranks` (namespaces and address of each), `streams` (source and target of each),
-`exchanges` (for each: seconds of silence before it, and bytes by number of the stream) and `limit_s`. It prints
-"connected", waits for a line, runs the exchanges and prints JSON: start and end of each stream of each exchange, in
-seconds of the monotonic clock (from before the first byte is sent until the last is received), and its CPU time.
+`python -m chorale.runners.fabric.exchanges` is one process that acts for all ranks: it opens sockets in all nodes'
+networks. It reads a line of JSON: `ranks` (namespaces and address of each), `streams` (source and target of each),
+`exchanges` (for each: seconds of silence before it, and stream number -> bytes) and `limit_s`. It prints
+"connected", waits for a line, runs the exchanges and prints JSON: start and end of each stream in each exchange, in
+seconds on the monotonic clock (from before the first byte is sent until the last is received), and its CPU time.
 """
 
 import json
@@ -52,7 +52,7 @@ def connected(ranks: Sequence[Mapping[str, Any]], streams: Sequence[tuple[int, i
 def timed(ends: Sequence[Ends], sizes_bytes: Mapping[str, int]) -> dict[str, tuple[float, float]]:
     """Send the given number of bytes on each stream; return (start, end) of each stream in seconds.
 
-    sizes_bytes: number of a stream, as text -> bytes to send
+    sizes_bytes: stream number (as a string) -> bytes to send
     """
     to_send, to_receive = dict(sizes_bytes), dict(sizes_bytes)
     starts_s: dict[str, float] = {}
@@ -89,7 +89,7 @@ def main() -> None:
     signal.alarm(task["limit_s"])
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    with suppress(PermissionError):  # measure the links, not other load of the machine
+    with suppress(PermissionError):  # measure the links, not other load on the machine
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
     ends = connected(task["ranks"], task["streams"])
     sys.stdout.write("connected\n")

@@ -1,11 +1,10 @@
-"""Emulated fabrics: bring them up, find those of this user, start processes in them, take them down."""
+"""Emulated fabrics: bring them up, find this user's fabrics, start processes in them, take them down."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -42,7 +41,7 @@ _STATE = "run/chorale/fabric.json"
 _END_LIMIT_S = 10.0
 
 # The holder ends when the pipe on its standard input closes, unless it has received the state of a finished fabric.
-# After that it waits for ever, for a line that nobody writes.
+# After that it waits forever for a line that nobody writes.
 _HOLD = f"""
 mount -t tmpfs none /run && mkdir /run/netns /run/chorale && mkfifo /run/chorale/never || exit 1
 ip netns add trial && ip netns delete trial || exit 1
@@ -59,7 +58,7 @@ _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a 
 
 
 class NamespaceHolder:
-    """Process that holds the namespaces. It ends with this process or with `close`, unless `keep` was called.
+    """Process that holds the namespaces. It ends with this process or with `close`, unless `detach` was called.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """
@@ -79,7 +78,7 @@ class NamespaceHolder:
         raise Unavailable("network namespaces do not work here: {}", "; ".join(refusals), _WAY_OUT)
 
     def run(self, script: str) -> str:
-        """Run a shell script inside the namespaces and return its output. Raises Unavailable, with its output, if it
+        """Run a shell script in the namespaces and return its output. Raises Unavailable, with its output, if it
         fails.
         """
         command = [*enter_command(self.pid, self.in_user_namespace, "--mount", "--net"), "sh"]
@@ -92,7 +91,7 @@ class NamespaceHolder:
         return done.stdout
 
     def detach(self, state: str) -> None:
-        """Let the holder outlive this process. It keeps `state` (one line), by which others find the fabric."""
+        """Let the holder outlive this process. It keeps `state` (one line), by which other processes find it."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{state}\n")
@@ -103,7 +102,7 @@ class NamespaceHolder:
         self._close_pipes()
 
     def close(self) -> None:
-        """End the holder if it was not kept. Safe to call twice."""
+        """End the holder if it was not detached. Safe to call twice."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             end_process(self.pid)
             self._close_pipes()
@@ -137,13 +136,13 @@ def require_tools() -> None:
 
 
 def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[str, ...]:
-    """Return the command that starts the command after it in `namespaces` (options of nsenter) of holder `pid`."""
+    """Return a prefix with which a command runs in the `namespaces` (options of nsenter) of holder `pid`."""
     user = ("--user", "--preserve-credentials") if in_user_namespace else ()
     return ("nsenter", f"--target={pid}", *user, *namespaces)
 
 
 def detached_states() -> Iterator[tuple[int, str]]:
-    """Yield (pid, state) of every holder of this user that has been kept."""
+    """Yield (pid, state) of each of this user's detached holders."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             arguments = process.cmdline()
@@ -153,7 +152,7 @@ def detached_states() -> Iterator[tuple[int, str]]:
 
 
 def end_process(pid: int) -> None:
-    """Kill process `pid`, if it still runs, and wait until it is gone."""
+    """Kill process `pid` if it is still running, and wait until it is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + _END_LIMIT_S
@@ -195,7 +194,7 @@ def require_wire() -> Path:
 
 
 def require_tun() -> None:
-    """Raise Unavailable if this user may not open the device from which links are made."""
+    """Raise Unavailable if this user may not open the device from which links are created."""
     try:
         os.close(os.open(_TUN, os.O_RDWR))
     except OSError as error:
@@ -208,7 +207,7 @@ def thread_count(bits_per_s: int, cores: int) -> int:
 
 
 def is_wire_running(pid: int, holder_pid: int) -> bool:
-    """Return whether process `pid` carries the packets of the fabric of that holder."""
+    """Return whether process `pid` carries the packets of that holder's fabric."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         arguments = process.cmdline()
@@ -217,26 +216,24 @@ def is_wire_running(pid: int, holder_pid: int) -> bool:
     return False
 
 
-def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterator[str]:
+def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
     """Yield the configuration for the program that carries packets; `folder` contains the namespaces."""
     yield f"threads {threads}"
     numbers: dict[tuple[int, int], int] = {}
-    lossless = {arc: not loss for cable in plan.cables for arc, loss in zip(cable.arcs, cable.loss, strict=True)}
+    arcs = [arc for cable in plan.cables for arc in cable.arcs]
     for node in range(len(plan.routes)):
         yield f"namespace {folder}/{namespace_name(plan.name, node)}"
-        for peer in sorted(dst for src, dst in lossless if src == node):
-            # On lossy links every packet is one frame: losing several frames at once would distort the loss rate.
-            yield f"device {len(numbers)} {device_name(peer)} {int(lossless[node, peer])}"
+        for peer in sorted(dst for src, dst in arcs if src == node):
+            yield f"device {len(numbers)} {device_name(peer)}"
             numbers[node, peer] = len(numbers)
-    draw = random.Random(seed)  # noqa: S311 - seeds of emulated loss
     directions = [(cable, way_back) for cable in plan.cables for way_back in (0, 1)]
     for index, (cable, way_back) in enumerate(directions):
-        latency_us, loss = cable.latency_us[way_back], cable.loss[way_back]
+        latency_us = cable.latency_us[way_back]
         acknowledgements_only = not cable.bits_per_s[way_back]
         bits_per_s = cable.bits_per_s[way_back] or cable.bits_per_s[1 - way_back]
         ends = (numbers[cable.arcs[way_back]], numbers[cable.arcs[1 - way_back]])
-        facts = (bits_per_s, int(latency_us * 1000), int(loss * 2**32), wire_queue_bytes(bits_per_s, latency_us))
-        words = (*ends, *facts, int(acknowledgements_only), index % threads, draw.getrandbits(63))
+        facts = (bits_per_s, int(latency_us * 1000), wire_queue_bytes(bits_per_s, latency_us))
+        words = (*ends, *facts, int(acknowledgements_only), index % threads)
         yield " ".join(map(str, ("link", *words)))
     yield "go"
 
@@ -255,7 +252,7 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -
     threads = thread_count(plan.bits_per_s, core_count())
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
     command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
-    text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads, options.seed), ""])
+    text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads), ""])
     rule = "TUN devices do not work in namespaces: {}"
     try:
         done = subprocess.run(  # noqa: S603 - a program of our own
@@ -267,26 +264,19 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -
     if words[:1] != ["ready"]:
         raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
     pid = int(words[1])
-    return FabricLinks(
-        latency_us=rational_text(options.latency_us),
-        loss=rational_text(options.loss),
-        overrides=options.overrides_text,
-        seed=options.seed,
-        threads=threads,
-        wire_pid=pid,
-    )
+    return FabricLinks(latency_us=rational_text(options.latency_us), threads=threads, wire_pid=pid)
 
 
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
-_FORMAT = "chorale-fabric/3"
+_FORMAT = "chorale-fabric/4"
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedFabric:
     """A network of namespaces, one for each rank and switch of a topology.
 
-    bits_per_s: what all links carry together when all are busy
+    bits_per_s: total rate of all links when all are busy
     pid:        the process that keeps the namespaces
     links:      how packets are carried
     """
@@ -313,33 +303,31 @@ class EmulatedFabric:
         return namespace_name(self.name, rank)
 
     def command_prefix(self, rank: int, from_inside: bool = False) -> tuple[str, ...]:
-        """Return the command that starts (by exec) the command after it as a process on `rank`.
+        """Return a prefix with which a command runs (by exec) as a process on `rank`.
 
-        The process sees the files, and keeps the working folder, of whoever starts it; network and host name are
-        the rank's. A user who is not root appears as root in the process.
+        The process has the files and the working folder of the process that starts it, but the rank's network and
+        host name. A user who is not root appears as root in the process.
 
         from_inside: whether the starting process is already on a node of this fabric
         """
         namespace = f"--net=/proc/{self.pid}/root/run/netns/{self.hostname(rank)}"
-        # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
+        # Root need not enter the user namespace, in which it would lose its rights to other users' files.
         enter_user = self.in_user_namespace and not from_inside and os.geteuid() != 0
         enter = enter_command(self.pid, enter_user, namespace)
         return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
 
     def hosts(self) -> tuple[LocalHost, ...]:
-        """Return the hosts on which the processes of all ranks are started, in the order of the ranks."""
+        """Return the hosts on which the ranks' processes are started, in rank order."""
         return tuple(LocalHost(self.address(rank), self.command_prefix(rank)) for rank in range(self.ranks))
 
     def facts(self) -> Facts:
-        """Return the facts about this fabric that measurements depend on; part of the id of their environment."""
+        """Return the facts about this fabric on which measurements depend; they are part of the environment id."""
         return {"network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), **self.links.facts()}
 
     def is_as(self, topology_id: str, link_mbps: Fraction, options: LinkOptions) -> bool:
         """Return whether this fabric was brought up with this topology, this rate and these options."""
-        links = self.links
-        numbers = (links.latency_us, links.loss, links.overrides, links.seed)
-        given = (rational_text(options.latency_us), rational_text(options.loss), options.overrides_text, options.seed)
-        return numbers == given and (self.topology_id, self.link_mbps) == (topology_id, link_mbps)
+        latency_us = rational_text(options.latency_us)
+        return (self.topology_id, self.link_mbps, self.links.latency_us) == (topology_id, link_mbps, latency_us)
 
     @property
     def is_broken(self) -> bool:
@@ -395,10 +383,10 @@ def bring_up(
     options: LinkOptions | None = None,
     test: Callable[[EmulatedFabric], EmulatedFabric] | None = None,
 ) -> EmulatedFabric:
-    """Create the fabric `name`, which stays up when this process ends.
+    """Create the fabric `name`, which stays up after this process ends.
 
-    test: receives the fabric before others can see it and returns it with its findings; if it raises, the fabric is
-    removed
+    test: receives the fabric before others can see it and returns it with the test's results; if it raises, the fabric
+    is removed
 
     If this process is killed before the end, nothing of the fabric remains. Raises InvalidInput for a network that
     cannot be emulated or a name that is taken, and Unavailable if this machine or user cannot create fabrics.
@@ -413,7 +401,7 @@ def bring_up(
 def temporary_fabric(
     topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None
 ) -> Iterator[tuple[EmulatedFabric, NamespaceHolder]]:
-    """Yield a fabric that nobody else can find. It ends with the `with` block unless its holder is told to keep it."""
+    """Yield a fabric that nobody else can find. It ends with the `with` block unless its holder is detached."""
     options = options or LinkOptions()
     plan = plan_fabric(topology, link_mbps, name, options)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
@@ -437,10 +425,10 @@ def fabrics() -> list[EmulatedFabric]:
 
 
 def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | None:
-    """Return the running fabric of a topology, by `name` if given; None if there is none.
+    """Return a topology's running fabric, by `name` if given; None if there is none.
 
     Raises InvalidInput if several are up and `name` is missing, or if `name` belongs to another topology, and
-    Unavailable if its links have ended.
+    Unavailable if the process that carries its packets has ended.
     """
     if name is not None:
         named = next((fabric for fabric in fabrics() if fabric.name == name), None)
@@ -464,7 +452,7 @@ def _whole(fabric: EmulatedFabric | None) -> EmulatedFabric | None:
 
 
 def take_down(fabric: EmulatedFabric) -> None:
-    """Remove `fabric` and kill every process in it. Raises Unavailable if one cannot be killed."""
+    """Remove `fabric` and kill every process in it. Raises Unavailable if a process cannot be killed."""
     networks = fabric.networks()
     end_process(fabric.pid)
     _end_wire(fabric.links.wire_pid, fabric.pid)

@@ -1,8 +1,8 @@
-"""State of the links of an emulated fabric, as the kernels of its nodes report it: up or down, rate, bytes carried.
+"""Link states of an emulated fabric, as the kernel reports them in each node: up or down, rate, bytes carried.
 
-`python -m chorale.runners.fabric.link_states` runs as a process, because it must enter the networks of the nodes. It
-reads a line of JSON with the links. Then it periodically writes a line with `[rate, bytes]` for every link; the rate is
-0 for a link that is down and null for a link without a limit. It ends when its input ends.
+`python -m chorale.runners.fabric.link_states` runs as a process, because it must enter the nodes' networks. It reads a
+line of JSON with the links. Then it periodically writes a line with `[rate, bytes]` for every link; the rate is 0 for a
+link that is down and null for a link without a limit. It ends when its input ends.
 """
 
 import fcntl
@@ -13,11 +13,10 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chorale.runners.api.link_reports import Link, LinkReport
+from chorale.runners.api.link_reports import Link, LinkReport, steady_unix_s
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.namespaces import enter_namespaces
 from chorale.runners.fabric.plan import device_name, plan_fabric
@@ -38,15 +37,15 @@ _NETEM_OPTIONS_BYTES, _ALL_LOST = 24, 0xFFFFFFFF
 
 
 class KernelLinks:
-    """A source of reports on the links between neighbouring ranks of `fabric`; see `LinkSource`.
+    """A source of reports on the links between neighbouring ranks in `fabric`; see `LinkSource`.
 
-    Links to switches are left out, since reports are about links between ranks.
+    Links to switches are left out, because reports are about links between ranks.
 
-    period_s: time between two reads of the state of all links
+    period_s: interval at which the state of all links is read
     """
 
     def __init__(self, topology: Topology, fabric: EmulatedFabric, period_s: float = 0.25) -> None:
-        """Raises Unavailable if the process cannot start."""
+        """Start the process. Raises Unavailable if it cannot start."""
         plan = plan_fabric(topology, fabric.link_mbps, fabric.name)
         self.declared_bits_per_s: Mapping[Link, float] = {
             arc: float(rate)
@@ -63,7 +62,7 @@ class KernelLinks:
             "period_s": period_s,
         }
         pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "chorale.runners.fabric.link_states"]
+        command = [sys.executable, "-P", "-m", "chorale.runners.fabric.link_states"]
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own module
         self._text = b""
         assert self._process.stdin is not None
@@ -82,7 +81,7 @@ class KernelLinks:
         if not chunk:
             raise self._ended()
         *lines, self._text = (self._text + chunk).split(b"\n")
-        now_s = time.time()
+        now_s = steady_unix_s()
         for line in lines[-1:]:
             for link, (rate, carried) in zip(self._links, json.loads(line), strict=True):
                 declared = self.declared_bits_per_s[link]
@@ -126,7 +125,7 @@ class _Node:
         return {name.strip(): int(numbers.split()[8]) for name, numbers in rows}
 
     def limit(self, device: str) -> float | None:
-        """Return the rate limit of a device in bits per second, 0 if it is down, None if it has no limit."""
+        """Return a device's rate limit in bits per second: 0 if the device is down, None if there is no limit."""
         request = struct.pack("16sH22x", device.encode(), 0)
         flags = struct.unpack_from("H", fcntl.ioctl(self._socket, _SIOCGIFFLAGS, request), 16)[0]
         if flags & _UP_AND_RUNNING != _UP_AND_RUNNING:
@@ -151,7 +150,7 @@ class _Node:
 
 
 def _rate(attributes: Mapping[int, bytes]) -> float | None:
-    """Return the bits per second that a discipline lets through, 0 if it drops all; None without a limit."""
+    """Return the bits per second that a discipline lets through: 0 if it drops everything, None without a limit."""
     kind, options = attributes.get(_TCA_KIND, b"").rstrip(b"\0"), attributes.get(_TCA_OPTIONS, b"")
     if kind == b"tbf":
         return 8.0 * int(struct.unpack_from("=8xI", _attributes(options)[_TBF_PARAMETERS])[0])

@@ -1,107 +1,35 @@
-"""Properties of a fabric's links besides the common rate: latency, loss, and links that differ."""
+"""Properties of fabric links besides their rate: latency, piece and queue sizes, and how packets are carried."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.identity import parse_rational, rational_text
+from chorale.synth.identity import rational_text
 
 CONGESTION_CONTROL = "reno"
 _SLOWEST_US = 10_000_000
-_SYNTAX = "write SRC-DST:mbps=R,latency-us=L,loss=P with at least one of the three, such as 0-1:mbps=10,loss=0.01"
-_OVERRIDE = re.compile(r"(\d+)-(\d+):(.+)")
-
-
-@dataclass(frozen=True, slots=True)
-class LinkOverride:
-    """Properties of the link from node `src` to node `dst` that differ; None for those that do not."""
-
-    src: int
-    dst: int
-    mbps: Fraction | None = None
-    latency_us: Fraction | None = None
-    loss: Fraction | None = None
-
-    @property
-    def arc(self) -> tuple[int, int]:
-        return self.src, self.dst
-
-    def latency_or(self, default: Fraction) -> Fraction:
-        return default if self.latency_us is None else self.latency_us
-
-    def loss_or(self, default: Fraction) -> Fraction:
-        return default if self.loss is None else self.loss
-
-    def to_text(self) -> str:
-        """Return the text that `parse_override` reads."""
-        values = {"mbps": self.mbps, "latency-us": self.latency_us, "loss": self.loss}
-        parts = (f"{key}={rational_text(value)}" for key, value in values.items() if value is not None)
-        return f"{self.src}-{self.dst}:{','.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """Options of all links of a fabric.
+    """Options for all links of a fabric. Raises InvalidInput for numbers out of range.
 
-    latency_us: delay of every packet on a link, in addition to the time of its bytes at the rate
-    loss:       fraction of packets that get lost; `seed` determines which
-    overrides:  links with other properties, one entry per link, sorted
-
-    Raises InvalidInput for numbers out of range.
+    latency_us: delay of every packet on a link, in addition to its transmission time
     """
 
     latency_us: Fraction = Fraction(0)
-    loss: Fraction = Fraction(0)
-    overrides: tuple[LinkOverride, ...] = ()
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        for latency_us in (self.latency_us, *(override.latency_us for override in self.overrides)):
-            _require_range("latency", latency_us, _SLOWEST_US, "microseconds")
-        for loss in (self.loss, *(override.loss for override in self.overrides)):
-            _require_range("loss", loss, Fraction(1, 2), "as a part of all packets")
-        arcs = [override.arc for override in self.overrides]
-        if arcs != sorted(set(arcs)):
-            raise InvalidInput(
-                "a link is overridden twice: {}", self.overrides_text, "merge the overrides of this link"
-            )
-
-    @property
-    def overrides_text(self) -> str:
-        """The overrides as text, "" for none."""
-        return " ".join(override.to_text() for override in self.overrides)
-
-
-def parse_override(text: str) -> LinkOverride:
-    """Parse the properties of one link, such as `0-1:mbps=10,latency-us=50,loss=0.01`."""
-    match = _OVERRIDE.fullmatch(text.strip())
-    if match is None:
-        raise InvalidInput("cannot read the override of a link: {}", repr(text), _SYNTAX)
-    values: dict[str, Fraction] = {}
-    for part in match[3].split(","):
-        key, _, value = part.partition("=")
-        if key not in ("mbps", "latency-us", "loss") or key in values:
-            raise InvalidInput("cannot read the override of a link: {}", repr(text), _SYNTAX)
-        values[key] = parse_rational(value, f"the {key} of link {match[1]}-{match[2]}")
-    return LinkOverride(int(match[1]), int(match[2]), values.get("mbps"), values.get("latency-us"), values.get("loss"))
-
-
-def parse_overrides(texts: list[str]) -> tuple[LinkOverride, ...]:
-    """Read several overrides, in any order."""
-    return tuple(sorted(map(parse_override, texts), key=lambda override: override.arc))
-
-
-def _require_range(name: str, value: Fraction | None, most: Fraction | int, unit: str) -> None:
-    if value is not None and not 0 <= value <= most:
-        raise InvalidInput(f"the {name} of a link must be 0 to {most} {unit}", rational_text(value), "choose another")
+        if not 0 <= self.latency_us <= _SLOWEST_US:
+            rule = f"the latency of a link must be 0 to {_SLOWEST_US} microseconds"
+            raise InvalidInput(rule, rational_text(self.latency_us), "choose another")
 
 
 WIRE_MTU_BYTES = 9000
 HEADER_BYTES = 52
-"""Size of the IP and TCP headers, with time stamps, in every frame with data."""
+"""Size of the IP and TCP headers, including time stamps, in every data frame."""
 
 _LARGEST_PIECE_BYTES = 65_536
 _PIECE_S = Fraction(3, 1000)
@@ -113,16 +41,17 @@ _QUEUE_BYTES = (2**21, 2**24)  # room for the first windows of many connections,
 
 
 def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
-    """Return how many bytes the kernel may hand to a wire at a time: a few milliseconds of its rate, less at a switch.
+    """Return how many bytes the kernel may hand to a wire at a time: as many as it carries in a few milliseconds, fewer
+    at a switch.
 
-    A piece is delivered as a whole. Large pieces need the least processor time, but each hop waits for the whole piece.
+    A piece is delivered as a whole. Large pieces need the least CPU time, but each hop waits for the whole piece.
     """
     piece_s = _FORWARDED_PIECE_S if at_switch else _PIECE_S
     return min(max(int(bits_per_s * piece_s / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
 
 
 def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:
-    """Return how many bytes a wire queues before it drops packets: two seconds of its rate plus bytes in flight."""
+    """Return how many bytes a wire queues before it drops packets: two seconds of traffic, and the bytes in flight."""
     smallest, largest = _QUEUE_BYTES
     on_its_way = int(bits_per_s * latency_us / 8_000_000)
     return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest) + on_its_way
@@ -131,7 +60,7 @@ def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:
 def window_frames(bits_per_s: int, latency_us: Fraction, mtu_bytes: int) -> int:
     """Return how many frames a connection may have in flight over a path with that rate and round-trip latency.
 
-    The number is just large enough to keep the path busy while threads wait for a processor. With more, one sender
+    The number is just large enough to keep the path busy while threads wait for a CPU core. With more, one sender
     delays the start of others and fills queues.
     """
     enough_bytes = bits_per_s * (_WINDOW_S + 2 * latency_us / 1_000_000) / 8
@@ -148,10 +77,10 @@ def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:
 class SelfTest:
     """Result of the test exchanges between a fabric's ranks when it came up.
 
-    efficiency:     with all links busy, the time needed at the nominal rate (headers included) over the measured time
+    efficiency:     with all links busy, the time at the nominal rate (headers included) divided by the measured time
     exchange_bytes: payload of the largest stream in that exchange
-    link_cores:     processors that the process of the links used during it
-    cores:          processors that the exchanging process used
+    link_cores:     CPU cores that the link process used during it
+    cores:          CPU cores that the exchanging process used
     """
 
     efficiency: float
@@ -169,21 +98,15 @@ class FabricLinks:
     """
 
     latency_us: str = "0"
-    loss: str = "0"
-    overrides: str = ""
-    seed: int = 0
     threads: int = 0
     wire_pid: int = 0
     self_test: SelfTest | None = None
 
     def facts(self) -> dict[str, str | int | float | None]:
-        """Return what measurements depend on; part of the id of their environment."""
+        """Return the facts on which measurements depend; they are part of the environment id."""
         return {
             "links": "wire",
             "link_latency_us": self.latency_us,
-            "link_loss": self.loss,
-            "link_overrides": self.overrides,
-            "link_seed": self.seed,
             "link_threads": self.threads,
             "mtu_bytes": WIRE_MTU_BYTES,
             "congestion_control": CONGESTION_CONTROL,

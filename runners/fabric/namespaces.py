@@ -1,4 +1,4 @@
-"""Enter Linux namespaces: those of a fabric, with one network namespace per node."""
+"""Enter the Linux namespaces of a fabric, which has one network namespace per node."""
 
 import ctypes
 import os

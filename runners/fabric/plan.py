@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,7 +12,6 @@ from chorale.runners.fabric.links import (
     CONGESTION_CONTROL,
     WIRE_MTU_BYTES,
     LinkOptions,
-    LinkOverride,
     window_frames,
     wire_piece_bytes,
 )
@@ -25,8 +24,8 @@ def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Return the neighbour that each node (first index) uses towards each rank (second index).
 
     All routes are shortest paths, so there are no loops, and neighbours are reached over their direct link. If several
-    neighbours are equally near to the rank, the one at index (node + rank) modulo their number is taken, so that
-    traffic spreads over equal paths without randomness. A rank's entry for itself is its own number. Raises
+    neighbours are equally close to the rank, the one at index (node + rank) modulo their number is used, so that
+    traffic spreads over paths of equal length without randomness. A rank's entry for itself is its own number. Raises
     InvalidInput for a network that is not strongly connected. O(ranks * links).
     """
     hops = distances_to(topology, np.arange(topology.compute_count)).astype(int).tolist()
@@ -47,7 +46,7 @@ def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
 MAX_NODES = 256
 NODE_DEVICE = "node"
-"""Device that holds a rank's address; give this name to runtimes that ask for an interface."""
+"""Device that holds a rank's address; give this name to runtimes that need an interface's name."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?")
 _FIRST_ADDRESS = ipaddress.IPv4Address("10.99.0.1")
@@ -59,18 +58,16 @@ _FASTEST_BITS_PER_S = 100_000_000_000
 class Cable:
     """A pair of connected devices between two neighbouring nodes.
 
-    All other fields are (first node to second, second node to first).
+    Apart from `nodes`, every field is a pair: (first node to second, second node to first).
 
-    bits_per_s: rate of parallel links together. If the topology has no link in a direction it is 0: only
-                acknowledgements pass there, at the rate of the other direction
-    latency_us: delay of a packet in addition to the time of its bytes at the rate
-    loss:       fraction of packets that get lost
+    bits_per_s: total rate of parallel links; 0 if the topology has no link in that direction. In that case only
+                acknowledgements pass there, at the other direction's rate
+    latency_us: delay of a packet in addition to its transmission time
     """
 
     nodes: tuple[int, int]
     bits_per_s: tuple[int, int]
     latency_us: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
-    loss: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
 
     @property
     def arcs(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -115,7 +112,7 @@ def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, options: Lin
 
 
 def require_name(name: str) -> None:
-    """Raise InvalidInput unless `name` can be part of the names of namespaces and hosts."""
+    """Raise InvalidInput unless `name` may occur in the names of namespaces and hosts."""
     if _NAME.fullmatch(name) is None:
         rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"
         raise InvalidInput(rule, repr(name), "choose a name such as ring-a")
@@ -138,22 +135,17 @@ def device_name(peer: int) -> str:
 
 def _cables(topology: Topology, link_mbps: Fraction, options: LinkOptions) -> tuple[Cable, ...]:
     rates = _rates(topology, link_mbps)
-    overrides = {override.arc: override for override in options.overrides}
-    for arc in overrides:
-        if arc not in rates:
-            rule = "the override names a link that the topology does not have: {}"
-            raise InvalidInput(rule, f"{arc[0]}-{arc[1]}", "see the links with `chorale topology show SPEC --json`")
-    rates |= {arc: override.mbps * 10**6 for arc, override in overrides.items() if override.mbps is not None}
     for rate in rates.values():
         if not _SLOWEST_BITS_PER_S <= rate <= _FASTEST_BITS_PER_S:
             rule = "every link of a fabric must have between 0.1 and 100000 Mbit/s"
             raise InvalidInput(rule, f"{float(rate / 10**6):g} Mbit/s", "choose another --link-mbps, such as 50")
     pairs = sorted({(min(pair), max(pair)) for pair in rates})
-    return tuple(_cable(pair, rates, overrides, options) for pair in pairs)
+    latency_us = (options.latency_us, options.latency_us)
+    return tuple(Cable(pair, (int(rates.get(pair, 0)), int(rates.get(pair[::-1], 0))), latency_us) for pair in pairs)
 
 
 def _rates(topology: Topology, link_mbps: Fraction) -> dict[tuple[int, int], Fraction]:
-    """Return the bits per second from node to node, parallel links together."""
+    """Return the bits per second from node to node, summed over parallel links."""
     full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
     rates: dict[tuple[int, int], Fraction] = {}
     for link in topology.links:
@@ -163,33 +155,15 @@ def _rates(topology: Topology, link_mbps: Fraction) -> dict[tuple[int, int], Fra
     return rates
 
 
-def _cable(
-    pair: tuple[int, int],
-    rates: Mapping[tuple[int, int], Fraction],
-    overrides: Mapping[tuple[int, int], LinkOverride],
-    options: LinkOptions,
-) -> Cable:
-    # If a link has only one direction, packets in the opposite direction have the same latency and loss.
-    forward, back = (
-        overrides.get(arc if arc in rates else arc[::-1], LinkOverride(*arc)) for arc in (pair, pair[::-1])
-    )
-    return Cable(
-        pair,
-        (int(rates.get(pair, 0)), int(rates.get(pair[::-1], 0))),
-        (forward.latency_or(options.latency_us), back.latency_or(options.latency_us)),
-        (forward.loss_or(options.loss), back.loss_or(options.loss)),
-    )
-
-
 Stream = tuple[int, int]
 """Source and target rank."""
 
 Arc = tuple[int, int]
-"""Nodes from and to which a link goes."""
+"""(Source node, target node) of a link."""
 
 
 def arc_rates(plan: FabricPlan) -> dict[Arc, int]:
-    """Return the bits per second of all links of the topology."""
+    """Return the bits per second of all links in the topology."""
     return {arc: rate for cable in plan.cables for arc, rate in zip(cable.arcs, cable.bits_per_s, strict=True) if rate}
 
 
@@ -261,7 +235,7 @@ def _nodes(plan: FabricPlan) -> Iterator[str]:
 
 
 def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:
-    """Yield lines of `ip` for one node: its devices, then a route to every other rank."""
+    """Yield `ip` batch lines for one node: its devices, then a route to every other rank."""
     yield "link set lo up"
     latency_us = arc_latency_us(plan)
     source = ""
@@ -285,7 +259,7 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
 
 
 def _detours(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:
-    """Yield lines of `tc` that send acknowledgements directly back to neighbours to which there is no link.
+    """Yield `tc` batch lines that send acknowledgements directly back to neighbours to which there is no link.
 
     The filters recognize acknowledgements as TCP packets that consist of headers only. Packets with data take the
     routed path over real links, so the reverse direction adds no bandwidth.

@@ -1,4 +1,4 @@
-"""The self-test of a fabric: it is refused if its links do not reach their rates when all are busy."""
+"""A fabric's self-test. The fabric is refused if its links do not reach their rates when all links are busy."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from chorale.synth.topology.topology import Topology
 def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return (source, target) pairs of ranks, sorted.
 
-    Each rank sends to all direct neighbours. If it is behind a switch, it sends to the rank half the number of ranks
-    further on (in another box if there are several) and half the number of ranks of the same switch further on.
+    Each rank sends to all direct neighbours. A rank behind a switch sends to two ranks: the one halfway round among all
+    ranks (in another box if there are several), and the one halfway round among the ranks at the same switch.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}
@@ -56,8 +56,8 @@ def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Frac
 def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int) -> float:
     """Return a lower bound in seconds for streams of these sizes that start together, headers included.
 
-    It is the larger of two times: that of the busiest link, and that of the slowest stream alone (its bytes at the rate
-    of the slowest link on its path, plus the latency of the path).
+    It is the larger of two times: the time of the busiest link, and the time of the slowest stream if it were alone
+    (its bytes at the rate of the slowest link on its path, plus the path's latency).
     """
     rates, latency_us = arc_rates(plan), arc_latency_us(plan)
     load: dict[Arc, int] = {}
@@ -84,7 +84,7 @@ class TimedExchange:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTimes:
-    """Start and end of each stream of an exchange, in seconds of the machine's clock."""
+    """Start and end of each stream in an exchange, in seconds on the machine's clock."""
 
     spans_s: Mapping[Stream, tuple[float, float]]
 
@@ -99,8 +99,8 @@ class ExchangeTimes:
 class ExchangeRun:
     """Cost of test exchanges.
 
-    cores:      processors that the ranks used
-    link_cores: processors that the process of the links used during that time
+    cores:      CPU cores that the ranks used
+    link_cores: CPU cores that the link process used during that time
     """
 
     times: Sequence[ExchangeTimes]
@@ -109,7 +109,7 @@ class ExchangeRun:
 
 
 def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], limit_s: int) -> ExchangeRun:
-    """Run `exchanges` one after the other over the same connections, and return their times and CPU use.
+    """Run `exchanges` one after the other over the same connections; return their times and CPU use.
 
     Raises Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
     """
@@ -130,7 +130,7 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
     }
     enter = enter_command(fabric.pid, True) if fabric.in_user_namespace and os.geteuid() != 0 else ()
     pipe = subprocess.PIPE
-    command = [*enter, sys.executable, "-m", "chorale.runners.fabric.exchanges"]
+    command = [*enter, sys.executable, "-P", "-m", "chorale.runners.fabric.exchanges"]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:  # noqa: S603 - our own
         assert process.stdin is not None
         assert process.stdout is not None
@@ -172,11 +172,10 @@ def bring_up_tested(
     """Bring up a fabric as `bring_up` does, test it, and return it with the result. Takes a second or two.
 
     Raises Unavailable if the test cannot run, and InvalidInput, with a rate that should work, if the efficiency is
-    below `MIN_EFFICIENCY` (unless packets are lost on purpose). `force` keeps the fabric whatever the result.
+    below `MIN_EFFICIENCY`. `force` keeps the fabric in any case.
     """
     options = options or LinkOptions()
     plan = plan_fabric(topology, link_mbps, name, options)
-    loses = any(any(cable.loss) for cable in plan.cables)
 
     def test(fabric: EmulatedFabric) -> EmulatedFabric:
         try:
@@ -185,12 +184,12 @@ def bring_up_tested(
             if force:
                 return fabric
             raise
-        if result.efficiency < MIN_EFFICIENCY and not loses and not force:
+        if result.efficiency < MIN_EFFICIENCY and not force:
             rule = f"all links of a fabric together must reach {MIN_EFFICIENCY:.0%} of their rates on this machine"
             reached = f"{result.efficiency:.0%} at {float(link_mbps):g} Mbit/s"
             carried = [rate for rate in _RATES_MBPS if rate <= link_mbps * Fraction(result.efficiency)]
             lower = f"--link-mbps {float(carried[-1]):g}, which it carried" if carried else "a lower --link-mbps"
-            raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up all the same")
+            raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up anyway")
         return replace(fabric, links=replace(fabric.links, self_test=result))
 
     return bring_up(topology, link_mbps, name, options, test)

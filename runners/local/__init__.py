@@ -1,1 +1,1 @@
-"""The live local runner: one process per rank with an engine, one for an emulated network, real data."""
+"""The local runner: executes programs on real data, with a process per rank and one for an emulated network."""

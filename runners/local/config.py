@@ -1,4 +1,4 @@
-"""The local runner as it is declared."""
+"""Declares the local runner and its options."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -16,24 +16,22 @@ class LocalConfig(RunnerConfig):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "real processes with paced links on this machine"
     preconditions: ClassVar[tuple[str, ...]] = ("python", "linux")
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        overlap=True, unprivileged=True, any_program=True, switches=True
-    )
+    capabilities: ClassVar[Capabilities] = Capabilities(unprivileged=True, any_program=True, switches=True)
     not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
 
     where: Literal["emulated", "fabric", "loopback"] | None = Field(
         default=None,
-        description="On links that a process emulates (the default), on the fabric that is up (where one is named), "
-        "or by shared memory, where plans of MSCCL++ are executed.",
+        description="On links that a process emulates (the default), on a fabric (if one is named), or with shared "
+        "memory, which plans of MSCCL++ need.",
     )
     fabric: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Name of the fabric; by default the one for the topology."
     )
     link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(
         default=None,
-        description="Rate of an emulated link in Mbit/s; by default the one that a probe finds this machine to carry.",
+        description="Rate of an emulated link in Mbit/s; by default the rate that a probe of this machine finds.",
     )
-    probe: bool = Field(default=True, description="Whether to find out if this machine carries `link_mbps`.")
+    probe: bool = Field(default=True, description="Whether to test that this machine can carry `link_mbps`.")
 
     @property
     def link_rate_mbps(self) -> float | None:
@@ -44,7 +42,7 @@ class LocalConfig(RunnerConfig):
         return self.where == "loopback"
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only needed to run something
 
         require_one_process()
         where = self.where or ("fabric" if self.fabric else None)

@@ -1,4 +1,4 @@
-"""Gloo's own collectives through torch, on the data of a rank. Imported only when they are requested."""
+"""Gloo's own collectives through torch, on a rank's data. Imported only when they are requested."""
 
 import os
 from datetime import timedelta
@@ -9,11 +9,11 @@ import torch.distributed as dist
 from chorale.runners.api.elements import Vector
 from chorale.synth.collective import Collective, CollectiveName
 
-_PATIENCE = timedelta(minutes=30)  # the runner has its own limit and ends ranks that do not come to an end
+_PATIENCE = timedelta(minutes=30)  # the runner has its own limit and ends ranks that hang
 
 
 def join_group(rank: int, ranks: int, store: str, interface: str) -> None:
-    """Meet the other ranks through the file `store`, which all of them see, over a network device."""
+    """Join the group of all ranks, which share the file `store`, over the network device `interface`."""
     os.environ["GLOO_SOCKET_IFNAME"] = interface
     torch.set_num_threads(1)
     meeting = dist.FileStore(store, ranks)
@@ -21,7 +21,7 @@ def join_group(rank: int, ranks: int, store: str, interface: str) -> None:
 
 
 def run_collective(collective: Collective, input_vector: Vector, output_vector: Vector) -> None:
-    """Do what `collective` says out of place, with Gloo's call of that name."""
+    """Run `collective` out of place with the Gloo call of that name."""
     source, target = _tensor(input_vector), _tensor(output_vector)
     root = collective.root or 0
     match collective.name:
@@ -44,7 +44,7 @@ def run_collective(collective: Collective, input_vector: Vector, output_vector: 
 
 
 def _tensor(vector: Vector) -> torch.Tensor:
-    """Return the same memory as a tensor."""
-    if vector.dtype.name == "bfloat16":  # NumPy has no such type of its own
+    """Return a tensor that shares the memory of `vector`."""
+    if vector.dtype.name == "bfloat16":  # not one of NumPy's own types
         return torch.from_numpy(vector.view("uint16")).view(torch.bfloat16)
     return torch.from_numpy(vector)

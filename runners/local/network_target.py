@@ -9,5 +9,4 @@ NATIVE = Path(__file__).parents[1] / "fabric" / "native"
 
 
 def network_target() -> NativeTarget:
-    """Return the program of the network."""
     return NativeTarget("chorale_network", (NATIVE / "network.cpp", ENGINE / "sockets.cpp"), includes=(ENGINE,))

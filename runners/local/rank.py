@@ -1,4 +1,4 @@
-"""The process of one rank, and the launcher: a clean process that starts the network and the ranks, and outlives none.
+"""The process of one rank, and the launcher: a clean process that starts and ends the network and the ranks.
 
 The runner starts the launcher with `python -m`, because a process with threads must not fork. It reads its task from
 its control socket, reports every child that dies, and kills and reaps all of them when that socket closes, whatever
@@ -12,13 +12,10 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from chorale.runners.engine.library import Engine, load_library
 from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
@@ -26,59 +23,18 @@ from chorale.runners.fabric.namespaces import enter_namespaces
 from chorale.runners.plans.rank_plans import RankPlans
 from chorale.synth.collective import Collective
 
-MATRIX_SIDE = 128
-
-
-class ComputeLoad:
-    """Computes in its own thread while a collective runs.
-
-    It multiplies integer matrices, which uses no threads of a linear algebra library and releases Python's lock.
-    """
-
-    def __init__(self) -> None:
-        self._matrix = np.arange(MATRIX_SIDE * MATRIX_SIDE, dtype=np.int64).reshape(MATRIX_SIDE, MATRIX_SIDE) % 7
-        self._thread: threading.Thread | None = None
-        self._end_s = 0.0
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether requested products may still be unfinished."""
-        return self._thread is not None
-
-    def start(self, matrix_products: int) -> None:
-        """Begin to compute; nothing for none. One load at a time."""
-        if matrix_products > 0:
-            self._thread = threading.Thread(target=self._compute, args=(matrix_products,), daemon=True)
-            self._thread.start()
-
-    def wait(self) -> float:
-        """Return when the last load was done, as time of `time.monotonic`; wait until it is. 0 before the first one."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        return self._end_s
-
-    def _compute(self, products: int) -> None:
-        result = np.empty_like(self._matrix)
-        for _ in range(products):
-            np.matmul(self._matrix, self._matrix, out=result)
-        self._end_s = time.monotonic()
-
 
 class LocalRank(SocketRank[RankParts]):
     """One rank of the local runner. Commands in addition to those of every rank:
 
-        listen   where other ranks can reach this one directly           -> listening, with the address
-        gloo     where the ranks meet for Gloo's collectives             -> joined
-        load     the rank's part of every program, and all addresses     -> loaded
-
-    `prepare` also gives the computation to do during the run; the run ends when both have ended.
+    listen   where other ranks can reach this one directly           -> listening, with the address
+    gloo     where the ranks meet for Gloo's collectives             -> joined
+    load     the rank's part of every program and all addresses      -> loaded
     """
 
     def __init__(self, control: FramedSocket, engine: Engine, plans: RankPlans, rank: int, ranks: int) -> None:
         super().__init__(control, RankParts(engine, rank, _run_gloo, plans))
         self._engine, self._plans, self._rank, self._ranks = engine, plans, rank, ranks
-        self._load_beside = ComputeLoad()
         self._commands |= {
             "listen": lambda command: {"answer": "listening", "address": engine.listen(command["address"])},
             "gloo": self._join_gloo,
@@ -86,7 +42,7 @@ class LocalRank(SocketRank[RankParts]):
         }
 
     def _join_gloo(self, command: Message) -> Message:
-        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+        from chorale.runners.local import gloo  # noqa: PLC0415 - only if requested
 
         gloo.join_group(self._rank, self._ranks, command["store"], command["interface"])
         return {"answer": "joined"}
@@ -100,16 +56,9 @@ class LocalRank(SocketRank[RankParts]):
         self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
         return {"answer": "loaded"}
 
-    def _go(self, command: Message) -> Message | None:
-        if self._task["products"] > 0:
-            _wait_until(command["at"])
-            self._load_beside.start(self._task["products"])
-        answer = super()._go(command)
-        return answer and {**answer, "end": max(answer["end"], self._load_beside.wait())}
-
 
 def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float, __: float) -> None:
-    from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+    from chorale.runners.local import gloo  # noqa: PLC0415 - only if requested
 
     _wait_until(start_s)
     gloo.run_collective(collective, memory.input, memory.output)
@@ -120,14 +69,14 @@ def _wait_until(at_s: float) -> None:
 
 
 NETWORK = -1
-"""Stands for the network process, if that and no rank has died."""
+"""Stands for the network's process where a rank is expected."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve as the launcher: `arguments` are descriptors of the control sockets: its own, the network's, the ranks'."""
+    """Serve as the launcher. arguments: descriptors of the launcher's, the network's and the ranks' control sockets"""
     streams = [socket.socket(fileno=int(text)) for text in arguments]
     channel = FramedSocket(streams[0])
     task = channel.receive()
@@ -135,7 +84,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    memory = os.memfd_create("chorale-plans")  # what ranks share when they execute plans; it grows as they need
+    memory = os.memfd_create("chorale-plans")  # shared by ranks that execute plans; grows as needed
     load_library(Path(task["library"]))
     if task["uses_gloo"]:
         import chorale.runners.local.gloo  # noqa: F401, PLC0415 - torch is imported once, before ranks are forked
@@ -154,14 +103,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple[int, int]) -> dict[int, int]:
-    """Return process id -> rank, in the order of the ranks."""
+    """Start the ranks, then the network if there is one; return process id -> rank, in that order."""
     _, network, *controls = streams
     launcher = os.getpid()
     children: dict[int, int] = {}
     for number, control in [*enumerate(controls), *([(NETWORK, network)] if task["network"] is not None else [])]:
         pid = os.fork()
         if pid == 0:
-            # Close descriptors of other processes, so that the end of every socket is noticed.
+            # Close other processes' descriptors, so that the end of every socket is noticed.
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for stream in streams:
@@ -186,8 +135,8 @@ def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple
 
 def _live_no_longer_than(launcher: int) -> None:
     prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a second belt: a stopped rank cannot see its sockets close
-    prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond, the default is 50
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also ends a stopped rank, which cannot see its sockets close
+    prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds (default: 50,000), because starts are due to the microsecond
     if os.getppid() != launcher:
         os._exit(1)
 
@@ -196,7 +145,7 @@ def _serve_as_rank(channel: FramedSocket, rank: int, ranks: int, task: Message) 
     if task["namespaces"]:
         launcher = os.getppid()
         enter_namespaces(tuple(task["namespaces"][rank]))
-        _live_no_longer_than(launcher)  # new rights undo it
+        _live_no_longer_than(launcher)  # entering namespaces cancels it
     engine, plans = Engine(rank, ranks, Path(task["library"])), RankPlans(rank, ranks, task["memory"])
     LocalRank(channel, engine, plans, rank, ranks).serve()
 

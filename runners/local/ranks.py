@@ -46,7 +46,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def network_program() -> Path:
-    """Return the path of the network's program; build it first if necessary. Raises Unavailable without a compiler."""
+    """Return the network program's path; build it first if necessary. Raises Unavailable without a compiler."""
     return build_native(network_target())
 
 
@@ -64,22 +64,22 @@ class NetworkControl:
         self.close = stream.close
 
     def start(self, token: bytes, deadline: float) -> None:
-        """Wait until ranks can connect, and say what they must show."""
+        """Wait until ranks can connect; send the token that they must present."""
         self._command([], "ready", deadline, "the network was started")
         self._command([f"token {token.hex()}", "done"], "done", deadline, "the network was started")
 
     def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
-        """Set the pace of all links, and the paths of the connections of `programs`; others stay as they were."""
+        """Set the rates of all links and the paths of `programs`' connections; other paths do not change."""
         paces = seconds_per_byte(self._topology, link_mbps)
         lines = [f"link {link} {seconds * 1e9:.9g}" for link, seconds in enumerate(paces)]
         missing = {end for program in programs for end in program_connections(program)} - self._known
         paths = ((connection, self._paths.path(connection)) for connection in sorted(missing))
         lines += [" ".join(map(str, ("path", *connection, *links))) for connection, links in paths if links]
-        self._command([*lines, "done"], "done", deadline, "the network was told of the programs")
+        self._command([*lines, "done"], "done", deadline, "the network loaded the programs")
         self._known |= missing
 
     def error(self) -> str:
-        """Return why the network ended, as far as it says."""
+        """Return why the network ended, if it reported a reason."""
         self._stream.setblocking(False)
         with contextlib.suppress(OSError):
             self._text += self._stream.recv(65536)
@@ -120,7 +120,7 @@ def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
 
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its children
-_ANSWER_S = 1.0  # for what is left to say after a failure
+_ANSWER_S = 1.0  # for the last messages after a failure
 _SETTLE_S = 0.2  # time until a killed rank can be distinguished from ranks that report its loss
 
 
@@ -137,7 +137,7 @@ class LocalRanks(SocketRanks):
     """One launcher and one process per rank of `topology`, until `close` or the end of this process.
 
     There is also a process for the network, unless `placement` lets ranks reach one another without it.
-    uses_gloo: whether `load` may ask for Gloo's collectives
+    uses_gloo: whether `load` may request Gloo's collectives
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class LocalRanks(SocketRanks):
     def load(
         self, programs: Iterable[AnyProgram], link_mbps: float | None, deadline: float, library: Sequence[str] = ()
     ) -> None:
-        """Give every rank its part of each of `programs` and then of `library`, and links their pace.
+        """Give every rank its parts: first of `programs`, then of `library`. Also set the link rates.
 
         link_mbps: None if the network is not emulated
         """
@@ -210,7 +210,7 @@ class LocalRanks(SocketRanks):
         self.request(commands, deadline, "the programs were loaded")
 
     def close(self, gracefully: bool = True) -> None:
-        """End and reap every process, which takes no grace. Safe to call twice."""
+        """End and reap every process immediately, even if `gracefully` is set. Safe to call twice."""
         self._network.close()
         for channel in (self._launcher, *self._channels):
             channel.close()
@@ -244,7 +244,7 @@ class LocalRanks(SocketRanks):
             self.request(meeting, deadline, "the ranks met for Gloo")
 
     def _stuck(self, rank: int, answer: Message) -> list[StuckInstruction]:
-        """Return the stuck blocks of a rank, with the names of their instructions."""
+        """Return a rank's stuck blocks, with their instructions' names."""
         if not answer["blocks"]:
             return []
         program = self._programs[answer["program"]]
@@ -259,7 +259,7 @@ class LocalRanks(SocketRanks):
         return RunStopped(FailureKind.CRASH, f"rank {rank} failed: {message}", rank)
 
     def _death(self) -> RunStopped:
-        """Return the failure for the death of a rank. Ranks that lose a neighbour stay, so the first death is the
+        """Return the failure for a rank's death. Ranks that lose a neighbour keep running, so the first death is the
         cause.
         """
         deadline = time.monotonic() + _ANSWER_S
@@ -299,10 +299,10 @@ PLACES = (EMULATED, FABRIC, LOOPBACK)
 class RankLocations:
     """Where ranks run.
 
-    listen:     address at which the engine of each rank listens; empty if all connect through an emulated network
-    namespaces: files of the namespaces that each rank enters, the user's first; empty to stay in the current ones
-    interface:  network device by which libraries reach other ranks
-    facts:      description for the environment of a measurement
+    listen:     address at which each rank's engine listens; empty if all connect through an emulated network
+    namespaces: files of the namespaces that each rank enters, user namespace first; empty to stay in the current ones
+    interface:  network device through which libraries reach other ranks
+    facts:      description for a measurement's environment
     """
 
     listen: tuple[str, ...] = ()
@@ -312,7 +312,7 @@ class RankLocations:
 
 
 def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
-    """Return where the ranks of `topology` run, given a name in PLACES.
+    """Return where the ranks of `topology` run; `where` is a name in PLACES.
 
     Raises InvalidInput for another name or an ambiguous fabric, and Unavailable if there is no such fabric.
     """
@@ -329,7 +329,7 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLoca
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
         raise Unavailable("no fabric is up for this topology: {}", wanted, way_out)
-    # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
+    # Root need not enter the user namespace, in which it would lose its rights to other users' files.
     user = (f"/proc/{up.pid}/ns/user",) if up.in_user_namespace and os.geteuid() != 0 else ()
     return RankLocations(
         tuple(f"tcp:{up.address(rank)}" for rank in range(up.ranks)),

@@ -1,6 +1,6 @@
 """LocalRunner: runs programs in real processes with real data over an emulated network, on this machine.
 
-A probe finds the link rate that this machine can carry: a short run in lock step over as many links as the network has.
+A probe finds the link rate that this machine can carry: a short run in lockstep over as many links as the network has.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa
 FIRST_RATE_MBPS = 10
 KEPT_S, KEPT_BUSY_S = 30 * 86_400.0, 600.0
 """How long a measured rate stays valid; the second value applies if other processes wanted more than `BUSY_SHARE` of
-the processors.
+the CPU cores.
 """
 BUSY_SHARE = 0.5
 
@@ -62,29 +62,29 @@ _LIMIT_S = 20.0
 _MESSAGE_ELEMENTS = 8192
 _ELEMENT_BYTES = 4
 _CACHE_NAME = "link-rates.json"
-_METHOD = "engines in lock step of 32 KiB"  # part of the key: what another way of probing found does not count
+_METHOD = "engines in lock step of 32 KiB"  # part of the key, because other methods' results do not count
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A rate and how well busy links keep it: ideal time over real time, None if that was not probed."""
+    """A rate, and how well busy links keep it: the ideal time divided by the real time, or None if not probed."""
 
     link_mbps: float
     efficiency: float | None
 
 
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
-    """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 90 %.
+    """Return the largest rate (1, 2 or 5 times 10^n Mbit/s) that `links` links among `nodes` processes carry at 90 %.
 
-    The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links, for
-    `KEPT_S`, or `KEPT_BUSY_S` if the machine was busy: then links may carry more later.
+    The first call takes a few seconds. Its result is kept under `home` for this kind of machine and these numbers of
+    nodes and links: for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy, because links may carry more later.
     """
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     path, network = home / _CACHE_NAME, f"{nodes} nodes, {links} links"
     cached = read_probe_cache(path).get(machine, {}).get(network)
     if cached is not None and _is_fresh(cached, time.time()):
         return LinkRate(cached["link_mbps"], cached["efficiency"])
-    load = load_average() or 0.0  # of the minute before: the probe adds to it
+    load = load_average() or 0.0  # for the minute before the probe, which adds to it
     with _probe_ranks(nodes, links) as probe:
         rate = _climb(probe)
     cache = read_probe_cache(path)
@@ -94,13 +94,13 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
 
 
 def _is_fresh(cached: Mapping[str, float], unix_s: float) -> bool:
-    """Return whether an earlier measured rate is still valid. Rates without a time, from earlier versions, are not."""
+    """Return whether a cached rate is still valid. Rates without a time, from earlier versions, are not."""
     is_busy = cached.get("load", math.inf) > BUSY_SHARE * (os.cpu_count() or 1)
     return 0 <= unix_s - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S)
 
 
 def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:
-    """Return `link_mbps` with how well `links` busy links among `nodes` processes keep up with it."""
+    """Return `link_mbps` and how well `links` busy links among `nodes` processes keep up with it."""
     with _probe_ranks(nodes, links) as probe:
         return LinkRate(link_mbps, probe.efficiency(link_mbps))
 
@@ -136,7 +136,7 @@ def _probe_ranks(nodes: int, links: int) -> Iterator[_Probe]:
 
 
 def _climb(probe: _Probe) -> LinkRate:
-    """Go up the ladder of rates as long as the machine keeps up, or down until it does."""
+    """Raise the rate as long as the machine keeps up, or lower it until it does; return the result."""
     start = RATES_MBPS.index(FIRST_RATE_MBPS)
     rate, efficiency = FIRST_RATE_MBPS, probe.efficiency(FIRST_RATE_MBPS)
     if efficiency >= MIN_EFFICIENCY:
@@ -181,21 +181,21 @@ def _lock_step(topology: Topology, messages: int) -> Program:
 MAX_NODES = 512
 MAX_LINKS = 4096
 LOW_EFFICIENCY = 0.7
-_WORK_BYTES = 40  # per element, to make and to check data
+_WORK_BYTES = 40  # per element, to create and check data
 _PLANS_SHARE_MEMORY = (
     "plans are executed in memory that ranks share, not over links: set where to loopback, and leave link_mbps out"
 )
-_TOO_FAST = "this machine does not keep up with the links: times say more about it than the network"
+_TOO_FAST = "this machine cannot keep up with the links, so times depend more on it than on the network"
 
 LIBRARY_ALGORITHMS = ("gloo",)
 """Library algorithms that torch provides, if it is installed."""
 
 TORCH_LIMIT_S = 60.0
-"""Time that ranks with torch may need to start, in addition to the time limit of a request."""
+"""Time that ranks with torch may need to start, in addition to a request's time limit."""
 
 
 def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
-    """Yield why `request` is too large for this runner or for this machine's memory."""
+    """Yield the reasons why `request` is too large for this runner or for this machine's memory."""
     topology = request.topology
     most = ELEMENT_TYPES[request.dtype].max_ranks
     if sys.platform != "linux":
@@ -212,18 +212,16 @@ def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
 
 
 class LocalRunner(LiveRunner[LocalRanks]):
-    """Implements `Runner` with one process per rank and one process for all links of the network.
+    """Implements `Runner` with one process per rank and one process for all network links.
 
-    link_mbps: rate of a link of bandwidth 1 (of the fastest link in GB/s and Gbit/s networks) in 10^6 bit/s; None for
-    the
-               rate that this machine can carry for that many links, which a probe measures
-    home:      folder for the results of probes; None means $CHORALE_HOME or ./chorale-data
+    link_mbps: rate of a link of bandwidth 1 (of the fastest link in GB/s and Gbit/s networks) in 10^6 bit/s; None to
+               probe which rate this machine can carry for that many links
+    home:      folder for probe results; None means $CHORALE_HOME or ./chorale-data
     probe:     whether to check that the machine can carry the given `link_mbps`
 
-    where:  `emulated`, `fabric` or `loopback`. On a fabric, ranks run in its namespaces and links have its rate;
-    loopback
-            is shared memory and measures this machine, not a network. None: loopback for requests with plans of
-            MSCCL++, which need memory that ranks share, else emulated.
+    where:  `emulated`, `fabric` or `loopback`. On a fabric, ranks run in its namespaces and links have its rate.
+            Loopback is shared memory and measures this machine, not a network. None: loopback for requests with MSCCL++
+            plans, which need memory that ranks share, else emulated.
     fabric: name of the fabric; needed only if several have the topology
 
     If the network is not emulated and torch is installed, Gloo's own collectives can be measured too.
@@ -257,11 +255,11 @@ class LocalRunner(LiveRunner[LocalRanks]):
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Gloo has an algorithm for every collective, but none that goes over emulated links."""
+        """Return Gloo's algorithm, which all collectives have; () with emulated links, because Gloo bypasses them."""
         return () if self._place[0] in (None, EMULATED) else LIBRARY_ALGORITHMS
 
     def _fault(self, request: RunRequest) -> RequestFault | None:
-        fault = validate_request(request, self.library, precondition_faults, overlap=True, plans=True, switches=True)
+        fault = validate_request(request, self.library, precondition_faults, plans=True, switches=True)
         if fault is None and request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps):
             return FailureKind.REJECTED, _PLANS_SHARE_MEMORY
         return fault
@@ -282,7 +280,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
             environment["link_efficiency"] = rate.efficiency
             if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
                 environment["warning"] = _TOO_FAST
-        native_code()  # not counted, as it is built only once
+        native_code()  # not counted, because it is built only once
         if request.has_plans:
             plan_library()
         if request.library and find_spec("torch") is None:

@@ -11,15 +11,15 @@ from pathlib import Path
 from chorale.synth.errors import CheckFailed, InvalidInput
 
 MAX_DRIFT = 500e-6
-"""Maximum drift between two clocks in seconds per second: NTP's limit for the error of a clock's frequency (RFC 5905,
-A.1.1, MAXFREQ)."""
+"""Maximum drift between two clocks in seconds per second: NTP's limit for a clock's frequency error (RFC 5905, A.1.1,
+MAXFREQ)."""
 
 _RESOLUTION_S = 1e-9  # readings are rounded to this
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """Times of a question and its answer: sent and returned on the own clock, received and replied on the other one."""
+    """Times of a question and its answer: sent and returned (local clock), received and replied (remote clock)."""
 
     sent_s: float
     received_s: float
@@ -34,7 +34,7 @@ class ClockSample:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Other clock minus own clock in seconds. `error_s` bounds the error when the own clock shows `at_s`."""
+    """Remote clock minus local clock in seconds. `error_s` bounds the error when the local clock shows `at_s`."""
 
     offset_s: float
     error_s: float
@@ -42,15 +42,15 @@ class ClockOffset:
     max_drift: float
 
     def to_remote_s(self, own_s: float) -> float:
-        """Convert a time of the own clock to the other clock."""
+        """Convert a local clock time to a remote clock time."""
         return own_s + self.offset_s
 
     def to_local_s(self, other_s: float) -> float:
-        """Convert a time of the other clock to the own clock."""
+        """Convert a remote clock time to a local clock time."""
         return other_s - self.offset_s
 
     def error_at(self, own_s: float) -> float:
-        """Return the maximum error in seconds of a conversion when the own clock shows `own_s`."""
+        """Return the maximum error in seconds of a conversion when the local clock shows `own_s`."""
         return self.error_s + self.max_drift * abs(own_s - self.at_s)
 
 
@@ -63,8 +63,8 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
 
     No message arrives before it was sent. So every sample shows replied - returned <= offset <= received - sent,
     widened by the possible drift of the clocks between the sample and the time of the result. The tightest bounds come
-    from the fastest message in each direction, so delays may differ between directions. (The minimum-delay filter of
-    NTP, RFC 5905, section 10, uses one sample for both.) Raises CheckFailed if no offset satisfies all bounds, which
+    from the fastest message in each direction, so delays may differ between directions. (NTP's minimum-delay
+    filter, RFC 5905, section 10, uses one sample for both.) Raises CheckFailed if no offset satisfies all bounds, which
     means that a clock was set or drifts too fast.
     """
     if not samples:
@@ -80,7 +80,7 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
         high = min(high, sample.received_s - sample.sent_s + slack)
     if low > high:
         rule = f"two clocks must keep within {max_drift * 1e6:g} us per second of each other"
-        raise CheckFailed(rule, f"bounds that miss by {low - high:.3g} s", "see if the time was set meanwhile")
+        raise CheckFailed(rule, f"bounds that miss by {low - high:.3g} s", "check whether the clock was set meanwhile")
     return ClockOffset((low + high) / 2, (high - low) / 2, at_s, max_drift)
 
 
@@ -93,7 +93,7 @@ Clock = Callable[[], float]
 def clock_samples(
     exchange: Callable[[], tuple[float, float]], clock_s: Clock, rounds: int = ROUNDS
 ) -> list[ClockSample]:
-    """Return `rounds` samples; `exchange` asks the other process and returns when it got the question and answered."""
+    """Return `rounds` samples; `exchange` asks the other process and returns when it got the question and replied."""
     samples = []
     for _ in range(rounds):
         asked_s = clock_s()
@@ -104,7 +104,7 @@ def clock_samples(
 
 def clock_identity() -> str:
     """Return an identity of this process's monotonic clock: processes with the same identity read the same clock. It
-    consists of the kernel's boot and the time namespace.
+    consists of the kernel's boot id and the time namespace.
     """
     boot = Path("/proc/sys/kernel/random/boot_id")
     space = Path("/proc/self/ns/time")
@@ -113,5 +113,5 @@ def clock_identity() -> str:
 
 
 def same_clocks(identities: Sequence[str]) -> dict[int, ClockOffset]:
-    """Return the offsets of all ranks that read the same clock as rank 0, which need no messages."""
+    """Return a zero offset for each rank that reads the same clock as rank 0; no messages are needed."""
     return {rank: SAME_CLOCK for rank, identity in enumerate(identities) if identity == identities[0]}

@@ -1,4 +1,4 @@
-"""Explains the time of an execution by its critical path: the instructions that determined the end of the last rank."""
+"""Explains an execution's time by its critical path: the instructions that determined when the last rank ended."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class Cause(StrEnum):
     START = "start skew"  # the rank began late
     LINK = "link"  # bytes were on their way
     BUFFER = "full buffer"  # a message could not leave: its connection had no room
-    PROCESSOR = "processor"  # a rank had all it needed but had not started yet
+    PROCESSOR = "processor"  # a rank had everything it needed but had not started yet
 
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """A segment of the critical path on `rank`. peer: the sender if the rank received a message, else None"""
+    """A segment of the critical path on `rank`. peer: the sender if the rank received a message, or else None"""
 
     cause: Cause
     rank: int
@@ -68,7 +68,7 @@ class CriticalPath:
             before = latest if sender is None else sender
             if sender is None:
                 latest_first = self._own_segments(key, before, until_s)
-            else:  # the travel time of a message since its first byte left
+            else:  # a message's travel time since its first byte left
                 way = PathSegment(Cause.LINK, key[0], sender[0], key[1], key[2], self._left_s(sender), until_s)
                 latest_first = iter((way,))
             path.extend(one for one in latest_first if one.time_s > 0)
@@ -124,7 +124,7 @@ class CriticalPath:
         return piece
 
     def _match_messages(self) -> Iterator[tuple[_Key, _Key]]:
-        """Yield (receiving step, sending step) of every message; messages of a connection arrive in order."""
+        """Yield (receiving step, sending step) for every message; messages on a connection arrive in order."""
         sent: dict[tuple[int, int, int], list[_Key]] = {}
         received: dict[tuple[int, int, int], list[_Key]] = {}
         for key in sorted(self._spans, key=lambda one: (one[0], one[1], one[3], one[2], one[4])):

@@ -1,4 +1,4 @@
-"""Decides how many repetitions to measure, with any runner: a fixed number, until a result is precise, or in a race."""
+"""Decides how many repetitions to measure, with any runner: a fixed number, or until a result is precise."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ class LinkLimit:
     """Lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
 
     Derived from a proven bound for the links, including switches that add and multicast if the network has them;
-    latencies and headers come on top.
+    latencies and headers add to it.
     """
 
     seconds_per_byte: float
@@ -54,7 +54,7 @@ class LinkLimit:
 def link_limit(topology: Topology, collective: Collective, environment: Mapping[str, Any]) -> LinkLimit | None:
     """Return the limit that the links impose on programs that ran in `environment`.
 
-    None if the rate of the links is unknown, and for custom collectives, which have no bound.
+    Returns None if the links' rate is unknown, and for custom collectives, which have no bound.
     """
     network = None if collective.custom else model_of_run(topology, environment.get("link_mbps"))
     return None if network is None else _limit(topology, collective, network)
@@ -121,12 +121,12 @@ Clock = Callable[[], float]
 
 
 class StopReason(StrEnum):
-    """Why the repetitions of a size ended."""
+    """Why no more repetitions were measured at a size."""
 
     FIXED = "fixed"  # their number was given
     PRECISE = "precise"  # the interval has the required precision
-    REPEATS = "repeats"  # the budget of repetitions is used up
-    SECONDS = "seconds"  # the budget of time is used up
+    REPEATS = "repeats"  # the repetition budget is used up
+    SECONDS = "seconds"  # the time budget is used up
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class AdaptiveMeasurement:
 
 
 def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | RunFailure:
-    """Measure with exactly `request.repeats` repetitions."""
+    """Measure exactly `request.repeats` repetitions; return the measurement or the failure."""
     outcome = _submitted(runner, request)
     if isinstance(outcome, RunFailure):
         return outcome
@@ -200,7 +200,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
 
 
 class _Collected:
-    """Times measured so far. A size is open while it needs more; all open sizes have equally many repetitions."""
+    """Times measured so far. A size is open while it needs more; all open sizes have the same number of times."""
 
     def __init__(self, sizes_bytes: tuple[int, ...], goal: Goal, per_launch: int = 1) -> None:
         self._sizes_bytes = sizes_bytes
@@ -230,10 +230,10 @@ class _Collected:
         self._stops |= {number: StopReason.PRECISE for number in self._open if self._width(number) <= 1}
 
     def next_repeats(self, affordable: float) -> int:
-        """Return the number of repetitions of the next request, at most `affordable`; 0 if all sizes are finished.
+        """Return the number of repetitions for the next request, at most `affordable`; 0 if all sizes are finished.
 
-        The width of an interval shrinks with the square root of the number of samples. The number is chosen for the
-        size that needs the fewest more, but is at least half of the repetitions measured so far.
+        The width of an interval shrinks with the square root of the number of samples. The number is what the size that
+        needs the fewest more repetitions needs, but at least half of the number so far.
         """
         if not self._open:
             return 0

@@ -1,14 +1,12 @@
-"""This machine: facts that measurements depend on (never its name), locks between processes, and a cache of probes."""
+"""This machine: facts that measurements depend on (never its name), locks between processes, and a probe cache."""
 
 import fcntl
 import json
 import logging
 import os
 import platform
-import stat
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -16,62 +14,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER, runtime_folder, write_private
 from chorale.synth.errors import Unavailable
 from chorale.synth.identity import content_id
 from chorale.synth.processors import core_count
-
-PRIVATE_FOLDER = 0o700
-PRIVATE_FILE = 0o600
-SYSTEM_RUNTIME = Path("/run/user")
-_OTHERS = 0o077
-
-
-def runtime_folder() -> Path:
-    """Return this user's folder for locks and sockets; create it if necessary. Unavailable if that is impossible.
-
-    The candidates are $XDG_RUNTIME_DIR/chorale, /run/user/UID/chorale, a folder in the temporary folder and one in the
-    home folder. The first one that belongs to this user is taken; files and links of other users are skipped.
-    """
-    user = os.geteuid()
-    temporary = Path(tempfile.gettempdir())
-    parents = [os.environ.get("XDG_RUNTIME_DIR"), str(SYSTEM_RUNTIME / str(user))]
-    folders = [Path(parent) / "chorale" for parent in parents if parent and Path(parent).is_dir()]
-    return _first_private([*folders, temporary / f"chorale-{user}", Path(os.path.expanduser("~")) / ".chorale-run"])
-
-
-def temporary_folder(max_path_bytes: int = 4096) -> Path:
-    """Return this user's folder on a disk for short-lived files; create it if necessary.
-
-    Its path has at most `max_path_bytes`, because sockets may be created in it, whose paths are limited to 107 bytes.
-    """
-    name = f"chorale-{os.geteuid()}"
-    parents = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))  # noqa: S108 - owner and mode are checked
-    folders = [Path(parent) / name for parent in parents]
-    return _first_private(folder for folder in folders if len(os.fsencode(folder)) <= max_path_bytes)
-
-
-def make_private(folder: Path) -> bool:
-    """Create `folder` with mode 0700, or check that it belongs to this user. Return whether it is safe to use."""
-    try:
-        folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-    except OSError:  # also if the path is not a folder
-        return False
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        return False
-    if stat.S_IMODE(status.st_mode) & _OTHERS:
-        folder.chmod(PRIVATE_FOLDER)
-    return True
-
-
-def _first_private(folders: Iterable[Path]) -> Path:
-    refused = []
-    for folder in folders:
-        if make_private(folder):
-            return folder
-        refused.append(str(folder))
-    rule, way_out = "no folder belongs to this user alone: {}", "set XDG_RUNTIME_DIR to a folder of yours"
-    raise Unavailable(rule, f"others have {', '.join(refused)}", way_out)
 
 
 def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
@@ -85,7 +31,7 @@ def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLoc
         lock.acquire(timeout=patience_s)
     except Timeout:
         raise refusal from None
-    except OSError as error:  # a file of another user, or a file system without locks
+    except OSError as error:  # another user's file, or a file system without locks
         rule, way_out = (
             "the lock file cannot be written: {}",
             "remove it, let its owner do so, or choose another folder",
@@ -100,7 +46,7 @@ _SYSTEM = Path("/sys/devices/system")
 
 
 def machine_facts() -> dict[str, str | int | float | None]:
-    """Return facts about this machine that do not change between runs; None for facts that the system does not tell."""
+    """Return facts about this machine that do not change between runs; None for facts that are not available."""
     processors = Path("/proc/cpuinfo")
     lines = processors.read_text().splitlines() if processors.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -117,17 +63,17 @@ def machine_facts() -> dict[str, str | int | float | None]:
 
 
 def environment_id(facts: Facts) -> str:
-    """Return the content id of `facts`. Fractional numbers are converted to text first."""
+    """Return the content id of `facts`. Floats are converted to text first."""
     return content_id({key: str(value) if isinstance(value, float) else value for key, value in facts.items()})
 
 
 def load_average() -> float | None:
-    """Return the average number of processes that wanted a core during the last minute, None if it is unknown."""
+    """Return the average number of processes that wanted a core during the last minute, or None if it is unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def _line(path: Path) -> str | None:
-    """Return the first line of a system file, None if it is missing or not readable."""
+    """Return the first line of a system file, or None if it is missing or not readable."""
     try:
         return path.read_text().partition("\n")[0]
     except OSError:
@@ -135,10 +81,9 @@ def _line(path: Path) -> str | None:
 
 
 OTHERS_PATIENCE_S = 30.0
-"""How long to wait for measurements of other users. After one vain wait, a file tells later measurements not to wait.
-"""
+"""Time to wait for other users' measurements. After one futile wait, a file makes later measurements skip the wait."""
 
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system's, of which only the lock is used
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
 _POLL_S = 0.05
 
 
@@ -148,13 +93,13 @@ def machine_lock() -> Path:
 
 
 def everybodys_lock() -> Path:
-    """Return the path that all users' measurements lock: a system folder, which exists and cannot be replaced."""
+    """Return the path that all users' measurements lock. It is a system folder, which exists and cannot be replaced."""
     return _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path("/")
 
 
 @contextmanager
 def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_PATIENCE_S) -> Iterator[None]:
-    """Hold this user's lock `path` and the lock of all users of this machine during the block.
+    """Hold this user's lock `path` and the lock shared by all users of this machine during the block.
 
     Raises Unavailable if another process of this user still holds `path` after `patience_s`. Other users cannot be
     trusted to release their lock: after `others_patience_s` the block starts anyway, with a warning, and processes of
@@ -162,8 +107,16 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)
-    in_vain = path.with_suffix(".in-vain")  # exists from a vain wait until the lock is free again
-    with acquire_lock(path, patience_s, refusal):
+    in_vain = path.with_suffix(".in-vain")  # exists from a futile wait until the lock is free again
+    # Only one process at a time waits for `path`. A process that has just released it queues behind that one here;
+    # otherwise it would take the lock again before the other process looks.
+    deadline_s = time.monotonic() + patience_s
+    turn = acquire_lock(path.with_suffix(".next"), patience_s, refusal)
+    try:
+        lock = acquire_lock(path, max(0.0, deadline_s - time.monotonic()), refusal)
+    finally:
+        turn.release()
+    try:
         descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
         try:
             if _acquired(descriptor, 0 if in_vain.exists() else others_patience_s):
@@ -173,10 +126,12 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
             yield
         finally:
             os.close(descriptor)  # releases the lock, as the end of this process does
+    finally:
+        lock.release()
 
 
 def _acquired(descriptor: int, patience_s: float) -> bool:
-    """Acquire the lock of all users; return False, after a warning, if that takes longer than `patience_s`."""
+    """Acquire the lock shared by all users; return False, after a warning, if that takes longer than `patience_s`."""
     deadline_s = time.monotonic() + patience_s
     while True:
         try:
@@ -185,12 +140,12 @@ def _acquired(descriptor: int, patience_s: float) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline_s:
                 _measuring.warning(
-                    "another user of this machine measures, or keeps others from it: times may be longer"
+                    "another user of this machine measures, or blocks others from measuring: times may be longer"
                 )
                 return False
             time.sleep(_POLL_S)
-        except OSError as error:  # the file system has no locks, so nobody holds one
-            _measuring.debug("no lock of all users: %s", error.strerror)
+        except OSError as error:  # the file system has no locks, so no process holds one
+            _measuring.debug("cannot lock for all users: %s", error.strerror)
             return True
 
 
@@ -210,9 +165,7 @@ def read_probe_cache(path: Path) -> dict[str, dict[str, Any]]:
 def write_probe_cache(path: Path, cache: Mapping[str, Mapping[str, Any]]) -> None:
     """Store `cache` in `path`. If that fails, the next probe measures again."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            json.dump(cache, stream, indent=2)
-        os.replace(stream.name, path)
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        write_private(path, json.dumps(cache, indent=2).encode())
     except OSError as error:
-        _log.warning("the probed rates could not be kept in %s: %s", path, error.strerror)
+        _log.warning("the probed rates could not be stored in %s: %s", path, error.strerror)

@@ -24,10 +24,11 @@ _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 class Goal:
     """When a measurement may end.
 
-    precision:   allowed half-width of the interval of a ratio, relative to the ratio: 0.02 means +-2 %
-    reference:   name of the result to compare with; None requires precise medians instead of ratios
-    max_repeats: most measured repetitions of each program and size
-    max_seconds: no request starts that would probably end later than this after the start of the first
+    precision:   allowed half-width of a ratio's interval, relative to the ratio: 0.02 means +-2 %
+    reference:   name of the result with which to compare; None requires precise medians instead of ratios
+    max_repeats: maximum number of measured repetitions of each program and size
+    max_seconds: a request does not start if it would probably end more than this many seconds after the start of the
+                 first
     launches:    if above 1, every request is a separate launch that counts as one sample; at least this many are made
     """
 
@@ -65,7 +66,7 @@ def parse_budget(text: str) -> tuple[int, float]:
 
 
 MIN_SAMPLES = 6
-"""Fewest samples whose smallest and largest enclose the median with 95 % confidence: 1 - 2 / 2^6."""
+"""Smallest number of samples whose extremes enclose the median with 95 % confidence: 1 - 2 / 2^6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,12 @@ class MedianInterval:
 
     @property
     def half_width(self) -> float:
-        """Half the width of the interval relative to the median; 0.02 is +-2 %."""
+        """Half the interval's width relative to the median; 0.02 is +-2 %."""
         return 0.0 if self.high == self.low else (self.high - self.low) / 2 / self.median
 
 
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
-    """Return the interval of the median between two order statistics, by the binomial distribution (exact, O(n log n)).
+    """Return the median's exact binomial confidence interval, which lies between two order statistics. O(n log n).
 
     With too few samples for `confidence`, it is their complete range, and its confidence is 1 - 2 / 2^n.
 
@@ -116,7 +117,7 @@ def samples_below(count: int, confidence: float) -> int:
 
 
 def launch_medians(values: Sequence[float], per_launch: int) -> list[float]:
-    """Return the median of each launch: of each `per_launch` consecutive values; the last launch may have fewer."""
+    """Return each launch's median. A launch has `per_launch` consecutive values; the last one may have fewer."""
     if per_launch == 1:
         return list(values)
     return [float(np.median(values[first : first + per_launch])) for first in range(0, len(values), per_launch)]
@@ -125,7 +126,7 @@ def launch_medians(values: Sequence[float], per_launch: int) -> list[float]:
 def ratio_interval(
     times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE, per_launch: int = 1
 ) -> MedianInterval:
-    """Return the interval of the ratio time / reference time from repetitions that ran side by side.
+    """Return the interval of the ratio time / reference time from repetitions that ran next to each other.
 
     The n-th times of both were measured next to each other, so a load on the machine slows both and hardly changes
     their ratio. The `per_launch` repetitions of one launch count as one sample. Raises CheckFailed if a reference time
@@ -148,7 +149,7 @@ TOLERATED_CHANGE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Trend of a program's times over the repetitions of a run.
+    """Trend of a program's times over a run's repetitions.
 
     relative_change: change from the first to the last repetition, relative to the median time. It is computed from the
                      median of all pairwise slopes (Theil and Sen), which is robust against outliers
@@ -169,7 +170,7 @@ def estimate_drift(times_s: Sequence[float]) -> Drift:
     """Return the trend of `times_s`, which are in the order in which they were measured. O(n^2)."""
     if len(times_s) < 3 or min(times_s) == max(times_s):
         return Drift(0.0, 1.0)
-    from scipy.stats import kendalltau, theilslopes  # noqa: PLC0415 - slow to import: only who measures pays for it
+    from scipy.stats import kendalltau, theilslopes  # noqa: PLC0415 - slow to import and only needed here
 
     order = np.arange(len(times_s))
     change = theilslopes(times_s, order).slope * order[-1] / np.median(times_s)
@@ -182,7 +183,7 @@ FENCE = 3.0
 
 
 def find_outliers(times_s: Sequence[float]) -> tuple[int, ...]:
-    """Return the indices (from 0) of repetitions whose times differ far from the others."""
+    """Return the indices (from 0) of repetitions whose times are far from the others."""
     first, third = np.percentile(times_s, [25, 75])
     reach = FENCE * (third - first)
     return tuple(n for n, time in enumerate(times_s) if not first - reach <= time <= third + reach)
@@ -195,7 +196,7 @@ class SizeAnalysis:
     times:    interval of the median time, in seconds
     ratio:    interval of the ratio time / reference time, repetition by repetition; None without a reference
     outliers: indices of repetitions with times far from the others; they count like the others
-    drift:    trend over the run: of the reference, or of the program itself if there is no reference
+    drift:    trend of the reference over the run, or of the program itself if there is no reference
     """
 
     times: MedianInterval
@@ -204,7 +205,7 @@ class SizeAnalysis:
     drift: Drift
 
     def to_json(self, reference: str | None) -> dict[str, Any]:
-        """Return plain JSON values. reference: name of the reference for people"""
+        """Return plain JSON values. reference: the reference's name for people"""
         facts: dict[str, Any] = {
             "time_us_interval": [self.times.low * 1e6, self.times.high * 1e6],
             "confidence": self.times.confidence,
@@ -233,9 +234,9 @@ def analyse(
     confidence: float = CONFIDENCE,
     per_launch: int = 1,
 ) -> tuple[SizeAnalysis, ...]:
-    """Analyse the result `name` of `measurement` at each size, in the order of the request.
+    """Analyse the result `name` of `measurement` at each size, in the request's order.
 
-    reference:  name of the result to compare with
+    reference:  name of the result with which to compare
     per_launch: repetitions of each launch if a launch counts as one sample
 
     Raises CheckFailed if a reference time is 0.

@@ -1,31 +1,136 @@
 """Private files and folders: only this user may write them, since they decide which code runs or who may call."""
 
+import grp
+import logging
 import os
 import pwd
 import secrets
 import stat
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
-from chorale.runners.measurement.machine import PRIVATE_FILE
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 
+_log = logging.getLogger("chorale.private")
+
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+SYSTEM_RUNTIME = Path("/run/user")
+_OTHERS = 0o077
 _MIN_CHARACTERS = 16
+_ACCESS_LIST = "system.posix_acl_access"
+_OVERFLOW_USER = 65534
+"""User id that Linux shows in a user namespace for users without an id there."""
+
+
+def runtime_folder() -> Path:
+    """Create this user's folder for locks and sockets if necessary; return its path. Raises Unavailable on failure.
+
+    The candidates are $XDG_RUNTIME_DIR/chorale, /run/user/UID/chorale, a folder in the temporary folder and one in the
+    home folder. The first one that belongs to this user is taken; files and links of other users are skipped.
+    """
+    user = os.geteuid()
+    temporary = Path(tempfile.gettempdir())
+    parents = [os.environ.get("XDG_RUNTIME_DIR"), str(SYSTEM_RUNTIME / str(user))]
+    folders = [Path(parent) / "chorale" for parent in parents if parent and Path(parent).is_dir()]
+    return _first_private([*folders, temporary / f"chorale-{user}", Path(os.path.expanduser("~")) / ".chorale-run"])
+
+
+def temporary_folder(max_path_bytes: int = 4096) -> Path:
+    """Return this user's folder on a disk for short-lived files; create it if necessary.
+
+    Its path has at most `max_path_bytes`, because sockets may be created in it, whose paths are limited to 107 bytes.
+    """
+    name = f"chorale-{os.geteuid()}"
+    parents = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))  # noqa: S108 - owner and mode are checked
+    folders = [Path(parent) / name for parent in parents]
+    return _first_private(folder for folder in folders if len(os.fsencode(folder)) <= max_path_bytes)
+
+
+def make_private(folder: Path) -> bool:
+    """Create `folder` with mode 0700, or check that only this user may ever have written it. Return whether it is safe.
+
+    Folders that others may read are closed to them. Folders to which others may write stay as they are and are refused,
+    because others may have written their content.
+    """
+    try:
+        folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or why_foreign(folder) is not None:
+            return False
+        if stat.S_IMODE(status.st_mode) & _OTHERS:
+            folder.chmod(PRIVATE_FOLDER)
+    except OSError:  # also if the path is not a folder
+        return False
+    return True
+
+
+def _first_private(folders: Iterable[Path]) -> Path:
+    refused = []
+    for folder in folders:
+        if make_private(folder):
+            return folder
+        refused.append(str(folder))
+    rule, way_out = "no folder belongs to this user alone: {}", "set XDG_RUNTIME_DIR to your own folder"
+    raise Unavailable(rule, f"others have {', '.join(refused)}", way_out)
 
 
 def why_foreign(path: Path) -> str | None:
-    """Return why somebody else may have written `path`; None if only this user or root can change it.
+    """Return why somebody else may have written `path`, or may replace it; None if only this user or root can do so.
 
-    The rules are those of ssh: it checks the owner, then the write permission of others. Write permission of the group
-    is allowed if the group's id is this user's id, because systems with such private groups grant it by default.
+    The rules are the same as ssh's: every folder and link on the way to `path` belongs to this user or root, and nobody
+    else may write to them; folders above `path` may have the sticky bit instead, as /tmp has. Root also accepts folders
+    above that belong to others, for example a mounted folder of the user who started a container.
     """
-    status = path.stat()
-    user = os.geteuid()
-    if status.st_uid not in (user, 0):
-        return f"it belongs to {_user_name(status.st_uid)}"
-    shared = stat.S_IWOTH if status.st_gid == user else stat.S_IWOTH | stat.S_IWGRP
-    if status.st_mode & shared:
-        return f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+    user, waiting, seen = os.geteuid(), [(path.absolute(), False)], set[tuple[Path, bool]]()
+    while waiting:
+        end, leads_on = waiting.pop()
+        for place, is_above in ((place, leads_on or place != end) for place in (end, *end.parents)):
+            if (place, is_above) in seen or not os.path.lexists(place):
+                continue
+            seen.add((place, is_above))
+            status = place.lstat()
+            is_link = stat.S_ISLNK(status.st_mode)
+            if is_link:
+                waiting.append((place.parent / place.readlink(), is_above))
+            is_trusted = is_above and not is_link and (user == 0 or _is_unmapped(status.st_uid))
+            is_sticky = is_above and bool(status.st_mode & stat.S_ISVTX)
+            if status.st_uid not in (user, 0) and not is_trusted:
+                reason = f"it belongs to {_user_name(status.st_uid)}"
+            elif not is_link and not is_sticky and _others_write(place, status):
+                reason = f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+            else:
+                continue
+            return reason if place == path.absolute() else f"{place}: {reason}"
     return None
+
+
+def _others_write(place: Path, status: os.stat_result) -> bool:
+    """Return whether users other than root and this one may write to a file or folder.
+
+    Group write permission is allowed if this user is the group's only member, because systems with such private
+    groups grant it by default, and if there is no access control list, whose mask these bits would be.
+    """
+    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
+        return bool(status.st_mode & stat.S_IWOTH)
+    try:
+        if status.st_gid != os.geteuid() or _ACCESS_LIST in os.listxattr(place):
+            return True
+    except OSError:  # a file system without such attributes
+        _log.debug("no access control lists at %s", place)
+    try:
+        group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # the system knows no such group or user
+        return False
+    others = {entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid} | {*group.gr_mem}
+    return bool(others - {owner})
+
+
+def _is_unmapped(user: int) -> bool:
+    """Return whether `user` stands for all users outside this process's namespace, such as the host's root."""
+    namespace = Path("/proc/self/uid_map")
+    is_whole = not namespace.exists() or namespace.read_text().split() == ["0", "0", str(2**32 - 1)]
+    return user == _OVERFLOW_USER and not is_whole
 
 
 def _user_name(user: int) -> str:
@@ -36,7 +141,7 @@ def _user_name(user: int) -> str:
 
 
 def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """Write `content` to a new file of mode 0600 and move it to `path`: completely or not at all.
+    """Write `content` to a new file of mode 0600 and move it to `path`, so that it is written completely or not at all.
 
     replace: whether an existing file may be replaced; if not, FileExistsError is raised
     """
@@ -58,9 +163,12 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
 def read_secret(path: Path, way_out: str = "remove it: the next start makes a new one") -> str:
     """Return the secret in the file at `path`. Raises InvalidInput if others can read the file or it is unusable."""
     status = path.lstat()
-    if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid != os.geteuid():
+    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and why_foreign(path) is None
+    if not is_ours or status.st_mode & _OTHERS:
         raise InvalidInput("others may read the secret file {}", str(path), way_out)
     secret = path.read_text(errors="replace").strip()
+    if not (secret.isascii() and secret.isprintable()):  # a power failure can leave zeros
+        raise InvalidInput("a secret must be printable text, got other bytes in {}", str(path), way_out)
     if len(secret) < _MIN_CHARACTERS:
         rule = f"a secret must have at least {_MIN_CHARACTERS} characters"
         raise InvalidInput(rule, f"{len(secret)} in {path}", way_out)

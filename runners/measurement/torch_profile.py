@@ -1,4 +1,4 @@
-"""Record the profile of a PyTorch model. Only this file imports PyTorch for that."""
+"""Record a PyTorch model's profile. Only this module imports PyTorch for this purpose."""
 
 import importlib
 import sys
@@ -21,7 +21,7 @@ def require_torch() -> Any:
 
 
 def load_model(where: str) -> tuple[Any, Any]:
-    """Call the function `where` (MODULE:FUNCTION), which returns a model and the batch of one rank.
+    """Call the function `where` (MODULE:FUNCTION), which returns a model and one rank's batch.
 
     The current folder is searched too. Raises InvalidInput if the function is missing or does not return a pair.
     """
@@ -41,14 +41,14 @@ def load_model(where: str) -> tuple[Any, Any]:
 
 
 def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callable[[], float]) -> Mapping[str, Any]:
-    """Return a profile in the format of docs/guide/training.md: median times of the leaves of `model`, in order.
+    """Return a profile in the format of docs/guide/training.md: median times of `model`'s leaves, in order.
 
     model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the number of samples) and returns
            a tensor; the backward pass starts from the sum of that tensor
     torch: the module torch
     clock: returns the current time in seconds
 
-    The time of a leaf lasts until the next leaf begins, so functions between two leaves count for the first one and no
+    A leaf's time lasts until the next leaf begins, so functions between two leaves count for the first one and no
     time is lost. The device is synchronized whenever a leaf begins. A leaf that is called several times is one layer
     with the total time of its calls. Parameters shared by several leaves count once.
     """
@@ -91,7 +91,7 @@ Times: TypeAlias = dict[tuple[str, str], float]
 
 
 class _Recorder:
-    """Measures the time of each leaf: it is always running for the leaf that began last."""
+    """Measures the time of each leaf: its clock always runs for the leaf that began last."""
 
     def __init__(self, torch: Any, clock: Callable[[], float]) -> None:
         self._torch, self._clock = torch, clock
@@ -100,7 +100,7 @@ class _Recorder:
         self._since = 0.0
 
     def run(self, model: Any, batch: Any) -> Times:
-        """Run one forward and one backward pass; return the times of the leaves."""
+        """Run one forward and one backward pass; return the leaves' times."""
         self._times = {}
         model.zero_grad(set_to_none=True)
         output = model(batch).sum()
@@ -121,13 +121,12 @@ class _Recorder:
         return [forward, leaf.register_forward_hook(watch_output)]
 
     def device(self, model: Any) -> str:
-        """Return the name of the device that holds `model`."""
         first = next(iter(model.parameters()), None)
         kind = "cpu" if first is None else str(first.device.type)
         return str(self._torch.cuda.get_device_name()) if kind == "cuda" else kind
 
     def _begin(self, leaf: tuple[str, str] | None) -> None:
-        """Stop the clock of the current leaf and start that of `leaf`."""
+        """Stop the current leaf's clock and start `leaf`'s."""
         if self._torch.cuda.is_available():
             self._torch.cuda.synchronize()
         now = self._clock()
@@ -143,7 +142,7 @@ def _median_us(runs: Sequence[Times], leaf: tuple[str, str]) -> float:
 
 
 def _parameters(leaves: list[tuple[str, Any]]) -> dict[str, int]:
-    """Return the number of parameters of each leaf, without those that an earlier leaf already has."""
+    """Return each leaf's number of parameters, not counting parameters of earlier leaves."""
     seen: set[int] = set()
     sizes = {}
     for path, leaf in leaves:

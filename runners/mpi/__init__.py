@@ -1,1 +1,1 @@
-"""The MPI runner: the ranks of a program are processes of one MPI job, which exchange MPI messages."""
+"""The MPI runner: a program's ranks are processes of one MPI job, which exchange MPI messages."""

@@ -1,7 +1,7 @@
-"""The algorithms that MPI implements for each collective, one by one.
+"""The individual algorithms that MPI implements for each collective.
 
 `library:mpi` is MPI's call, which chooses an algorithm itself; `library:mpi:ring` is the call with one algorithm for
-all sizes. `python -m chorale.runners.mpi.algorithms` asks MPI for its algorithms and prints {collective: [names]} as
+all sizes. `python -m chorale.runners.mpi.algorithms` queries MPI for its algorithms and prints {collective: [names]} as
 JSON.
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
 
-if TYPE_CHECKING:  # it loads MPI, which the process of the runner does without
+if TYPE_CHECKING:  # the import loads MPI, which the runner's process does not need
     from mpi4py import MPI
 
 PREFIX = "mpi:"
@@ -42,13 +42,13 @@ _OTHERS = ("auto", "ignore", "ccl", "two_proc", "smp", "pairwise_sendrecv_replac
 several ranks, or calls in place."""
 
 _HIGHEST_PRIORITY = 90
-"""A priority above those of Open MPI's other components, which do not let us choose the algorithm."""
+"""A priority above that of Open MPI's other components, which do not let us choose the algorithm."""
 
 
 @cache
 def mpi_algorithms() -> Mapping[str, tuple[str, ...]]:
-    """Return for each collective the names (with prefix `mpi:`) of the algorithms of the MPI that ranks on this machine
-    load. Empty unless it is MPICH or Open MPI. Unavailable without MPI."""
+    """Return, for each collective, the names (with prefix `mpi:`) of MPI's algorithms, for the MPI that ranks on this
+    machine load. The result is empty unless it is MPICH or Open MPI. Raises Unavailable without MPI."""
     from chorale.runners.process_launch.processes import rank_environment  # noqa: PLC0415 - ranks need no launch
 
     command = [sys.executable, "-P", "-m", "chorale.runners.mpi.algorithms"]
@@ -64,7 +64,7 @@ def mpi_algorithms() -> Mapping[str, tuple[str, ...]]:
 
 
 class Variable(NamedTuple):
-    """A control variable of MPI with an integer value. choices: names of its values, if they have names"""
+    """An MPI control variable with an integer value. choices: names of its values, if they have names"""
 
     handle: ctypes.c_void_p
     name: str
@@ -72,7 +72,7 @@ class Variable(NamedTuple):
 
 
 class ForcedAlgorithm(NamedTuple):
-    """One algorithm for the calls on `communicator` inside `forced()`."""
+    """One algorithm for the calls on `communicator` within `forced()`."""
 
     communicator: MPI.Comm
     forced: Callable[[], AbstractContextManager[None]]
@@ -84,10 +84,10 @@ class MpiAlgorithms:
     """
 
     def __init__(self) -> None:
-        """Raises Unavailable if MPI has no such interface."""
-        from mpi4py import MPI  # noqa: PLC0415 - it loads MPI, which the process of the runner does without
+        """Open the tool interface. Raises Unavailable if MPI has none."""
+        from mpi4py import MPI  # noqa: PLC0415 - it loads MPI, which the runner's process does not need
 
-        self._mpi = ctypes.CDLL(MPI.__file__)  # its functions are those of the MPI that it is linked with
+        self._mpi = ctypes.CDLL(MPI.__file__)  # provides the functions of the MPI with which it is linked
         if self._mpi.MPI_T_init_thread(0, ctypes.byref(ctypes.c_int())) != 0:
             raise Unavailable("this MPI has no tool interface: {}", MPI.Get_library_version(), "use MPICH or Open MPI")
 
@@ -97,10 +97,10 @@ class MpiAlgorithms:
         return () if variable is None else tuple(name for name in variable.choices if name not in _OTHERS)
 
     def force(self, communicator: MPI.Comm, collective: CollectiveName, name: str) -> ForcedAlgorithm:
-        """Return an object that forces the algorithm `name` for calls of `communicator`; all its ranks call this
+        """Return an object that forces the algorithm `name` for calls on `communicator`; all its ranks call this
         together.
 
-        Raises InvalidInput if MPI has no such algorithm. If MPICH cannot use it for a call, that call fails.
+        Raises InvalidInput if MPI has no such algorithm. A call for which MPICH cannot use the algorithm fails.
         """
         variable = self._variable_of(collective)
         if variable is None or name not in self.names(collective):
@@ -120,7 +120,7 @@ class MpiAlgorithms:
 
     @contextmanager
     def _having(self, values: Sequence[tuple[Variable, int]]) -> Iterator[None]:
-        """Set control variables to `values` during the block."""
+        """Set each control variable in `values` to its value during the block."""
         before = []
         for variable, _ in values:
             value = ctypes.c_int()
@@ -144,7 +144,7 @@ class MpiAlgorithms:
 
     @cache  # noqa: B019 - it lives as long as the process
     def _find(self, name: str) -> Variable | None:
-        """Return the variable `name`, None if this MPI does not have it."""
+        """Return the variable `name`, or None if this MPI does not have it."""
         number, handle, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int()
         if self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(number)) != 0:
             return None
@@ -172,7 +172,7 @@ class MpiAlgorithms:
 
 
 def main() -> None:
-    """Print the names. This does not initialize MPI."""
+    """Print the names of MPI's algorithms. This does not initialize MPI."""
     import mpi4py  # noqa: PLC0415 - only here
 
     mpi4py.rc.initialize = False

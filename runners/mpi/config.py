@@ -1,4 +1,4 @@
-"""The mpi runner as it is declared."""
+"""Declares the mpi runner and its options."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -24,7 +24,7 @@ class MpiConfig(FabricConfig):
     )
     transport: Literal["mpi", "tcp"] = Field(
         default="mpi",
-        description="What carries programs: MPI's messages, or TCP of the engine (within a host shared memory).",
+        description="Transport of programs: MPI messages, or the engine's TCP (shared memory within a host).",
     )
     interface: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Network device of the engine's TCP; by default the first that is up."
@@ -34,6 +34,6 @@ class MpiConfig(FabricConfig):
         return ("mpi",)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only needed to run something
 
         return MpiRunner(self.fabric, self.where, self.hosts, self.transport, self.interface)

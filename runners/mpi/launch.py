@@ -1,4 +1,4 @@
-"""How to start the ranks of an MPI job: on hosts, in a scheduler's allocation, or in a fabric."""
+"""Determines how to start the ranks of an MPI job: on hosts, in a scheduler's allocation, or in a fabric."""
 
 import os
 import re
@@ -47,7 +47,7 @@ _LIMIT_S = 20.0
 class MpichLauncher:
     """Options of MPICH's Hydra, except the number of ranks.
 
-    fabric_environment: variables that keep messages on the links of a fabric
+    fabric_environment: variables that keep messages on a fabric's links
     """
 
     fabric_environment: Mapping[str, str] = {
@@ -58,8 +58,8 @@ class MpichLauncher:
     }
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
-        """Return the options for ranks on `hosts` in that order: a comma list, @FILE with one host per line, or None
-        for the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
+        """Return the options for ranks on `hosts` in that order: a comma-separated list, @FILE with one host per
+        line, or None for the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
         """
         if hosts is None:
             return ()
@@ -71,7 +71,7 @@ class MpichLauncher:
         return ("-iface", NODE_DEVICE, *self.on_hosts(",".join(addresses)), *by_script)
 
     def passing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the options that pass the launcher's variables `names` to all ranks; none, as Hydra passes all."""
+        """Return no options, because Hydra passes all variables to all ranks, `names` among them."""
         return ()
 
 
@@ -82,24 +82,23 @@ class OpenMpiLauncher(MpichLauncher):
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
-        "OMPI_MCA_mpi_yield_when_idle": "1",  # Open MPI takes each node for a separate machine
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # Open MPI treats each node as a separate machine
     }
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
         if hosts and hosts.startswith("@"):  # for a file, Open MPI would start one rank per core of each host
-            try:
-                lines = Path(hosts.removeprefix("@")).read_text().splitlines()
-            except OSError as error:
+            lines = _host_lines(hosts)
+            if lines is None:
                 way_out = "check its path, or list the hosts with commas"
-                raise InvalidInput("cannot read the file of hosts: {}", error, way_out) from error
+                raise InvalidInput("cannot read the file of hosts: {}", hosts, way_out)
             hosts = ",".join(name for line in lines if (name := line.split("#")[0].strip()))
         named = ("--host", hosts) if hosts else ()
         return (*root, *named, "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none")
 
     def in_fabric(self, addresses: Sequence[str]) -> tuple[str, ...]:
         by_script = ("--prtemca", "plm_ssh_agent", SCRIPT, "--prtemca", "plm_ssh_no_tree_spawn", "1")
-        attached = "--leave-session-attached"  # its daemons stay descendants of the launcher, and die with it
+        attached = "--leave-session-attached"  # its daemons remain descendants of the launcher and die with it
         return (*self.on_hosts(",".join(addresses)), "--prtemca", "prte_if_include", NODE_DEVICE, *by_script, attached)
 
     def passing(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -125,7 +124,7 @@ class MpiVersion:
 
 
 def find_mpiexec() -> str:
-    """Return the launcher next to this Python (where wheels install it) or on the path. Unavailable without MPI."""
+    """Return the launcher next to this Python (where wheels install it) or on PATH. Raises Unavailable without MPI."""
     if find_spec("mpi4py") is None:
         raise Unavailable("the mpi runner needs mpi4py, which is not installed", "", _INSTALL)
     beside = Path(sys.executable).parent / "mpiexec"
@@ -137,8 +136,8 @@ def find_mpiexec() -> str:
 
 @cache
 def mpi_version(mpiexec: str) -> MpiVersion:
-    """Return the MPI that `mpiexec` belongs to. If it does not tell, it is assumed to be MPICH or derived from
-    MPICH.
+    """Return the MPI that `mpiexec` belongs to. Unless its output names Open MPI, it is assumed to be MPICH or derived
+    from MPICH.
     """
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
@@ -153,11 +152,11 @@ def mpi_version(mpiexec: str) -> MpiVersion:
 
 @dataclass(frozen=True, slots=True)
 class RankHosts:
-    """Hosts in the form of an mpiexec, and the host of each rank if it is determined.
+    """Hosts in the form that mpiexec expects, and each rank's host if it is determined.
 
-    names:    a comma list, with `:COUNT` for hosts with several ranks, or @FILE with one host per line; None to let the
-              launcher find them
-    expected: the host of each rank; empty if the launcher decides
+    names:    a comma-separated list, with `:COUNT` for hosts with several ranks, or @FILE with one host per line; None
+              to let the launcher find them
+    expected: each rank's host; empty if the launcher decides
     """
 
     names: str | None
@@ -165,10 +164,10 @@ class RankHosts:
 
 
 def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
-    """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` takes.
+    """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` accepts.
 
-    As many hosts as ranks get one rank each, in this order. In a Slurm job, fewer hosts share the ranks in blocks, and
-    without hosts the nodes of the job do. Raises InvalidInput if hosts of such a job cannot share the ranks evenly.
+    If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, fewer hosts share the ranks
+    in blocks; without hosts, all nodes of the job do. Raises InvalidInput if they cannot share the ranks evenly.
     """
     if hosts is None:
         return _counted(SlurmAllocation.current().hosts_of(ranks)) if in_slurm_job() else RankHosts(None)
@@ -200,20 +199,28 @@ def _counted(listed: Sequence[tuple[str, int]]) -> RankHosts:
     return RankHosts(names, tuple(host for host, count in listed for _ in range(count)))
 
 
-def _listed(hosts: str) -> list[tuple[str, int]]:
-    """Return (host, number of ranks) for each host in a comma list or in @FILE; empty if the file cannot be read."""
+def _host_lines(hosts: str) -> list[str] | None:
+    """Return the lines of the file in @FILE; None if it cannot be read, or is not a regular file of at most 1 MiB."""
     path = Path(hosts.removeprefix("@"))
+    try:
+        is_small = path.is_file() and path.stat().st_size <= 2**20
+        return path.read_text(errors="replace").splitlines() if is_small else None
+    except (OSError, ValueError):  # ValueError: the path contains a zero byte
+        return None
+
+
+def _listed(hosts: str) -> list[tuple[str, int]]:
+    """Return (host, number of ranks) for each host in a comma-separated list or @FILE; empty for an unreadable file."""
     if not hosts.startswith("@"):
         words = [word for word in hosts.split(",") if word]
     else:
-        lines = path.read_text().splitlines() if path.is_file() else []
-        words = [found[0] for line in lines if (found := line.split("#")[0].split())]
+        words = [found[0] for line in _host_lines(hosts) or [] if (found := line.split("#")[0].split())]
     entries = (word.partition(":") for word in words)
     return [(name, int(count) if count.isdigit() else 1) for name, _, count in entries]
 
 
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
-"""Variables that schedulers set inside a job, from which a launcher learns its hosts."""
+"""Environment variables that schedulers set inside a job, from which a launcher learns its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +229,10 @@ class MpiLaunch:
 
     environment: additional environment variables
     script:      content of the file that the command names as `SCRIPT`; empty if there is none
-    facts:       description for the environment of a measurement
-    is_here:     whether the ranks are processes of this machine
-    hosts:       the host of each rank, if it is determined
-    in_steps:    whether the launcher starts steps of a Slurm job, which must be ended too
+    facts:       description for a measurement's environment
+    is_here:     whether the ranks are processes on this machine
+    hosts:       each rank's host, if it is determined
+    in_steps:    whether the launcher starts Slurm job steps, which must be ended too
     """
 
     argv: tuple[str, ...]
@@ -246,13 +253,13 @@ def mpi_launch_of(
 ) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
-    where:  `fabric`, `cluster` or `loopback`; None for the fabric of the topology if it is up, else the cluster
+    where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else the cluster
     fabric: name of the fabric, needed if several are up
-    hosts:  hosts of the cluster: a comma list in the order of the ranks, or @FILE with one per line; None for the
-            allocation of the scheduler's job to which this process belongs
-    command: what each rank runs, by default a rank of the mpi runner
+    hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
+            the scheduler job to which this process belongs
+    command: each rank's command, by default a rank of the mpi runner
 
-    Raises InvalidInput for an unknown kind, an ambiguous fabric, an unreadable file of hosts, or if a launcher has
+    Raises InvalidInput for an unknown kind, an ambiguous fabric, an unreadable host file, or if a launcher has
     started several copies of this process, and Unavailable without MPI or such a network.
     """
     require_network_kind(where)
@@ -276,7 +283,7 @@ def mpi_launch_of(
         raise Unavailable(rule, f"there is none for {wanted}", way_out)
     in_steps = where != LOOPBACK and in_slurm_job()
     environment = rank_environment()
-    # The launcher finds the hosts of an allocation by itself; in a job of Slurm, steps keep the order of hosts.
+    # The launcher finds an allocation's hosts by itself; in a Slurm job, steps keep the order of hosts.
     options = (*launcher.on_hosts(placed.names), *launcher.passing((*environment, TOKEN)))
     argv = (mpiexec, *options, "-n", str(ranks), *command)
     is_here, script = where == LOOPBACK, HYDRA_SCRIPT if in_steps else ""
@@ -310,7 +317,7 @@ def start_launch(
     The caller must also end all processes that the launcher starts.
     """
     command = f"exec {shlex.join((*launch.argv, *words))}".replace(SCRIPT, '"$PWD/launcher"')
-    if launch.is_here:  # MPI's temporary files go where they are always removed
+    if launch.is_here:  # put MPI's temporary files where they are always removed
         command = f'export TMPDIR="$PWD"\n{command}'
     return start_launcher(command, {**launch.environment, **variables}, launch.in_steps, launch.script)
 

@@ -1,4 +1,4 @@
-"""Uses MPI messages as the transport of engines."""
+"""Uses MPI messages as the engines' transport."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NativeLibraries(NamedTuple):
-    """Shared libraries: engine, and messages for it (native/mpi_messages.h)."""
+    """Shared libraries: the engine, and MPI messages for it (native/mpi_messages.h)."""
 
     engine: Path
     messages: Path
@@ -29,7 +29,7 @@ def native_libraries() -> NativeLibraries:
 
 
 MOST_BYTES = 2**30
-"""Largest MPI message (MPI's counts have 32 bits). Longer messages of the engine are split."""
+"""Largest MPI message (MPI's counts have 32 bits). The engine's longer messages are split."""
 
 OPEN_MPI_MOST_BYTES = 2**15
 """With Open MPI, messages above its eager limit share a connection and all arrive late. Shorter messages arrive one
@@ -38,7 +38,7 @@ after another, so that the first can be forwarded while the next is travelling.
 
 
 class _Mpi(ctypes.Structure):
-    """chorale_mpi of native/mpi_messages.h."""
+    """chorale_mpi in native/mpi_messages.h."""
 
     _fields_ = (
         ("isend", ctypes.c_void_p),
@@ -56,12 +56,12 @@ class MpiMessages:
     """Messages on `communicator`, which must be used for nothing else; channels are MPI tags. Native code gets
     functions and handles from mpi4py.
 
-    most_bytes: largest message of MPI; None for the best value for this MPI
+    most_bytes: largest MPI message; None for the best value for this MPI
     address:    address of the chorale_messages, valid until `close`; close the engine first
     """
 
     def __init__(self, communicator: MPI.Comm, library: Path, most_bytes: int | None = None) -> None:
-        from mpi4py import MPI  # noqa: PLC0415 - it loads MPI, which the process of the runner does without
+        from mpi4py import MPI  # noqa: PLC0415 - it loads MPI, which the runner's process does not need
 
         self._library = ctypes.CDLL(str(library))
         self._library.chorale_mpi_messages_new.restype = ctypes.c_void_p
@@ -69,7 +69,7 @@ class MpiMessages:
         handles = MPI._handleof(communicator), MPI._handleof(MPI.BYTE)
         if most_bytes is None:
             most_bytes = OPEN_MPI_MOST_BYTES if MPI.get_vendor()[0] == "Open MPI" else MOST_BYTES
-        loaded = ctypes.CDLL(MPI.__file__)  # also finds functions of the libraries that it is linked to
+        loaded = ctypes.CDLL(MPI.__file__)  # also finds functions of the libraries to which it is linked
         functions = (loaded.MPI_Isend, loaded.MPI_Irecv, loaded.MPI_Testsome)
         addresses = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
         mpi = _Mpi(*addresses, *handles, MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status), most_bytes)
@@ -78,6 +78,6 @@ class MpiMessages:
             raise InvalidInput("a message of MPI must have 1 to 2147483647 bytes", most_bytes, "choose another limit")
 
     def close(self) -> None:
-        """Free the memory of native code. Safe to call twice."""
+        """Free the native code's memory. Safe to call twice."""
         address, self.address = self.address, 0
         self._library.chorale_mpi_messages_free(address)

@@ -56,7 +56,7 @@ class MpiCalls:
         self._names: Sequence[str] = ()
         self._first = 0
         self._forced: dict[tuple[CollectiveName, str], ForcedAlgorithm] = {}
-        self._algorithms: MpiAlgorithms | None = None  # only where an algorithm is chosen
+        self._algorithms: MpiAlgorithms | None = None  # only if an algorithm is chosen
 
     def prepare(self, names: Sequence[str], first: int, collective: CollectiveName) -> None:
         """Prepare the algorithms of a request; all ranks call this together."""
@@ -77,7 +77,7 @@ class MpiCalls:
 
 
 class MpiRank(SocketRank[RankParts]):
-    """One rank of the mpi runner. The command `load` gives it its part of every program, and MPI's algorithms."""
+    """One rank of the mpi runner. The command `load` gives it its part of every program and MPI's algorithms."""
 
     def __init__(
         self, control: FramedSocket, world: MPI.Comm, libraries: NativeLibraries, transport: str, interface: str | None
@@ -105,7 +105,7 @@ class MpiRank(SocketRank[RankParts]):
 
 def main() -> None:
     """Run the rank that the arguments describe: number of ranks, transport and network device (empty for any), native
-    libraries where the runner is, and the runner's address.
+    libraries on the runner's machine, and the runner's address.
     """
     world, ranks = MPI.COMM_WORLD, int(sys.argv[1])
     version = " ".join(MPI.Get_library_version().rstrip("\0").splitlines()[0].split())
@@ -116,7 +116,7 @@ def main() -> None:
 
     def work() -> None:
         libraries = NativeLibraries(Path(engine), Path(messages))
-        if not all(path.exists() for path in libraries):  # another host may have other files
+        if not all(path.exists() for path in libraries):  # on another host, paths may differ
             libraries = native_libraries()
         greet_runner(control, world.rank, mpi=version)
         MpiRank(control, world, libraries, transport, interface or None).serve()

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shutil
 import signal
 import socket
 import time
@@ -20,7 +19,7 @@ from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProces
 from chorale.runners.process_launch.slurm import SlurmProcess
 from chorale.synth.programs.program import Program
 
-_SETTLE_S = 0.5  # time until all deaths are reported, so that a killed rank differs from ranks that lost a neighbour
+_SETTLE_S = 0.5  # time until all deaths are reported, to distinguish a killed rank from ranks that lost a neighbour
 _SIGNALS = 128  # a shell adds this to the signal that ended a process
 _DIED = re.compile(rb"^chorale: rank (-?\d+) ended with code (\d+)$", re.MULTILINE)
 
@@ -47,7 +46,6 @@ class MpiRanks(StartedRanks):
             return [self._launcher]
 
         super().__init__(ranks, "" if launch.is_here else socket.getfqdn(), start, deadline)
-        shutil.rmtree(self._folder)  # all ranks are connected; it would remain if this process were killed
         self.mpi = str(self.hellos[0]["mpi"])
 
     def load(self, programs: Sequence[Program], library: Sequence[str], deadline: float) -> None:
@@ -75,8 +73,8 @@ class MpiRanks(StartedRanks):
                 process.kill()
 
     def _death(self, otherwise: str = "", rank: int | None = None) -> RunStopped:
-        """Return the failure for the death of a rank, from the output of the ranks' shells. A rank that was killed is
-        the cause of the other deaths.
+        """Return the failure for a rank's death, from the output of the ranks' shells. A rank that was killed is the
+        cause of the other deaths.
         """
         time.sleep(_SETTLE_S)
         said = [b"", b""] if self._launcher is None else [self._launcher.read(name) for name in (STDOUT, STDERR)]

@@ -12,29 +12,30 @@ from chorale.runners.mpi.launch import mpi_launch_of, require_known_hosts
 from chorale.runners.mpi.messages import native_libraries
 from chorale.runners.mpi.ranks import MpiRanks
 from chorale.runners.process_launch.placement import host_names, placement_fault
+from chorale.runners.process_launch.slurm import in_slurm_job
 from chorale.synth.errors import Unavailable
 
 LIBRARY_ALGORITHMS = ("mpi",)
-"""MPI's own choice: the call of the collective's name. A request may also name single algorithms of MPI (see
+"""MPI's own choice: the plain MPI call for the collective. A request may also name MPI's individual algorithms (see
 `chorale.runners.mpi.algorithms`).
 """
 
-_WORK_BYTES = 40  # per element, to make and to check data
+_WORK_BYTES = 40  # per element, to create and check data
 
 START_LIMIT_S = 30.0
-"""Time that the ranks may need to start, in addition to the time limit of a request."""
+"""Time that the ranks may need to start, in addition to a request's time limit."""
 
 
 class MpiRunner(LiveRunner[MpiRanks]):
     """Implements `Runner` with one MPI process per rank.
 
     fabric: name of the fabric; needed only if several have the topology
-    where:  `fabric`, `cluster` or `loopback`; None for the fabric of the topology if it is up, else the cluster.
+    where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else the cluster.
             Loopback measures this machine, not a network
-    hosts:  hosts of the cluster: a comma list in the order of the ranks, or @FILE with one per line; None for the
-            allocation of the scheduler's job to which this process belongs
-    transport: `mpi` for MPI's messages, `tcp` for the engine's own connections: TCP, and shared memory within a host
-    interface: network device of the engine's TCP; None for the fabric's, else the first that is up
+    hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
+            the scheduler job to which this process belongs
+    transport: `mpi` for MPI messages, `tcp` for the engine's own connections: TCP, and shared memory within a host
+    interface: network device for the engine's TCP; None for the fabric's, else the first that is up
     """
 
     name = "mpi"
@@ -56,7 +57,7 @@ class MpiRunner(LiveRunner[MpiRanks]):
         return LIBRARY_ALGORITHMS
 
     def _fault(self, request: RunRequest) -> RequestFault | None:
-        """Ask MPI for its algorithms if the request names any besides MPI's own choice."""
+        """Return why `request` cannot run, or None. MPI is queried if the request names individual algorithms."""
         try:
             chosen = mpi_algorithms() if set(request.library) - set(LIBRARY_ALGORITHMS) else {}
         except Unavailable as missing:
@@ -68,7 +69,8 @@ class MpiRunner(LiveRunner[MpiRanks]):
         launch = mpi_launch_of(request.topology, *self._where)
         if launch.is_here and (lack := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, lack)
-        require_known_hosts(self._where[2])
+        if not in_slurm_job():  # srun finds its nodes by itself
+            require_known_hosts(self._where[2])
         native, ranks = native_libraries(), request.topology.compute_count
         group = self._group_for(
             (request.topology.id, launch),

@@ -1,1 +1,1 @@
-"""Runs programs on GPUs: by MSCCL, by the MSCCL executor for NCCL, and by RCCL, measured with nccl-tests."""
+"""Runs programs on GPUs with MSCCL, the MSCCL executor for NCCL, or RCCL; writes jobs that use nccl-tests."""

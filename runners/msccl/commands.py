@@ -1,4 +1,4 @@
-"""Sizes, command lines and environment variables of the test programs that a job launches on GPUs."""
+"""Sizes, command lines and environment variables for the test programs that a job launches on GPUs."""
 
 import math
 import os
@@ -19,23 +19,22 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 
 JOB = "$CHORALE_JOB"
-"""Name of a job's folder in values of variables; the launch script sets it."""
+"""Placeholder for the job's folder in variables' values; the launch script sets it."""
 
 PART = "$CHORALE_PART"
-"""The number of the test program in a launch, in values of variables."""
+"""Placeholder for the number of the test program in a launch, in variables' values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """A library with NCCL's interface that executes programs of one target.
 
-    target:    name of the target, see `chorale.synth.targets.registry`
-    enabling:  variables that make it execute the program of a job
-    disabling: variables that restrict it to its own algorithms, if those of `enabling` are not set
-    subsystems: for NCCL_DEBUG_SUBSYS, so that the log tells whether it loaded and ran a program
-    loaded, scheduled: regular expressions for log lines: a rank has loaded programs; a program has executed a call
-    (None
-               if it logs no calls)
+    target:    target name, see `chorale.synth.targets.registry`
+    enabling:  variables that make it execute a job's program
+    disabling: variables that restrict it to its own algorithms, if those in `enabling` are not set
+    subsystems: for NCCL_DEBUG_SUBSYS, so that the log shows whether it loaded and ran a program
+    loaded, scheduled: regular expressions for the lines logged when a rank has loaded programs, and when a program has
+                       executed a call (None if calls are not logged)
     """
 
     name: str
@@ -47,8 +46,8 @@ class Runtime:
     loaded: str
     scheduled: str | None
     library: str  # the file that test programs link to
-    threadblocks: int | None = None  # of a rank, where the runtime takes fewer than its target
-    needs_channels: bool = False  # whether it must be told to have as many channels as a program
+    threadblocks: int | None = None  # per rank, if the runtime supports fewer than its target
+    needs_channels: bool = False  # whether a variable must give it as many channels as the program
 
 
 MSCCL = Runtime(
@@ -90,13 +89,13 @@ RUNTIMES: Mapping[str, Runtime] = {runtime.name: runtime for runtime in (MSCCL, 
 
 
 LAST_ROCM = (7, 12)
-"""Last ROCm version whose RCCL executes programs; rocm-systems#4340 removed MSCCL from the next."""
+"""Last ROCm version whose RCCL executes programs; rocm-systems#4340 removed MSCCL from the next version."""
 
 
 def rocm_fault(runtime: str | None, folder: str | None = None) -> str | None:
-    """Return why RCCL of the ROCm in `folder` (default: ROCM_PATH) executes no programs, in one line.
+    """Return in one line why RCCL in the ROCm `folder` (default: ROCM_PATH) executes no programs.
 
-    None if it may execute them, or if no ROCm is installed.
+    Returns None if it may execute them, or if no ROCm is installed.
     """
     if runtime != RCCL.name:
         return None
@@ -121,10 +120,10 @@ def require_runtime(name: str) -> Runtime:
 
 
 def runtime_for(name: str | None, program: Program) -> Runtime:
-    """Return the runtime called `name`, by default the first that executes the target of `program`.
+    """Return the runtime called `name`, by default the first that executes `program`'s target.
 
-    Raises InvalidInput for an unknown name, for a program of another target, and for one with more thread blocks at a
-    rank than the runtime takes.
+    Raises InvalidInput for an unknown name, for a program with another target, and for a program with more thread
+    blocks per rank than the runtime supports.
     """
     fitting = [runtime for runtime in RUNTIMES.values() if runtime.target == program.target]
     if name is None and fitting:
@@ -154,7 +153,7 @@ DTYPES: Mapping[str, str] = {
     "int32": "int32",
     "int64": "int64",
 }
-"""Element types as the test programs call them."""
+"""Element type -> its name in the test programs."""
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _MPI_TYPE = re.compile(r"[a-z][a-z0-9_]*")
@@ -163,23 +162,23 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Where and how to run a program; the defaults are one node with a GPU for each rank.
+    """Where and how to run a program; by default, on one node with a GPU for each rank.
 
     sizes_bytes:    sizes of the whole vector, as the test programs count them
     dtype:          element type, see `DTYPES`
-    runtime:        name of a runtime, see `chorale.runners.msccl.commands`; None for the runtime of the program's
-    target
-    launcher:       what starts one process per GPU
-    hosts:          names of the nodes in the order of their ranks; none for the current node or allocation
+    runtime:        name of a runtime, see `chorale.runners.msccl.commands`; None for the runtime of the
+                    program's target
+    launcher:       command that starts one process per GPU
+    hosts:          node names in the order of their ranks; empty for the current node or allocation
     gpus_per_node:  None for the number of ranks on each of `hosts`
-    tests_folder:   absolute folder of all_reduce_perf and the others, None if they are on the PATH
-    library_folder: absolute folder of the runtime's library, None if the loader finds it
-    buffer_bytes:   size of each connection's buffer (NCCL_BUFFSIZE), None for the runtime's default
-    iterations, warmup: timed and untimed calls of a test program, for each size and placement
-    environment:    additional variables of every process, such as NCCL_SOCKET_IFNAME
-    mpi:            kind of MPI that srun sets up (`srun --mpi=list`), None for a kind that the test programs support
-    batch_options:  additional options of sbatch in the batch script, such as `--partition=gpu`
-    batch_prologue: lines of the script before the launches, such as `module load`
+    tests_folder:   absolute path of the test programs' folder; None if they are on the PATH
+    library_folder: absolute path of the runtime library's folder; None if the loader finds it
+    buffer_bytes:   size of each connection's buffer (NCCL_BUFFSIZE); None for the runtime's default
+    iterations, warmup: timed and untimed calls in a test program, for each size and placement
+    environment:    additional environment variables of every process, such as NCCL_SOCKET_IFNAME
+    mpi:            kind of MPI that srun sets up (`srun --mpi=list`); None for a kind that the test programs support
+    batch_options:  additional sbatch options in the batch script, such as `--partition=gpu`
+    batch_prologue: script lines before the launches, such as `module load`
     """
 
     sizes_bytes: tuple[int, ...]
@@ -241,12 +240,12 @@ def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
 
 
 ALIGNMENT_BYTES = 16
-"""The test programs round what each rank of a sharded collective gets down to a multiple of this."""
+"""In sharded collectives, the test programs round each rank's share down to a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeProgression:
-    """Sizes that one command line of a test program names: each is `factor` times the one before."""
+    """Sizes for one test program command line; each is `factor` times the previous size."""
 
     sizes_bytes: tuple[int, ...]
     factor: int
@@ -255,8 +254,8 @@ class SizeProgression:
 def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:
     """Return the smallest size >= `size_bytes` that all `programs`, which must be for one collective, can serve.
 
-    The elements must fill the chunks, else the runtime falls back without a word. Of sharded collectives, even those
-    that each rank gets must: RCCL asks for that, the others for less.
+    Chunks must consist of whole elements, else the runtime falls back silently. In sharded collectives, each rank's
+    share is cut into whole elements too, as RCCL requires; the other runtimes require less.
     """
     granule = element_bytes
     for program in programs:
@@ -270,7 +269,7 @@ def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]
 
 
 def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str | None:
-    """Return in one line why a runtime would take its own algorithm for calls of this size, None if it would not."""
+    """Return in one line why a runtime would use its own algorithm for calls of this size, or None if it would not."""
     if size_bytes != served_size(size_bytes, element_bytes, [program]):
         return f"its elements cannot be cut into {program.chunks} chunks"
     most = program.max_bytes or target_named(program.target).limits.largest_max_bytes
@@ -282,7 +281,7 @@ def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str 
 
 
 def size_progressions(sizes_bytes: Sequence[int]) -> list[SizeProgression]:
-    """Return ranges that together are exactly `sizes_bytes`, in rising order; as few as the greedy way finds."""
+    """Split `sizes_bytes` greedily into few progressions, sorted by their smallest sizes."""
     remaining = sorted(set(sizes_bytes))
     ranges = []
     while remaining:
@@ -310,11 +309,11 @@ TEST_PROGRAMS: Mapping[CollectiveName, str] = {
 }
 
 PROOF_ITERATIONS = 2
-"""Calls of each size and placement in a proof, besides those that check and warm up."""
+"""Number of calls per size and placement in a proof, in addition to checks and warm-up calls."""
 
 
 def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) -> list[str]:
-    """Return the command of one rank but for `-n` and `-w`: one GPU per process, checked once, mean over the ranks."""
+    """Return one rank's command, without `-n` and `-w`: one GPU per process, one check, and the mean over the ranks."""
     collective = program.collective
     name = TEST_PROGRAMS[collective.name]
     command = [name if options.tests_folder is None else f"{options.tests_folder}/{name}"]
@@ -328,19 +327,19 @@ def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) 
 
 
 Mode = Literal["program", "proof", "library"]
-"""What is timed: `program`; `proof`, the program with a log that shows whether it ran, which costs time; or the library
-without programs.
+"""What is timed. `proof`: the program with a log, which shows whether the program ran but slows it down; `library`: the
+library without programs.
 """
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-"""Shell text after the folder of a library: the folders that are already in the variable, if any."""
+"""Shell text that appends the folders that are already in the variable, if any, to a library's folder."""
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
-    """Return the variables of a mode; values may contain `runtimes.JOB`, `runtimes.PART` and `LIBRARY_PATH_SUFFIX`.
+    """Return a mode's environment variables; values may contain `JOB`, `PART` and `LIBRARY_PATH_SUFFIX`.
 
-    Buffers and channels are the program's settings: the library keeps its own.
+    Buffers and channels are set for programs only; the library keeps its own.
     """
     variables = dict(options.environment)
     if mode == "library":
@@ -351,7 +350,7 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
         variables |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": runtime.subsystems}
     else:
         variables["NCCL_DEBUG"] = "WARN"
-    # Each process logs to a file of its own, so that no log cuts through the table on standard output.
+    # Each process logs to its own file, so that no log lines interrupt the table on standard output.
     variables["NCCL_DEBUG_FILE"] = f"{JOB}/logs/{mode}.{PART}.%h.%p.txt"
     if options.library_folder is not None:
         variables["LD_LIBRARY_PATH"] = options.library_folder + LIBRARY_PATH_SUFFIX
@@ -359,12 +358,12 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
 
 
 def program_settings(program: Program, runtime: Runtime, buffer_bytes: int | None) -> dict[str, str]:
-    """Return the variables that a program needs besides those that enable it; buffer_bytes: see `JobOptions`."""
+    """Return the variables that a program needs in addition to `enabling`; buffer_bytes: see `JobOptions`."""
     settings = {}
     if buffer_bytes is not None:
         settings[BUFFER_VARIABLES[program.protocol]] = str(buffer_bytes)
     if runtime.needs_channels:
         settings["NCCL_MIN_NCHANNELS"] = str(program.channels)
     if runtime is MSCCL and program.protocol == "LL128":
-        settings["NCCL_PROTO"] = "Simple,LL,LL128"  # on some GPUs it is off unless it is named
+        settings["NCCL_PROTO"] = "Simple,LL,LL128"  # on some GPUs, LL128 is off unless it is named
     return settings

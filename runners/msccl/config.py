@@ -1,4 +1,4 @@
-"""The msccl runner as it is declared."""
+"""Declares the msccl runner and its options."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,7 +29,7 @@ class MscclConfig(GpuRanksConfig):
         description="The library that executes programs; it decides their target. Default: the program's, or msccl.",
     )
     library_folder: Annotated[str | None, SERVER_ONLY] = Field(
-        default=None, description="Folder of the runtime's library on the nodes; by default where the loader looks."
+        default=None, description="Folder of the runtime's library on the nodes; by default that of the loader."
     )
     in_place: bool = Field(
         default=True,
@@ -42,10 +42,10 @@ class MscclConfig(GpuRanksConfig):
         default=None,
         ge=1,
         le=MAX_PROCESSORS,
-        description="Multiprocessors of a GPU, the thread blocks that run at once: programs have no more. Default 108.",
+        description="Multiprocessors of a GPU, the largest number of thread blocks of a program. Default: 108.",
     )
     buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
-        default=None, description="Buffer of each connection, such as 4MiB; by default what the runtime takes."
+        default=None, description="Buffer of each connection, such as 4MiB; by default the runtime's."
     )
 
     @property
@@ -62,12 +62,12 @@ class MscclConfig(GpuRanksConfig):
         return LoweringOptions(runtime.target, in_place=self.in_place, sm_count=min(blocks, default=None))
 
     def conditions(self) -> dict[str, Any]:
-        """Return all options except those of this machine, and except `buffer_bytes` if the runtime chooses it."""
+        """Return all options except those about this machine, and except `buffer_bytes` if the runtime chooses it."""
         without = {*self.not_compared, *(["buffer_bytes"] if self.buffer_bytes is None else [])}
         return {**self.model_dump(exclude=without), "runtime": self.runtime or MSCCL.name}
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.msccl.runner import MscclRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.msccl.runner import MscclRunner  # noqa: PLC0415 - only needed to run something
 
         require_one_process()
         return MscclRunner(self, (request or MeasurerRequest()).node)

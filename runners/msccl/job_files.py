@@ -1,4 +1,4 @@
-"""The files of a job: everything that a GPU cluster needs to run a program, with a README, in one folder."""
+"""A job's files: everything that a GPU cluster needs to run a program, with a README, in one folder."""
 
 import re
 import shlex
@@ -46,13 +46,13 @@ fi"""
 
 
 def step_settings(test_program: str, options: JobOptions) -> list[str]:
-    """Return the lines of a launch script that set what the command of srun refers to."""
+    """Return the launch script lines that set the variables in the srun command."""
     lines = ["CHORALE_STEP=${CHORALE_STEP:-chorale}", "unset SLURM_HOSTFILE"]  # srun would prefer it
     return lines if options.mpi is not None else [*lines, _CHOICE.format(test=shlex.quote(test_program))]
 
 
 def mpiexec_settings(launcher: Launcher) -> list[str]:
-    """Return the lines of a launch script with which an mpiexec starts its daemons within a job of Slurm."""
+    """Return the launch script lines that let mpiexec start its daemons within a Slurm job."""
     arguments = f'"{OPEN_MPI_ARGUMENTS}${{CHORALE_STEP:-chorale}}"'
     settings = {
         "mpich": f'HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC="$CHORALE_JOB/{HYDRA_FILE}"',
@@ -63,7 +63,7 @@ def mpiexec_settings(launcher: Launcher) -> list[str]:
 
 
 def batch_script(ranks: int, options: JobOptions) -> str:
-    """Return the script for sbatch: proof first, then library and program in turns."""
+    """Return the script for sbatch, which runs first the proof, then the library and the program alternately."""
     per_node = gpus_per_node(ranks, options.hosts, options.gpus_per_node)
     nodes = [f"--nodelist={','.join(options.hosts)}"] if options.hosts else []
     requests = [
@@ -92,7 +92,6 @@ done
 
 
 def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:
-    """Return the text, in Markdown."""
     place = "in place" if program.in_place else "out of place"
     sizes = ", ".join(format_size(size) for size in sorted(options.sizes_bytes))
     parts = [
@@ -135,7 +134,7 @@ def _before(program: Program, runtime: Runtime, options: JobOptions) -> str:
 
 
 def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
-    """Return the checklist: a runtime that does not like a program or a call says little and uses its own algorithm."""
+    """Return the checklist. A runtime that rejects a program or a call silently uses its own algorithm."""
     ranks, column = len(program.ranks), "in-place" if program.in_place else "out-of-place"
     other = "out-of-place" if program.in_place else "in-place"
     sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")
@@ -185,17 +184,17 @@ exec "$@"
 
 
 def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
-    """Return the files of a job, by path within its folder. All nodes must see the folder under the same path.
+    """Return a job's files, by path within its folder. All nodes must see the folder under the same path.
 
         algorithms/program.xml: the program, alone in its folder
-        environment/MODE.sh:    the variables of each mode, see `chorale.runners.msccl.commands`
-        rank.sh, run.sh:        the work of one rank, and the launch of all
+        environment/MODE.sh:    each mode's variables, see `chorale.runners.msccl.commands`
+        rank.sh, run.sh:        one rank's work, and the launch of all ranks
         job.sbatch:             the same for Slurm's queue, with the launcher srun
         hydra-srun.sh:          how MPICH's mpiexec starts its proxies within a Slurm job
         README.md:              the commands, and how to check that the program ran
 
-    Raises InvalidInput if the runtime does not fit the program or would not use it for one of the sizes, or if hosts
-    and GPUs do not match its ranks. Same arguments, same bytes.
+    Raises InvalidInput if the runtime cannot execute the program or would not use it at one of the sizes, or if hosts
+    and GPUs do not match its ranks. Equal arguments give identical bytes.
     """
     runtime = runtime_for(options.runtime, program)
     for size_bytes in options.sizes_bytes:
@@ -219,7 +218,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
 def _environment_script(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> str:
     lines = [f"# Variables of the mode {mode}; {JOB} is the folder of the job."]
     unwanted = [name for name in runtime.enabling if mode == "library" and name not in runtime.disabling]
-    if unwanted:  # whoever may have set them
+    if unwanted:  # the user's environment may contain them
         lines.append(f"unset {' '.join(unwanted)}")
     for name, value in mode_environment(program, runtime, options, mode).items():
         lines.append(f"export {name}={_quoted(value)}")

@@ -1,4 +1,4 @@
-"""Whether a runtime executed a program, by its log and by times; and what the test programs print."""
+"""Parses the output of test programs, and checks from logs and times whether a runtime executed a program."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from chorale.runners.msccl.commands import Runtime
 
 _CELLS, _DATE, _ITERATION_CELLS = 8, 2, 16  # with -S date and time at the end; with -I four more after each cell
 _COLUMNS = (*range(3 + _CELLS, 6 + _CELLS), 5 + _CELLS + _DATE, 5 + _ITERATION_CELLS)
-"""Up to 2.11, tables have an error instead of a count of wrong elements, and omit operation and root if meaningless."""
+"""Until 2.11, tables have an error instead of a count of wrong elements, and omit operation and root if meaningless."""
 
 _WHOLE = re.compile(r"[0-9]+")
 _ROOT = re.compile(r"-1|[0-9]+")
@@ -21,9 +21,9 @@ _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """One placement of a row. time_us: None if it was not measured. wrong: elements, None if that is not known.
+    """One placement of a row. time_us: None if it was not measured. wrong: number of wrong elements, None if unknown.
 
-    bandwidths: algbw and busbw as printed, in GB/s; None if they are no numbers
+    bandwidths: algbw and busbw as printed, in GB/s; None if they are not numbers
     """
 
     time_us: float | None
@@ -33,7 +33,7 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Size in bytes as the test program counts it; root -1 or None where the collective has none."""
+    """A row of a table. size_bytes: as the test program counts it; root: -1 or None if the collective has no root"""
 
     size_bytes: int
     count: int
@@ -45,7 +45,7 @@ class TableRow:
 
 
 def parse_row(line: str) -> TableRow | None:
-    """Return the row that `line` is, None if it is none."""
+    """Parse a table row; return None if `line` is not one."""
     words = line.split()
     head = _head(words)
     if len(words) not in _COLUMNS or head is None:
@@ -68,14 +68,14 @@ def parse_row(line: str) -> TableRow | None:
 
 
 def is_part_of_row(line: str) -> bool:
-    """Return whether `line` may be the beginning of a row whose rest comes in another line."""
+    """Return whether `line` may be the beginning of a row that continues on another line."""
     words = line.split()
     head = _head(words)
     return head is not None and head >= 4 and all(_NUMBER.fullmatch(word.rstrip("*")) for word in words[head:])
 
 
 def _head(words: list[str]) -> int | None:
-    """Return the number of words that describe a row: size, count, type, and operation and root if there are any."""
+    """Return the number of words that describe a row: size, count, type, and any operation and root."""
     if len(words) < 3 or not all(
         shape.fullmatch(word) for shape, word in zip((_WHOLE, _WHOLE, _WORD), words, strict=False)
     ):
@@ -88,7 +88,7 @@ def _head(words: list[str]) -> int | None:
 
 
 def _cell(words: list[str], counts_wrong: bool) -> TableCell:
-    """Return the cell of `time algbw busbw #wrong`; a star marks what the program itself calls too far off."""
+    """Parse `time algbw busbw #wrong`; a star marks results that the test program itself considers wrong."""
     time_us = None if words[0] == "N/A" else float(words[0])
     mark, wrong = words[3], None
     if mark.rstrip("*") != "N/A":
@@ -102,7 +102,7 @@ def _cell(words: list[str], counts_wrong: bool) -> TableCell:
 
 
 _PREFIX = re.compile(r"^(\[[^\]\s]*\d+,(?P<tagged>\d+)\](<\w+>)?:? ?|(?P<labelled>\d+): )")
-"""Names the rank of a line, as printed by Open MPI with --tag-output and by Slurm with --label."""
+"""A line's prefix with the rank, as printed by Open MPI with --tag-output and by Slurm with --label."""
 
 _LOG = re.compile(
     r"(\[\d{4}-\d\d-\d\d[ T][\d:.]+\] ?)?"  # newer libraries put the time before warnings
@@ -134,8 +134,8 @@ class LaunchOutput:
     tables:        number of tables that were started
     verdicts:      number of failed checks for each finished table
     ranks:         number of ranks according to the tables, 0 if unknown
-    warnings, failure: warnings of the library; the first line that tells why the launch failed, if there is one
-    device, version: device of the first rank, and version of the library, if the output names them
+    warnings, failure: the library's warnings; the first line that says why the launch failed, if there is one
+    device, version: the first rank's device, and the library's version, if the output names them
     """
 
     rows: tuple[TableRow, ...]
@@ -177,7 +177,7 @@ def parse_output(text: str) -> LaunchOutput:
 
 
 def _rows(text: str) -> Iterator[TableRow]:
-    """Yield the rows that end with a line: one that was cut off could have lost the end of its last number."""
+    """Yield the rows whose last line is complete, because the last number of an incomplete line may be cut off."""
     begun = ""
     for line in text.split("\n")[:-1]:
         for whole in (line, f"{begun} {line}") if begun else (line,):
@@ -199,10 +199,10 @@ _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 
 
 def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> str | None:
-    """Return what the logs of a proof say against the program, None if they say that it ran.
+    """Return the evidence in a proof's logs that the program did not run, or None if they show that it ran.
 
-    logs:  what each process logged, with the subsystems of `runtime`
-    calls: how many calls of each rank the program must have executed at least
+    logs:  log of each process, with the subsystems of `runtime`
+    calls: minimum number of calls that the program must have executed on each rank
     """
     loaded = sum(re.search(runtime.loaded, log) is not None for log in logs)
     if loaded < ranks:
@@ -220,7 +220,7 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
 def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int, Sequence[float]]) -> str | None:
     """Return a message if the times suggest that the program did not run, otherwise None.
 
-    They do if they equal the library's at every size.
+    They do if they equal the library's times at every size.
 
     This is the only evidence if a runtime logs no calls. A program that is as fast as the library at every measured
     size cannot be distinguished from it: measure more sizes.

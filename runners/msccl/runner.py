@@ -1,4 +1,4 @@
-"""MscclRunner: programs that MSCCL, its executor or RCCL executes on GPUs, next to the library's own algorithms."""
+"""MscclRunner: times programs that MSCCL, its executor or RCCL executes on GPUs, and the library's own algorithms."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 
 OWN_CHOICE = "nccl"
-"""The library's own choice, as it makes it when no program is there."""
+"""The library's own choice of algorithm, without programs."""
 
 _PINNED: Mapping[str, Mapping[str, str]] = {
     OWN_CHOICE: {}, "ring": {"NCCL_ALGO": "RING"}, "tree": {"NCCL_ALGO": "TREE"}
@@ -36,12 +36,13 @@ _PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_sc
 
 
 class MscclRunner(GpuRunner):
-    """Implements `Runner` on a library with NCCL's interface that executes programs of MSCCL.
+    """Implements `Runner` on a library with NCCL's interface that executes MSCCL programs.
 
-    Each program has processes of its own, in which the library loads it. Before it is timed, processes with a log show
-    whether the runtime executed it at every size; if it did not, the result is a RunFailure `rejected`, whatever the
-    times. If a runtime logs no calls, times that equal the library's at every size count as a fall-back too, unless an
-    earlier request of the same program had other times. Buffers are set for programs only; the library keeps its own.
+    Each program has its own processes, in which the library loads it. Before it is timed, processes with a log show
+    whether the runtime executed it at every size; if it did not, the result is a RunFailure of kind `rejected`,
+    regardless of times. If a runtime logs no calls, times equal to the library's at every size count as a fallback too,
+    unless an earlier request for the same program had other times. Buffers are set for programs only; the library keeps
+    its own.
     """
 
     name = "msccl"
@@ -49,8 +50,8 @@ class MscclRunner(GpuRunner):
     def __init__(self, config: MscclConfig, node: ResourceRequest | None = None) -> None:
         super().__init__(config, node)
         self._options = config
-        self._proved: set[tuple[object, str, int]] = set()  # by the log: process, element type, elements
-        self._seen: set[object] = set()  # by times, which may equal the library's at other sizes
+        self._proved: set[tuple[object, str, int]] = set()  # logs showed that it ran: process, element type, elements
+        self._seen: set[object] = set()  # times showed that it ran; other sizes may be as fast as the library
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the library's own choice, and its algorithms that can be forced."""
@@ -79,7 +80,7 @@ class MscclRunner(GpuRunner):
                     yield FailureKind.REJECTED, message
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        """Measure at sizes that programs serve, and compare their times with those of the library where they must."""
+        """Measure at sizes that programs serve. If the runtime logs no calls, compare times with the library's."""
         programs = list(request.without_plans.values())
         runtime = runtime_for(self._options.runtime, programs[0])
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize

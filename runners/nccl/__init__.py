@@ -1,1 +1,1 @@
-"""Collectives and programs over stock NCCL or RCCL."""
+"""Runs collectives and programs over stock NCCL or RCCL."""

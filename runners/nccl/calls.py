@@ -1,4 +1,4 @@
-"""NCCL's C interface through ctypes: communicators with their own settings, and calls. RCCL has the same interface."""
+"""NCCL's C interface through ctypes: communicators with separate settings, and calls. RCCL has the same interface."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chorale.runners.nccl.memory import Pointer
-from chorale.runners.nccl.parameters import CTA_POLICIES, SYMMETRIC, Version
+from chorale.runners.nccl.parameters import CTA_POLICIES, SYMMETRIC, Version, call_config
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.programs.library_call import LibrarySettings
@@ -51,8 +51,27 @@ class _Config(ctypes.Structure):
     ]
 
 
+class _CallConfig(ctypes.Structure):
+    """ncclCollConfig_t of 2.31. New versions only append fields."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("magic", ctypes.c_uint),
+        ("version", ctypes.c_uint),
+        ("extensions", ctypes.c_void_p),
+        ("minCTAs", ctypes.c_int),
+        ("maxCTAs", ctypes.c_int),
+        ("nvlsCTAs", ctypes.c_int),
+        ("cgaClusterSize", ctypes.c_int),
+        ("algSelection", ctypes.c_char_p),
+        ("forceAlgSelection", ctypes.c_int),
+        ("CTAPolicy", ctypes.c_int),
+        ("userProfilerTag", ctypes.c_uint64),
+    ]
+
+
 _EACH_SIZE = {18: _Config.traffic_class.offset, 27: ctypes.sizeof(_Config)}
-"""Minor version from which on the library knows fields up to this size in bytes."""
+"""Minor version -> total size in bytes of the fields that the library knows from this version on."""
 
 
 def find_library(name: str) -> str:
@@ -83,7 +102,7 @@ def find_library(name: str) -> str:
 
 
 def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
-    """Return the library of CUDA's or HIP's runtime. Raises Unavailable if there is none."""
+    """Return the CUDA or HIP runtime library. Raises Unavailable if there is none."""
     names = [path] if path else [*_packaged(_RUNTIMES[prefix]), *_RUNTIMES[prefix]]
     for name in names:
         try:
@@ -142,7 +161,6 @@ class Nccl:
             (size for first, size in sorted(_EACH_SIZE.items(), reverse=True) if minor >= first),
             _Config.split_share.offset,
         )
-        code = major * 10000 + minor * 100
         fields = dict.fromkeys(
             ("blocking", "cluster", "min_ctas", "max_ctas", "split_share", "traffic_class", "collnet", "cta_policy"),
             _UNDEFINED,
@@ -151,7 +169,16 @@ class Nccl:
             fields |= {"min_ctas": settings.ctas, "max_ctas": settings.ctas}
         if settings is not None and settings.cta_policy is not None:
             fields["cta_policy"] = CTA_POLICIES[settings.cta_policy]
-        return _Config(size=size, magic=_MAGIC, version=code, net_name=None, name=None, **fields)
+        return _Config(size=size, magic=_MAGIC, version=major * 10000 + minor * 100, net_name=None, name=None, **fields)
+
+    def call_config(self, settings: LibrarySettings) -> object:
+        """Return the configuration for calls with `settings`. If it cannot be honored, the library logs that and
+        chooses the algorithm itself."""
+        unset = dict.fromkeys(("minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize", "CTAPolicy"), _UNDEFINED)
+        fields = {name: one.encode() if isinstance(one, str) else one for name, one in call_config(settings).items()}
+        version = self.version[0] * 10000 + self.version[1] * 100
+        size = ctypes.sizeof(_CallConfig)
+        return _CallConfig(size=size, magic=_MAGIC, version=version, forceAlgSelection=0, **(unset | fields))
 
     def allocate(self, size_bytes: int) -> int:
         """Return memory that can be registered as a window."""
@@ -160,7 +187,6 @@ class Nccl:
         return int(address.value or 0)
 
     def free(self, address: int) -> None:
-        """Free memory from `allocate`."""
         self._do("MemFree", Pointer(address))
 
     @contextmanager
@@ -182,23 +208,24 @@ class Nccl:
 
     def collective(
         self, communicator: int, collective: Collective, source: int, target: int, elements: int, ranks: int,
-        dtype: str, stream: int,
+        dtype: str, stream: int, config: Any = None,
     ) -> None:  # fmt: skip
-        """Enqueue a collective; `elements` is the length of the whole vector."""
+        """Enqueue a collective; `elements` is the length of the whole vector, `config` a result of `call_config`."""
         root, kind, share = collective.root or 0, TYPES[dtype], ctypes.c_size_t(elements // ranks)
-        ends, where = (Pointer(source), Pointer(target)), (Pointer(communicator), Pointer(stream))
-        whole = ctypes.c_size_t(elements)
+        ends, whole = (Pointer(source), Pointer(target)), ctypes.c_size_t(elements)
+        more, form = ((), "") if config is None else ((ctypes.byref(config),), "Config")
+        where = Pointer(communicator), Pointer(stream), *more
         match collective.name:
             case CollectiveName.ALLREDUCE:
-                self._do("AllReduce", *ends, whole, kind, _SUM, *where)
+                self._do(f"AllReduce{form}", *ends, whole, kind, _SUM, *where)
             case CollectiveName.REDUCE:
-                self._do("Reduce", *ends, whole, kind, _SUM, root, *where)
+                self._do(f"Reduce{form}", *ends, whole, kind, _SUM, root, *where)
             case CollectiveName.BROADCAST:
-                self._do("Broadcast", *ends, whole, kind, root, *where)
+                self._do(f"Broadcast{form}", *ends, whole, kind, root, *where)
             case CollectiveName.ALLGATHER:
-                self._do("AllGather", *ends, share, kind, *where)
+                self._do(f"AllGather{form}", *ends, share, kind, *where)
             case CollectiveName.REDUCE_SCATTER:
-                self._do("ReduceScatter", *ends, share, kind, _SUM, *where)
+                self._do(f"ReduceScatter{form}", *ends, share, kind, _SUM, *where)
             case CollectiveName.ALLTOALL:
                 step = elements // ranks * _item_bytes(dtype)
                 with self.group():

@@ -1,4 +1,4 @@
-"""The nccl runner as it is declared, and the options of all runners with a process for each GPU."""
+"""Declares the nccl runner, and the options of all runners with a process for each GPU."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -16,7 +16,7 @@ from chorale.runners.api.config import (
     RunnerConfig,
     VariableList,
 )
-from chorale.runners.nccl.parameters import DEFAULT, settings_fault
+from chorale.runners.nccl.parameters import CALL_CONFIG_SINCE, DEFAULT, SYMMETRIC, Version, settings_fault
 from chorale.runners.process_launch.launchers import gpus_per_machine, gpus_per_node
 from chorale.runners.process_launch.slurm import TASK_RESOURCE, require_one_process
 from chorale.synth.collective import CollectiveName
@@ -27,13 +27,13 @@ from chorale.synth.topology.topology import Topology
 
 
 class GpuRanksConfig(RunnerConfig, ABC):
-    """Base of the runners with a process for each GPU, in which a library with NCCL's interface does the work."""
+    """Base class for runners with a process for each GPU, in which a library with NCCL's interface does the work."""
 
     not_compared: ClassVar[frozenset[str]] = frozenset({"address"})
 
     launcher: Annotated[Literal["local", "ray", "srun", "openmpi", "mpich"], SERVER_ONLY] = Field(
         default="local",
-        description="What starts a process for each GPU: this machine, nodes that Ray lends, Slurm, mpirun, mpiexec.",
+        description="Launcher of a process for each GPU: this machine, nodes that Ray lends, Slurm, mpirun, mpiexec.",
     )
     hosts: Annotated[list[str], NameList, SERVER_ONLY] = Field(
         default=[], description="Nodes in the order of their ranks, for mpirun, mpiexec and srun."
@@ -41,18 +41,20 @@ class GpuRanksConfig(RunnerConfig, ABC):
     gpus_per_node: int | None = Field(
         default=None,
         ge=1,
-        description="By default what the hosts, or the boxes of the topology, come to; 1 lets ranks share one.",
+        description="GPUs per node; default: by the hosts or the boxes of the topology. 1 lets ranks share a GPU.",
     )
     address: Annotated[str | None, SERVER_ONLY] = Field(
-        default=None, description="Where nodes reach this process; by default its name."
+        default=None, description="Address at which nodes reach this process; default: its host name."
     )
-    iterations: int = Field(default=20, ge=1, le=10**5, description="Calls in a row that are timed together.")
+    iterations: int = Field(
+        default=20, ge=1, le=10**5, description="Number of consecutive calls that are timed together."
+    )
     variables: Annotated[dict[str, str], VariableList, SERVER_ONLY] = Field(
         default={},
         description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0; {rank} in values is its number.",
     )
     memory: Annotated[Literal["gpu", "host"], SERVER_ONLY] = Field(
-        default="gpu", description="host: for a library that stands in for NCCL on machines without a GPU."
+        default="gpu", description="host: for a library that replaces NCCL on machines without a GPU."
     )
 
     @property
@@ -62,10 +64,16 @@ class GpuRanksConfig(RunnerConfig, ABC):
     @property
     @abstractmethod
     def libraries(self) -> tuple[str, str]:
-        """Return the library with NCCL's interface, and that of CUDA's or HIP's runtime ("": where it usually is)."""
+        """Return the library with NCCL's interface, and the CUDA or HIP runtime ("" for its usual location)."""
+
+    def rank_options(self) -> dict[str, Any]:
+        """Return the options that ranks need: memory, iterations, per_call, cuda_graph, torch."""
+        return {"per_call": False, "cuda_graph": False, "torch": None} | {
+            name: getattr(self, name) for name in ("memory", "iterations")
+        }
 
     def own_variables(self) -> dict[str, str]:
-        """Return variables that all processes need, besides `variables`."""
+        """Return variables that all processes need, in addition to `variables`."""
         return {}
 
     def for_network(self, topology: Topology) -> Self:
@@ -76,7 +84,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
         return self.model_copy(update={"gpus_per_node": per_node})
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return GPUs for the ranks of a node; only a CPU if nodes are lent per measurement or no GPU is used."""
+        """Return GPUs for a node's ranks, or only a CPU if nodes are lent per measurement or no GPU is used."""
         node = request.node
         if self.launcher == "ray":
             return ResourceRequest(node.cpus, patience_s=node.patience_s)
@@ -110,27 +118,41 @@ class NcclConfig(GpuRanksConfig):
     capabilities: ClassVar[Capabilities] = Capabilities(any_program=True, library_settings=True)
 
     library: Annotated[str, SERVER_ONLY] = Field(
-        default="nccl", description="nccl, rccl, or the path of the library; that of PyTorch comes first."
+        default="nccl", description="nccl, rccl, or the path of the library; PyTorch's library has precedence."
     )
     runtime: Annotated[str | None, SERVER_ONLY] = Field(
-        default=None, description="The library of CUDA's or HIP's runtime, where it is not found by itself."
+        default=None, description="Path of CUDA's or HIP's runtime library, if it is not found automatically."
     )
     version: Annotated[str | None, FROM_REQUESTS] = Field(
         default=None,
         pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$",
-        description="Version of the library, such as 2.30, for which a plan leaves out what it does not have.",
+        description="Version of the library, such as 2.30, whose missing features --dry-run leaves out.",
     )
     in_place: bool | None = Field(
         default=None,
         description="Whether the library works in place; default: as for PyTorch, allgather and reduce_scatter do not.",
     )
 
+    torch: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None,
+        pattern="^[a-z][a-z0-9_]*$",
+        description="Backend of torch.distributed that makes the calls, such as nccl; by default Chorale makes them.",
+    )
+    per_call: bool = Field(
+        default=False,
+        description="Whether calls carry their settings (ncclCollConfig_t, NCCL 2.31) instead of rows of the tuner.",
+    )
+    cuda_graph: bool = Field(default=False, description="Whether the timed calls are one CUDA graph.")
+
     @property
     def libraries(self) -> tuple[str, str]:
         return self.library, self.runtime or ""
 
+    def rank_options(self) -> dict[str, Any]:
+        return super().rank_options() | {name: getattr(self, name) for name in ("per_call", "cuda_graph", "torch")}
+
     def own_variables(self) -> dict[str, str]:
-        from chorale.runners.nccl.plugin import tuner_plugin  # noqa: PLC0415 - only who runs something builds it
+        from chorale.runners.nccl.plugin import tuner_plugin  # noqa: PLC0415 - only needed to run something
 
         return {"NCCL_TUNER_PLUGIN": str(tuner_plugin())}
 
@@ -142,17 +164,29 @@ class NcclConfig(GpuRanksConfig):
         if self.version is not None:
             major, minor = self.version.split(".")[:2]
             version = int(major), int(minor)
-        return settings_fault(collective, settings, version, "rccl" in Path(self.library).name)
+        return self.fault_with(collective, settings, version, "rccl" in Path(self.library).name)
+
+    def fault_with(
+        self, collective: CollectiveName, settings: LibrarySettings, version: Version | None, is_rccl: bool
+    ) -> str | None:
+        """Return in one line why ranks with this library version cannot apply `settings`; None if they can."""
+        if self.per_call and (is_rccl or (version is not None and version < CALL_CONFIG_SINCE)):
+            return "`per_call` needs NCCL 2.31"
+        if self.per_call and settings.chunk_bytes is not None:
+            return "chunk_bytes needs rows of the tuner, not `per_call`"
+        if self.torch is not None and (self.per_call or settings.algorithm == SYMMETRIC):
+            return "symmetric kernels and `per_call` need calls without `torch`"
+        return settings_fault(collective, settings, version, is_rccl)
 
     def works_in_place(self, collective: CollectiveName) -> bool:
-        """Return whether calls of the library work in place."""
+        """Return whether library calls work in place."""
         return collective not in SPLIT_BY_RANK if self.in_place is None else self.in_place
 
     def conditions(self) -> dict[str, Any]:
         return {**super().conditions(), "library": Path(self.library).name}
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.nccl.runner import NcclRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.nccl.runner import NcclRunner  # noqa: PLC0415 - only needed to run something
 
         require_one_process()
         return NcclRunner(self, (request or MeasurerRequest()).node)

@@ -1,10 +1,11 @@
 """Reads the library's log (NCCL_DEBUG=INFO, subsystems INIT, ENV and TUNING) to find out how it executed calls.
 
-The line of a call has one of these forms; recorded logs are in tests/data/nccl-logs:
+A call's line has one of these forms; recorded logs are in tests/data/nccl-logs:
 
     262144 Bytes -> Algo 0 proto 1 time 54.707825                                    2.22 (numbers, on all ranks)
-    AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}                  2.27, 2.30 and RCCL (rank 0)
-    AllReduce: 4 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 4 2.32
+    AllGather: 151003136 Bytes -> Algo 1 proto 2 time 0.000000                       before 2.25, RCCL
+    AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}                  2.25 to 2.30, RCCL (rank 0)
+    AllReduce: 4 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 4 2.31, 2.32
     AllReduce [Symmetric]: 2097152 Bytes -> Kernel AllReduce_RSxLDMC_AGxSTMC nchannels 16 nthreads 512 nWorks 1
 """
 
@@ -21,16 +22,19 @@ SUBSYSTEMS = "INIT,ENV,TUNING"
 _NAMES = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"}
 _NUMBERED = (tuple(ALGORITHMS), ("ll", "ll128", "simple"))
 _PLAIN = re.compile(
-    r"NCCL INFO (?:(\w+): )?(\d+) Bytes -> Algo (\w+) +[pP]roto (\w+) +"
+    r"NCCL INFO (?:(\w+):\s+)?(\d+) Bytes -> Algo (\w+) +[pP]roto (\w+) +"
     r"(?:time [\d.]+|channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})"
 )
 _SYMMETRIC = re.compile(r"NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\w+) nchannels (\d+)")
 _OTHER = re.compile(r"NCCL INFO (\w+) \[([\w ]+)\]: (\d+) Bytes -> ")
+_SETTABLE = "(?:(?:LL_|LL128_)?BUFFSIZE|NTHREADS|(?:MIN|MAX)_CTAS|CTA_POLICY|ALGO|PROTO)"
 _IGNORED = re.compile(
-    r"NCCL (?:INFO|WARN) (.*(?:is ignored because|Invalid value \S+ for NCCL_|tuner chunk size \d+ exceeds"
-    r"|no algorithm/protocol|selected set unavailable|Failed to find ncclTunerPlugin_v\S+ symbol, using internal"
-    r"|Using internal tuner plugin|Chorale: no table|Chorale: .* is left out).*)"
+    rf"NCCL (?:INFO|WARN) (.*(?:is ignored because|Invalid value \S+ for NCCL_{_SETTABLE}|Invalid NCCL_{_SETTABLE} "
+    r"|tuner chunk size \d+ exceeds|no algorithm/protocol|cannot be honored|selected set (?:un|is )available"
+    r"|[Uu]sing (?:internal|default) tuner|Chorale: no table|Chorale: .* is left out"
+    r"|CsvTuner: (?:Skipping|Ignoring)).*)"
 )
+_VARIABLE = re.compile(r"NCCL INFO (NCCL_\w+) set by environment to (.*?)\.?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,10 @@ class LoggedCall:
     """A call as the library executed it.
 
     collective: name of the collective; None if the version does not log it
-    size_bytes: size as the library counts it: the part of one rank for allgather and reduce_scatter
+    size_bytes: size as the library counts it: one rank's part for allgather and reduce_scatter
     algorithm:  name as in tuner files, `symmetric`, or the name in brackets
     protocol, channels: None if there is none or the version does not log it
-    kernel:     name of the kernel of a symmetric call, else None
+    kernel:     name of a symmetric call's kernel, or else None
     """
 
     collective: str | None
@@ -58,7 +62,6 @@ class LoggedCall:
 
 
 def logged_calls(lines: Iterable[str]) -> list[LoggedCall]:
-    """Return the calls that `lines` describe, in order."""
     return [call for call in map(_call, lines) if call is not None]
 
 
@@ -80,8 +83,13 @@ def _named(text: str, kind: int) -> str:
 
 
 def ignored_notices(lines: Iterable[str]) -> list[str]:
-    """Return the library's messages about settings that it ignored, without repetitions."""
+    """Return the library's messages about settings that it ignored, without duplicates."""
     return list(dict.fromkeys(match[1].strip() for line in lines if (match := _IGNORED.search(line))))
+
+
+def variables_read(lines: Iterable[str]) -> dict[str, str]:
+    """Return the environment variables that the library has read, according to `lines`."""
+    return {match[1]: match[2] for line in lines if (match := _VARIABLE.search(line))}
 
 
 def not_applied(
@@ -89,7 +97,7 @@ def not_applied(
 ) -> str | None:
     """Return None if the log shows that the calls ran with `settings`, otherwise the reason in one line.
 
-    sizes_bytes: sizes as the library counts them; logs: for each size, the lines of one call
+    sizes_bytes: sizes as the library counts them; logs: for each size, one call's lines
 
     The number of CTAs in `settings` is a maximum, because the library uses fewer for small sizes. At least one size
     must reach it.
@@ -111,6 +119,9 @@ def not_applied(
         if (call.algorithm, call.protocol) != (settings.algorithm, protocol):
             wanted = " ".join(filter(None, (settings.algorithm, protocol)))
             return f"{call} ran at {size_bytes} bytes, not {wanted}"
+        in_chunks = f"in chunks of {settings.chunk_bytes}, "  # a message from Chorale's plug-in
+        if settings.chunk_bytes is not None and not any(in_chunks in line for line in lines):
+            return f"the library did not ask for the size of chunks at {size_bytes} bytes"
         if settings.ctas is not None and call.channels is not None:
             if call.channels > settings.ctas:
                 return f"{call} ran at {size_bytes} bytes, more than {settings.ctas}"

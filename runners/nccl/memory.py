@@ -1,4 +1,4 @@
-"""The memory of a rank's vectors, and operations on it apart from the library's calls: copies, sums and timing.
+"""Memory for a rank's vectors, and operations on it apart from the library's calls: copies, sums and timing.
 
 On a GPU these are functions of the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
 memory is for libraries that replace NCCL on machines without a GPU.
@@ -6,7 +6,8 @@ memory is for libraries that replace NCCL on machines without a GPU.
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from chorale.runners.api.elements import ELEMENT_TYPES, Vector
 
 Pointer = ctypes.c_void_p
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+_THREAD_LOCAL = 1  # other threads, such as PyTorch's, may call the runtime during a capture
 _POLL_S = 0.0002
 
 
@@ -50,14 +52,30 @@ class HostDevice:
         ctypes.memmove(target, source, elements * ELEMENT_TYPES[dtype].dtype.itemsize)
 
     def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
-        """Add two vectors into `target`, on the stream. Only for devices with `adds`."""
+        """Add two vectors into `target`, on the stream. Call this only if `adds` is true."""
         np.add(_view(first, elements, dtype), _view(second, elements, dtype), out=_view(target, elements, dtype))
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
-        """Return the seconds that `work` takes on the stream, None if it takes longer than `limit_s`."""
+        """Return the seconds that `work` takes on the stream, or None if it takes longer than `limit_s`."""
         began_s = time.perf_counter()
         work()
         return time.perf_counter() - began_s
+
+    @contextmanager
+    def captured(self, work: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Provide a function that repeats the calls in `work` as one CUDA graph; here, without a graph."""
+        yield work
+
+    def torch_stream(self) -> AbstractContextManager[Any]:
+        """Return a context in which PyTorch calls use the stream."""
+        return nullcontext()
+
+    def tensor(self, address: int, elements: int, dtype: str) -> Any:
+        """Return the vector at `address` as a PyTorch tensor."""
+        import torch  # noqa: PLC0415 - as below
+
+        words = np.dtype(f"i{ELEMENT_TYPES[dtype].dtype.itemsize}")
+        return torch.from_numpy(_view(address, elements, dtype).view(words)).view(getattr(torch, dtype))
 
 
 def _view(address: int, elements: int, dtype: str) -> Vector:
@@ -68,7 +86,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """GPU number `index`, with the methods of `HostDevice`. prefix: of the runtime's functions (cuda or hip)"""
+    """GPU number `index`, with the methods of `HostDevice`. prefix: prefix of function names, cuda or hip"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix
@@ -81,6 +99,8 @@ class GpuDevice:
             self._do("EventCreate", ctypes.byref(event))
         self._torch = _torch_with_gpu()
         self.adds = self._torch is not None
+        if self.adds:
+            self._torch.cuda.set_device(index)
         self._index = index
 
     def allocate(self, size_bytes: int) -> int:
@@ -105,8 +125,8 @@ class GpuDevice:
 
     def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
         torch = self._torch
-        with torch.cuda.stream(torch.cuda.ExternalStream(self.stream, self._index)):
-            tensors = [self._tensor(address, elements, dtype) for address in (first, second, target)]
+        with self.torch_stream():
+            tensors = [self.tensor(address, elements, dtype) for address in (first, second, target)]
             torch.add(tensors[0], tensors[1], out=tensors[2])
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
@@ -123,9 +143,31 @@ class GpuDevice:
         self._do("EventElapsedTime", ctypes.byref(milliseconds), start, end)
         return milliseconds.value / 1e3
 
-    def _tensor(self, address: int, elements: int, dtype: str) -> Any:
+    @contextmanager
+    def captured(self, work: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        graph, executable, stream = Pointer(), Pointer(), Pointer(self.stream)
+        self._do("StreamBeginCapture", stream, _THREAD_LOCAL)
+        try:
+            work()
+        finally:
+            getattr(self._library, f"{self._prefix}StreamEndCapture")(stream, ctypes.byref(graph))
+        self._do("GraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+        self._do("GraphDestroy", graph)
+        try:
+            self._do("GraphUpload", executable, stream)
+            yield lambda: self._do("GraphLaunch", executable, stream)
+        finally:
+            self._do("GraphExecDestroy", executable)
+
+    def torch_stream(self) -> AbstractContextManager[Any]:
+        stream: AbstractContextManager[Any] = self._torch.cuda.stream(
+            self._torch.cuda.ExternalStream(self.stream, self._index)
+        )
+        return stream
+
+    def tensor(self, address: int, elements: int, dtype: str) -> Any:
         kind = ELEMENT_TYPES[dtype].dtype
-        words = np.dtype(f"i{kind.itemsize}")  # the interface has no name for every type
+        words = np.dtype(f"i{kind.itemsize}")  # the interface lacks names for some types
         tensor = self._torch.as_tensor(_CudaArray(address, elements, words.str), device=f"cuda:{self._index}")
         return tensor.view(getattr(self._torch, dtype))
 
@@ -139,7 +181,7 @@ RankDevice = HostDevice | GpuDevice
 
 
 class _CudaArray:
-    """Memory of a GPU in the form that torch accepts as a tensor."""
+    """GPU memory in the form that torch accepts as a tensor."""
 
     def __init__(self, address: int, elements: int, kind: str) -> None:
         self.__cuda_array_interface__ = {
@@ -148,9 +190,9 @@ class _CudaArray:
 
 
 def _torch_with_gpu() -> Any:
-    """Return torch if it is installed and has a GPU, else None."""
+    """Return torch if it is installed and has a GPU, or else None."""
     try:
-        import torch  # noqa: PLC0415 - takes seconds, and is not needed for a library's own algorithms
+        import torch  # noqa: PLC0415 - takes seconds and is not needed for a library's own algorithms
     except ImportError:
         return None
     return torch if torch.cuda.is_available() else None

@@ -1,8 +1,7 @@
-"""Parameters of NCCL and RCCL: the versions that have them, how to set them, and the source of this knowledge.
+"""Parameters of NCCL and RCCL: the versions that have them, how to set them, and the source of this information.
 
-A setting reaches a call in one of three ways: by a row of the tuner plug-in, by the configuration of a communicator, or
-by an environment variable, which the library reads once per process. `docs/reference/nccl-parameters.md` shows these
-tables.
+A setting reaches a call in one of three ways: a tuner plug-in row, a communicator's configuration, or an environment
+variable, which the library reads once per process. `docs/reference/nccl-parameters.md` shows these tables.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +14,13 @@ from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 
 PROGRAM_FOLDER, PROGRAM = "algorithms", "program.xml"
-"""Folder and file of the program for a runtime of MSCCL XML, which may crash if its folder holds other files."""
+"""Folder and file of the program for an MSCCL XML runtime, which may crash if the folder contains other files."""
 
 Version = tuple[int, int]
-"""Major and minor version of NCCL; RCCL reports the version of the NCCL that it follows."""
+"""Major and minor NCCL version; RCCL reports the version of the NCCL that it follows."""
 
 PREFIX = "nccl:"
-"""Prefix of the library's own algorithms, as methods of a campaign: `nccl:ring`, `nccl:ring:LL`."""
+"""Prefix of the library's own algorithms as campaign methods: `nccl:ring`, `nccl:ring:LL`."""
 DEFAULT = "nccl"
 """The library's own choice."""
 
@@ -93,7 +92,8 @@ PARAMETERS: Mapping[str, Parameter] = {
             "protocol", (2, 5), "row", "NCCL_PROTO", "algSelection", "LL, LL128, Simple", "NCCL guide, NCCL_PROTO"
         ),
         Parameter(
-            "ctas", (2, 17), "row", "NCCL_MIN_CTAS, NCCL_MAX_CTAS", "maxCTAs", "1 to 64", "NCCL guide, ncclConfig_t"
+            "ctas", (2, 17), "row", "NCCL_MIN_CTAS, NCCL_MAX_CTAS", "maxCTAs", "1 to 64; RCCL: 256",
+            "NCCL guide, ncclConfig_t; rccl#1184",
         ),
         Parameter("chunk_bytes", (2, 30), "row", "", None, "up to the buffer", "tuner_v6.h, getChunkSize"),
         Parameter(
@@ -113,16 +113,16 @@ SYMMETRIC_SINCE: Version = (2, 27)
 CALL_CONFIG_SINCE: Version = (2, 31)
 CTA_POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
 THREADS = (64, 128, 256, 512)
-MOST_CTAS = 64
+MOST_CTAS, MOST_CTAS_OF_RCCL = 64, 256
 
 
 def is_library_method(method: str) -> bool:
-    """Return whether a method of a campaign is an algorithm of the library."""
+    """Return whether a campaign method is one of the library's algorithms."""
     return method.startswith(PREFIX)
 
 
 def settings_named(name: str) -> LibrarySettings | None:
-    """Return the settings for a name such as `nccl:ring` or `nccl:ring:LL`, None for the library's own choice.
+    """Return the settings for a name such as `nccl:ring` or `nccl:ring:LL`, or None for the library's own choice.
 
     Without a protocol, Simple is used, which all algorithms have. Raises InvalidInput for another name.
     """
@@ -146,7 +146,7 @@ def settings_fault(
 ) -> str | None:
     """Return in one line why `collective` cannot run with `settings`; None if it can.
 
-    version: version of the library, None if it is unknown
+    version: library version; None if it is unknown
     """
     return next(_faults(collective, settings, version, is_rccl), None)
 
@@ -172,8 +172,9 @@ def _faults(
     for each, first in since.items():
         if version is not None and version < first:
             yield f"{each} needs NCCL {first[0]}.{first[1]}, this is {version[0]}.{version[1]}"
-    if settings.ctas is not None and settings.ctas > MOST_CTAS:
-        yield f"NCCL has at most {MOST_CTAS} CTAs, not {settings.ctas}"
+    library, most = ("RCCL", MOST_CTAS_OF_RCCL) if is_rccl else ("NCCL", MOST_CTAS)
+    if settings.ctas is not None and settings.ctas > most:
+        yield f"{library} has at most {most} CTAs, not {settings.ctas}"
     if settings.threads not in (None, *THREADS):
         yield f"threads must be one of {', '.join(map(str, THREADS))}, not {settings.threads}"
     if settings.cta_policy not in (None, *CTA_POLICIES):
@@ -192,6 +193,22 @@ def process_variables(settings: LibrarySettings | None) -> dict[str, str]:
     if settings.threads is not None:
         found["NCCL_NTHREADS"] = str(settings.threads)
     return found
+
+
+def call_config(settings: LibrarySettings) -> dict[str, str | int]:
+    """Return the fields of ncclCollConfig_t that configure a call with `settings`.
+
+    `algSelection` uses the names in NCCL's src/config/algorithm_registry.cc. A name selects all algorithms that begin
+    with it, so LL must exclude LL128.
+    """
+    name = {"nvls_tree": "NVLSTREE", SYMMETRIC: "SYMK"}.get(settings.algorithm, settings.algorithm.upper())
+    selection = name if settings.protocol is None else f"{name}_{settings.protocol.upper()}"
+    fields = {
+        "algSelection": f"{selection}+^{selection}128" if settings.protocol == "LL" else selection,
+        "maxCTAs": settings.ctas,
+        "CTAPolicy": CTA_POLICIES.get(settings.cta_policy or ""),
+    }
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 COLLECTIVES: Mapping[str, str] = {
@@ -214,7 +231,7 @@ def tuner_row(
     last: int | None = None,
     own_channels: int = 0,
 ) -> str | None:
-    """Return the row of a tuner file for sizes of the whole vector from `first` to `last`, both included (None: no
+    """Return the tuner file row for sizes of the whole vector from `first` to `last`, both inclusive (None: no
     limit). Return None for symmetric kernels and for collectives that the plug-in interface does not support.
 
     own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
@@ -230,6 +247,5 @@ def tuner_row(
 
 
 def tuner_csv(rows: Sequence[str]) -> str:
-    """Return the content of a tuner file with `rows`."""
     header = HEADER + (",chunk_bytes" if any(row.count(",") > HEADER.count(",") for row in rows) else "")
     return "\n".join([header, *rows]) + "\n"

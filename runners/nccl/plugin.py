@@ -1,4 +1,4 @@
-"""The tuner plug-in of NCCL and RCCL, in C++: rows of a file decide, and what they decided is counted."""
+"""The C++ tuner plug-in for NCCL and RCCL: it chooses settings for calls from a file's rows, and counts its choices."""
 
 from pathlib import Path
 
@@ -9,12 +9,11 @@ _FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
 
 
 def plugin_target() -> NativeTarget:
-    """Return the library of the plug-in."""
     return NativeTarget("libnccl-tuner-chorale.so", tuple(sorted(NATIVE.glob("*.cpp"))), _FLAGS, (NATIVE,))
 
 
 def tuner_plugin() -> Path:
-    """Return the path of the library for NCCL_TUNER_PLUGIN: that of the wheel, else a new build if necessary.
+    """Return the library's path for NCCL_TUNER_PLUGIN: the library in the wheel, else one that is built if necessary.
 
     Raises Unavailable if it must be built and there is no compiler.
     """

@@ -1,14 +1,16 @@
-"""The process of one rank over NCCL. The library's collectives run on a communicator for their settings; programs run
-as rounds of sends and receives on a communicator without settings."""
+"""One rank's process over NCCL. The library's collectives run on a communicator with their settings; programs run as
+rounds of sends and receives on a communicator without settings."""
 
 from __future__ import annotations
 
 import gc
+import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,13 @@ from chorale.runners.nccl.parameters import (
     tuner_row,
 )
 from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import Unavailable
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import BufferShape, Layout
 from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, Transfer
 
 LOG, TABLE = "nccl.%p.log", "tuner.csv"
-"""Files in the working folder. %p is the process id, because ranks of a launch may share the folder."""
+"""Files in the working folder. %p is the process id, because a launch's ranks may share the folder."""
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -85,7 +88,6 @@ class NcclPart:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> NcclPart:
-        """Return what `to_json` wrote."""
         name, root, *shape = value["layout"]
         rounds = None
         if (written := value.get("rounds")) is not None:
@@ -103,19 +105,20 @@ _KINDS: tuple[Any, ...] = (LocalStep, Transfer, Transfer)
 
 
 class NcclParts:
-    """The programs and library calls that one rank measures. It has the methods of `RankParts`.
+    """The programs and library calls that one rank measures, with the methods of `RankParts`.
 
     Each has a communicator with its settings, which is kept for later requests.
 
-    seconds: mean time of a call in the last run
+    seconds: mean time per call in the last run
     """
 
-    def __init__(self, library: Nccl, device: RankDevice, rank: int, ranks: int, iterations: int) -> None:
-        self._library, self._device = library, device
-        self._position, self._iterations = (rank, ranks), iterations
+    def __init__(self, library: Nccl, device: RankDevice, rank: int, ranks: int, options: Mapping[str, Any]) -> None:
+        self._library, self._device, self._options = library, device, options
+        self._position, self._iterations = (rank, ranks), options["iterations"]
         self._communicators: dict[LibrarySettings | None, int] = {}
+        self._configs: dict[LibrarySettings | None, Any] = {}
         self._parts: list[NcclPart] = []
-        self._buffers: dict[bool, tuple[int, int, int]] = {}  # bytes and addresses of the checked and the timed memory
+        self._buffers: dict[bool, tuple[int, int, int]] = {}  # size and addresses of the checked and the timed memory
         self._current: tuple[NcclPart, RankMemory, Vector, str, int] | None = None
         self.blocked: list[StuckInstruction] = []
         self.seconds = 0.0
@@ -129,19 +132,21 @@ class NcclParts:
 
     def _join(self, part: NcclPart, unique_id: bytes) -> int:
         rank, ranks = self._position
-        settings = part.settings
+        settings, by_call = part.settings, self._options["per_call"]
+        if settings is not None and by_call:
+            self._configs[settings] = self._library.call_config(settings)
         if part.program:
             Path(PROGRAM_FOLDER).mkdir(exist_ok=True)
             text = Path(f"{PROGRAM}.{os.getpid()}")
             text.write_text(part.program)
             text.replace(Path(PROGRAM_FOLDER) / PROGRAM)
         # Later requests for other collectives use this communicator too.
-        names = () if settings is None or part.is_symmetric else ALGORITHMS[settings.algorithm].collectives
+        names = () if settings is None or part.is_symmetric or by_call else ALGORITHMS[settings.algorithm].collectives
         rows = [tuner_row(each.value, settings, ranks) for each in sorted(names)] if settings is not None else []
         table = Path(TABLE).absolute()
         table.write_text(tuner_csv([row for row in rows if row is not None]))
         with environment(NCCL_TUNER_CONFIG_FILE=str(table)):
-            return self._library.communicator(unique_id, rank, ranks, settings)
+            return self._library.communicator(unique_id, rank, ranks, None if by_call else settings)
 
     def prepare(self, task: Mapping[str, Any]) -> None:
         """Create the data for a task of `prepare_task`."""
@@ -202,7 +207,9 @@ class NcclParts:
                 for _ in range(self._iterations):
                     self._call(timed)
 
-            elapsed_s = self._device.timed(calls, deadline - time.monotonic())
+            as_graph = self._device.captured if self._options["cuda_graph"] else nullcontext
+            work = stack.enter_context(as_graph(calls))
+            elapsed_s = self._device.timed(work, deadline - time.monotonic())
         if elapsed_s is None:
             return None
         self.seconds = elapsed_s / self._iterations
@@ -216,7 +223,8 @@ class NcclParts:
         if part.rounds is None:
             source, target = base + cells.input_base * step, base + cells.output_base * step
             ends = source, target, chunk * part.layout.chunks, part.layout.ranks
-            self._library.collective(communicator, part.layout.collective, *ends, dtype, stream)
+            config = self._configs.get(part.settings)
+            self._library.collective(communicator, part.layout.collective, *ends, dtype, stream, config)
             return
         for turn in part.rounds.rounds:
             self._do(turn.local, base, step, chunk, dtype)
@@ -237,7 +245,7 @@ class NcclParts:
                 self._device.add(*ends, count * chunk, dtype)
 
     def complaint(self) -> str | None:
-        """Return a line that describes the first wrong element of the checked call, None if all are right."""
+        """Return a line that describes the first wrong element of the checked call, or None if all are right."""
         if self._current is None:
             return None
         part, memory, flat, _, _ = self._current
@@ -245,7 +253,7 @@ class NcclParts:
         return memory.mismatch()
 
     def trace(self) -> dict[str, Any] | None:
-        """Return None: the library does not record the times of its steps."""
+        """Return None, because the library does not record the times of its steps."""
         return None
 
 
@@ -277,15 +285,19 @@ class NcclRank(SocketRank[NcclParts]):
 
 
 def main() -> None:
-    """Run the rank that the arguments describe: address of the runner, this rank (-1: from the launcher), number of
-    ranks in total and per node, the library, its runtime, whether memory is on a GPU, and the number of timed calls.
+    """Run the rank that the arguments describe: the runner's address, this rank (-1: from the launcher), number of
+    ranks in total and per node, the library, its runtime, and `GpuRanksConfig.rank_options` as JSON.
     """
-    meeting, rank, ranks, per_node, library, runtime, memory, iterations = sys.argv[1:9]
+    meeting, rank, ranks, per_node, library, runtime, text = sys.argv[1:8]
+    options = json.loads(text)
     number = int(rank) if int(rank) >= 0 else next(int(os.environ[name]) for name in _RANKS if name in os.environ)
-    # torch takes seconds to load, and the runner waits less for the hello of a rank that it hears of.
+    # Loading torch takes seconds, but once a rank has connected, the runner waits less than that for the hello.
     try:
-        loaded: tuple[Nccl, RankDevice] | Exception = _loaded(library, runtime, memory, number % int(per_node))
-    except Exception as error:  # `be_rank` says it
+        address = "127.0.0.1" if "/" in meeting else socket.getfqdn()
+        loaded: tuple[Nccl, RankDevice] | Exception = _loaded(
+            library, runtime, options, number % int(per_node), address
+        )
+    except Exception as error:  # `be_rank` reports it
         loaded = error
     control = meet_runner(meeting)
 
@@ -294,18 +306,26 @@ def main() -> None:
             raise loaded
         nccl, device = loaded
         greet_runner(control, number, version=nccl.version_text, rccl=nccl.is_rccl, adds=device.adds)
-        parts = NcclParts(nccl, device, number, int(ranks), int(iterations))
+        parts = NcclParts(nccl, device, number, int(ranks), options)
         NcclRank(control, nccl, parts, number).serve()
 
     be_rank(control, work)
 
 
-def _loaded(library: str, runtime: str, memory: str, gpu: int) -> tuple[Nccl, RankDevice]:
-    nccl = Nccl(find_library(library))
-    if memory == "host":
-        return nccl, HostDevice()
-    prefix = "hip" if nccl.is_rccl else "cuda"
-    return nccl, GpuDevice(load_runtime(prefix, runtime or None), prefix, gpu)
+def _loaded(library: str, runtime: str, options: Mapping[str, Any], gpu: int, address: str) -> tuple[Nccl, RankDevice]:
+    path = find_library(library)
+    nccl = Nccl(path)
+    device: RankDevice = HostDevice()
+    if options["memory"] == "gpu":
+        prefix = "hip" if nccl.is_rccl else "cuda"
+        device = GpuDevice(load_runtime(prefix, runtime or None), prefix, gpu)
+    if options["torch"] is None:
+        return nccl, device
+    if not device.adds:
+        raise Unavailable("PyTorch has no GPU, so it cannot call {}", path, "leave out the option `torch`")
+    from chorale.runners.nccl.torch_calls import TorchNccl  # noqa: PLC0415 - torch takes seconds
+
+    return TorchNccl(path, options["torch"], device, address), device
 
 
 if __name__ == "__main__":

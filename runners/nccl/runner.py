@@ -1,11 +1,13 @@
-"""NcclRunner: times programs and settings of NCCL or RCCL alternately; the log proves that settings were used."""
+"""NcclRunner: times programs and NCCL or RCCL settings alternately; the log proves that settings were used."""
 
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from chorale.runners.api.base import FailureKind, Measurement, ResourceRequest, RunRequest, StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES
@@ -17,34 +19,40 @@ from chorale.runners.execution.rounds import Environment, LiveRunner, Measuremen
 from chorale.runners.nccl.calls import TYPES
 from chorale.runners.nccl.config import GpuRanksConfig, NcclConfig
 from chorale.runners.nccl.log import not_applied
-from chorale.runners.nccl.parameters import library_names, settings_fault, settings_named
+from chorale.runners.nccl.parameters import library_names, process_variables, settings_named
 from chorale.runners.nccl.rank import NcclPart
 from chorale.runners.nccl.ranks import NcclRanks
 from chorale.runners.process_launch.placement import host_names, placement_fault
+from chorale.runners.process_launch.processes import Host, LocalHost
 from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import Unavailable
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import ProgramBlocks, rounds_of
 
+if TYPE_CHECKING:
+    from chorale.runners.ray.hosts import RayGpuCluster
+
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
-"""Time that ranks may need to start (they load torch and CUDA), in addition to the time limit of a request."""
+"""Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
 MOST_SETS = 3
 """Number of sets of ranks that are kept. It is small because each set occupies GPU memory."""
 
 _SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
 Variant = Sequence[NcclPart]
-"""A program or library call to measure: the part of each rank."""
+"""A program or library call to measure: each rank's part."""
 
 
 class NcclGroups:
     """Implements `RankGroup` with several sets of ranks. The library reads some variables only once per process, so
-    settings with different variables need different processes. Logging slows calls, so it also has its own set.
+    settings with different variables need different processes. Logging slows calls, so it has a separate set, too.
     """
 
     def __init__(self, ranks: int, config: GpuRanksConfig, node: ResourceRequest) -> None:
-        self.ranks = range(ranks)
-        self._start = partial(NcclRanks, ranks, config, node)
+        self.ranks, self._config = range(ranks), config
+        self._cluster = _ray_cluster(node) if config.launcher == "ray" else None
+        self._start = partial(NcclRanks, ranks, config, self._hosts)
         self._sets: dict[object, NcclRanks] = {}
         self._most = MOST_SETS
         self._owners: list[tuple[NcclRanks, int]] = []
@@ -65,6 +73,13 @@ class NcclGroups:
             self._sets[key] = self._start(dict(part.process[1]), logs, limit)
         self._sets[key] = self._current = self._sets.pop(key)
         return self._current
+
+    def _hosts(self) -> tuple[Sequence[Host], str]:
+        """Return the hosts of all sets; on a Ray cluster, they hold their GPUs until `close`."""
+        if self._cluster is None:
+            return [LocalHost()], ""
+        hosts, _ = self._cluster.lease(len(self.ranks), self._config.gpus_per_node)
+        return hosts, self._cluster.own_address
 
     def load(self, variants: Sequence[Variant], deadline: float) -> None:
         """Send all variants that will be timed to their ranks. They are numbered in this order."""
@@ -97,13 +112,22 @@ class NcclGroups:
         for each in self._sets.values():
             each.close(gracefully)
         self._sets.clear()
+        if self._cluster is not None:
+            with suppress(Unavailable):
+                self._cluster.release()
+
+
+def _ray_cluster(node: ResourceRequest) -> "RayGpuCluster":
+    from chorale.runners.ray.hosts import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
+
+    return RayGpuCluster(node)
 
 
 class GpuRunner(LiveRunner[NcclGroups]):
     """A runner for libraries with NCCL's interface. Each variant runs in processes with the environment that it needs.
 
-    The time of a repetition is the mean of `iterations` successive calls. An extra call before them, on separate
-    memory, has the data that are checked.
+    A repetition's time is the mean over `iterations` successive calls. The results of an extra call before them, on
+    separate memory, are checked.
     """
 
     def __init__(self, config: GpuRanksConfig, node: ResourceRequest | None = None) -> None:
@@ -116,7 +140,7 @@ class GpuRunner(LiveRunner[NcclGroups]):
 
     @abstractmethod
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Raise RunStopped if a log does not show that variants do what they should."""
+        """Raise RunStopped if a log does not show that variants ran as intended."""
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         request, config = replace(request, trace=False), self._config
@@ -129,7 +153,8 @@ class GpuRunner(LiveRunner[NcclGroups]):
         if per_node and config.hosts and (fault := placement_fault(config.hosts, per_node, first.hosts)):
             raise RunStopped(FailureKind.UNAVAILABLE, fault)
         settings = " ".join(f"{name}={value}" for name, value in sorted(config.variables.items()))
-        facts = {"launcher": config.launcher, "iterations": config.iterations, "variables": settings}
+        options = {name: one for name, one in config.rank_options().items() if one and name != "memory"}
+        facts = {"launcher": config.launcher, "variables": settings, **options}
         self._identify({**first.facts, "clock": "stream", **facts, "nodes": host_names(first.hosts)}, environment)
         deadline = time.monotonic() + request.timeout_s
         self._prove(group, request, variants, deadline)
@@ -147,7 +172,7 @@ class NcclRunner(GpuRunner):
 
     def __init__(self, config: NcclConfig, node: ResourceRequest | None = None) -> None:
         super().__init__(config, node)
-        self._in_place = config.works_in_place
+        self._in_place, self._fault_with = config.works_in_place, config.fault_with
         self._proved: set[tuple[str, str, int]] = set()
 
     def library(self, collective: str) -> tuple[str, ...]:
@@ -167,7 +192,7 @@ class NcclRunner(GpuRunner):
 
     def _variant(self, name: str, program: object, ranks: NcclRanks) -> Variant:
         if isinstance(program, LibraryCall):
-            fault = settings_fault(program.collective.name, program.settings, ranks.version, ranks.is_rccl)
+            fault = self._fault_with(program.collective.name, program.settings, ranks.version, ranks.is_rccl)
             if fault is not None:
                 raise RunStopped(FailureKind.NOT_APPLIED, f"{name}: {fault}")
             return library_variant(program.collective, program.settings, program.in_place, program.rank_count)
@@ -184,7 +209,7 @@ class NcclRunner(GpuRunner):
         return [NcclPart(layout, None, each) for each in rounds]
 
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Call each setting once at each size with a log. Raises RunStopped if the log does not show its use."""
+        """Make one logged call with each setting at each size. Raises RunStopped if the log does not show its use."""
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         parts = [equal_parts(program, element_bytes) for program in request.programs.values()]
         elements = [divisible_size(size, element_bytes, parts) // element_bytes for size in request.sizes_bytes]
@@ -195,16 +220,19 @@ class NcclRunner(GpuRunner):
                 continue
             ranks = group.ranks_for(variant[0], logs=True)
             ranks.load([[part] for part in variant], deadline)
-            ranks.log_lines(deadline)
-            logs = []
+            logs, before = [], ranks.log_lines(deadline)[0]
             for count in elements:
                 doing = f"{settings} was proved on {count} elements"
                 ranks.request(prepare_task(0, count, request.dtype, seed=request.seed), deadline, doing)
                 ranks.timed_start(deadline, doing)
-                logs.append(ranks.log_lines(deadline)[0])
+                logs.append([*before, *ranks.log_lines(deadline)[0]])
             shares = layout.ranks if layout.collective.name in _SHARDED else 1
             sizes = [count // shares * element_bytes for count in elements]
-            if (fault := not_applied(settings, layout.collective.name, sizes, logs)) is not None:
+            fault = not_applied(settings, layout.collective.name, sizes, logs)
+            for name, value in process_variables(settings).items():
+                if ranks.variables.get(name) != value:
+                    fault = fault or f"the library did not read {name}={value}"
+            if fault is not None:
                 raise RunStopped(FailureKind.NOT_APPLIED, f"{settings}: {fault}")
             self._proved |= set(keys)
 

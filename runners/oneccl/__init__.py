@@ -1,1 +1,1 @@
-"""Programs over oneCCL's point-to-point calls, next to oneCCL's own algorithms."""
+"""Runs programs over oneCCL's point-to-point calls, and oneCCL's own algorithms."""

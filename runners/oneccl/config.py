@@ -1,4 +1,4 @@
-"""The oneccl runner as it is declared."""
+"""Declares the oneccl runner and its options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     CollectiveName.REDUCE: ("tree", "rabenseifner"),
     CollectiveName.ALLTOALL: ("naive", "scatter"),
 }
-"""By collective: those of oneCCL's algorithms of which one is the fastest at any size."""
+"""Collective -> oneCCL algorithms; at every size, one of them is oneCCL's fastest."""
 
 
 class OneCclConfig(FabricConfig):
@@ -43,7 +43,7 @@ class OneCclConfig(FabricConfig):
         return ALGORITHMS.get(collective, ())
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only needed to run something
 
         require_one_process()
         return OneCclRunner(self.fabric, self.where, version=self.version)

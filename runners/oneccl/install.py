@@ -1,7 +1,7 @@
 """Download and install the necessary parts of oneCCL's packages: 45 MB instead of several gigabytes.
 
-`python -m chorale.runners.oneccl.install` installs them next to this Python, for the given versions or for all that the
-runner supports.
+`python -m chorale.runners.oneccl.install` installs them next to this Python, for the given versions or for all versions
+that the runner supports.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from chorale.runners.engine.library import NATIVE
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 
 Version = Literal["2021.17", "2022.2"]
-"""Versions of oneCCL that this runner is tested with."""
+"""oneCCL versions with which this runner is tested."""
 
 VERSIONS: tuple[Version, ...] = get_args(Version)
 DEFAULT_VERSION: Version = "2021.17"
@@ -29,7 +29,7 @@ PACKAGES: Mapping[Version, Mapping[str, str]] = {
     "2021.17": {"oneccl-devel": "2021.17.2", **_LIBFABRIC},
     "2022.2": {"oneccl-cpu-devel": "2022.2.0", **_LIBFABRIC},
 }
-"""Packages that the parts come from, and their versions; constraints.txt pins the same versions."""
+"""Packages from which the parts come, and their versions; constraints.txt pins the same versions."""
 
 HASHES: Mapping[str, str] = {
     "impi_rt-2021.17.2-py2.py3-none-manylinux_2_28_x86_64.whl": (
@@ -75,7 +75,7 @@ class OneCclParts:
 
 
 def parse_version(text: str) -> Version:
-    """Return the version that `text` names. InvalidInput for any other."""
+    """Return the version that `text` names. Raises InvalidInput for an unsupported version."""
     for version in VERSIONS:
         if text == version:
             return version
@@ -88,7 +88,7 @@ def install_folder(version: Version) -> Path:
 
 
 def find_parts(version: Version = DEFAULT_VERSION) -> OneCclParts:
-    """Return the parts that are installed, by `chorale.runners.oneccl.install` or, as packages, by pip."""
+    """Return the parts that `chorale.runners.oneccl.install` has installed or, as packages, pip."""
     for root in (install_folder(version), Path(sys.prefix)):
         if _has_headers(root / INCLUDE / "oneapi", version) and all((root / part).exists() for part in PARTS):
             return OneCclParts(root)
@@ -97,9 +97,7 @@ def find_parts(version: Version = DEFAULT_VERSION) -> OneCclParts:
 
 
 def _has_headers(folder: Path, version: Version) -> bool:
-    """Return whether the headers in `folder` belong to `version`, because both versions install into the same
-    folder.
-    """
+    """Return whether the headers in `folder` belong to `version`. Both versions install into the same folder."""
     config = folder / "ccl" / "config.h"
     words = config.read_text().split() if config.exists() else []
     numbers = [words[words.index(f"CCL_{part}_VERSION") + 1] for part in ("MAJOR", "MINOR")] if words else []
@@ -112,7 +110,7 @@ _LINKED = ("-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt")
 
 
 def build_library(version: Version = DEFAULT_VERSION) -> Path:
-    """Return the path of the library of native/oneccl.cpp; build it first if necessary.
+    """Return the path of the library built from native/oneccl.cpp; build it first if necessary.
 
     Raises Unavailable, with a command that fixes it, without a compiler or oneCCL's packages.
     """
@@ -148,7 +146,7 @@ def install(targets: Mapping[Version, Path]) -> None:
 
 
 def wheel_in(folder: Path, name: str, version: str) -> Path:
-    """Return the wheel of a distribution in `folder`. Raises Unavailable if there is none."""
+    """Return a distribution's wheel in `folder`. Raises Unavailable if there is none."""
     wheels = sorted(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
     if not wheels:
         raise Unavailable("oneCCL has no wheels for this system: {}", f"{name} {version}", "use Linux on x86-64")
@@ -167,7 +165,7 @@ def unpack(wheel: Path, target: Path) -> None:
 
 
 def check_hash(wheel: Path) -> None:
-    """Raise Unavailable unless `wheel` has the expected hash, that of the wheel with which the runner is tested."""
+    """Raise Unavailable unless `wheel` has the hash of the wheel with which the runner is tested."""
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if HASHES.get(wheel.name) != digest:
         rule = "a package of oneCCL is not the one that the runner is tested with: {}"
@@ -175,7 +173,7 @@ def check_hash(wheel: Path) -> None:
 
 
 def _inside(target: Path, name: str) -> Path:
-    """Return the path of `name` under `target` with links resolved; InvalidInput if that is outside `target`."""
+    """Return the path of `name` under `target` with links resolved. Raises InvalidInput if that is outside `target`."""
     root = target.resolve()
     path = (root / name).resolve()
     if not path.is_relative_to(root):
@@ -187,7 +185,7 @@ def _inside(target: Path, name: str) -> Path:
 
 def _download(folder: Path, packages: Sequence[tuple[str, str]]) -> None:
     names = [f"{name}=={version}" for name, version in packages]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *names]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *names]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:

@@ -1,4 +1,4 @@
-"""The process of one rank over oneCCL, whose point-to-point calls carry the engine's messages."""
+"""One rank's process over oneCCL, whose point-to-point calls carry the engine's messages."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class OneCcl:
-    """The library of native/oneccl.cpp; `address` is that of the chorale_messages, after joining the other ranks."""
+    """The library built from native/oneccl.cpp. address: address of the chorale_messages, set by `join`"""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -49,7 +49,7 @@ class OneCcl:
         self.address = self._library.chorale_oneccl_messages(self._joined)
 
     def collective(self, _: int, collective: Collective, memory: RankMemory, start_s: float, limit_s: float) -> None:
-        """Run oneCCL's own collective. Environment variables of this process select the algorithm for the size."""
+        """Run oneCCL's own collective. This process's environment variables select the algorithm for the size."""
         source, target, root = memory.input, memory.output, collective.root or 0
         elements = max(len(source), len(target))
         if collective.name is CollectiveName.BROADCAST and self._rank == root:
@@ -69,7 +69,7 @@ class OneCcl:
 
 
 class OneCclRank(SocketRank[RankParts]):
-    """One rank of the oneccl runner. The command `load` gives it its parts, and where to join the others."""
+    """One rank of the oneccl runner. The command `load` gives it its parts and the store for joining other ranks."""
 
     def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
         self._engine, self._oneccl = Engine(rank, ranks, Path(ENGINE)), oneccl
@@ -88,8 +88,8 @@ LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
 
 
 def main() -> None:
-    """Run the rank that the arguments describe: address of the runner, this rank, number of ranks, IP address. The
-    variable CHORALE_TOKEN holds the token by which the runner knows it.
+    """Run the rank that the arguments describe: the runner's address, this rank, number of ranks, IP address. The
+    variable CHORALE_TOKEN contains the token by which the runner recognizes it.
     """
     meeting, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     control = meet_runner(meeting)

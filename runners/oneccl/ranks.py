@@ -26,9 +26,9 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """The host of every rank, and facts that affect measurements there.
+    """Every rank's host, and facts that affect measurements there.
 
-    address: address of this process for ranks on other machines; empty if all are on this machine
+    address: this process's address for ranks on other machines; empty if all are on this machine
     """
 
     hosts: Sequence[Host]
@@ -40,7 +40,7 @@ class RankPlacement:
 def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> RankPlacement:
     """Return where the ranks of `topology` run.
 
-    where:  one of NETWORK_KINDS; None for the fabric of the topology if it is up, else the cluster
+    where:  one of NETWORK_KINDS; None for the topology's fabric if it is up, else the cluster
     fabric: name of the fabric, needed if several are up
 
     Raises InvalidInput for an unknown kind or an ambiguous fabric, and Unavailable if there is no such network.
@@ -85,12 +85,12 @@ _REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not su
 
 
 class OneCclRanks(StartedRanks):
-    """A process on each host, in the order of the ranks. It serves one request only, because oneCCL reads its variables
-    once per process.
+    """A process on each host, in rank order. It serves one request only, because oneCCL reads its variables once per
+    process.
 
-    argv:        command of each process, without its arguments
-    files:       files for the working folder of each process
-    environment: variables in addition to those of all requests
+    argv:        each process's command, without its arguments
+    files:       files for each process's working folder
+    environment: variables for this request only
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class OneCclRanks(StartedRanks):
         super().__init__(len(placement.hosts), placement.address, start, deadline, placement.close)
 
     def load(self, programs: Sequence[Program], library: Sequence[str], deadline: float) -> None:
-        """Connect the ranks, and send each its parts: first of `programs`, then of oneCCL's algorithms `library`."""
+        """Connect the ranks and send each its parts: first of `programs`, then of oneCCL's algorithms `library`."""
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         store = next(hello["store"] for _, hello in sorted(self.hellos.items()) if hello["store"])
         head = {"do": "load", "store": store, "channels": max(program.channels for program in programs)}
@@ -125,7 +125,7 @@ class OneCclRanks(StartedRanks):
             head | {"part": [RankPart.of(one, rank).to_json() for one in programs] + [call] * len(library)}
             for rank in self.ranks
         ]
-        self.request(commands, deadline, "the ranks looked for one another")
+        self.request(commands, deadline, "the ranks connected")
 
     def _kind_of(self, reason: str) -> FailureKind:
         return FailureKind.REJECTED if _REFUSED in reason else FailureKind.CRASH

@@ -1,7 +1,7 @@
-"""OneCclRunner: programs over oneCCL's point-to-point calls, timed next to oneCCL's own algorithms.
+"""OneCclRunner: times programs over oneCCL's point-to-point calls, alternately with oneCCL's own algorithms.
 
-oneCCL reads the algorithm for each range of sizes once, at its start. So its algorithms are measured at slightly
-different sizes, a few elements apart, so that each algorithm has its own range.
+oneCCL reads the algorithm for each range of sizes once, when it starts. Its algorithms are therefore measured at
+slightly different sizes, a few elements apart, so that each algorithm has its own range.
 """
 
 import sys
@@ -42,14 +42,14 @@ VARIABLES: Mapping[str, str] = {
 """For each collective, the variable that assigns algorithms to sizes."""
 
 _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL})
-"""Collectives for which oneCCL counts the size of one rank's shard."""
+"""Collectives whose size is one rank's shard for oneCCL."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibrarySizes:
     """Sizes at which oneCCL's algorithms are measured.
 
-    elements:    (algorithm, position in the request's sizes) -> elements of the whole vector
+    elements:    (algorithm, position in the request's sizes) -> number of elements in the whole vector
     environment: environment variable that makes oneCCL use each algorithm at its size
     """
 
@@ -58,7 +58,7 @@ class LibrarySizes:
 
 
 def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySizes:
-    """Choose the sizes at which the algorithms of `request` are measured; none is below the requested size."""
+    """Choose the sizes at which `request`'s algorithms are measured; none is below the requested size."""
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count if collective in _BY_SHARD else 1
     elements: dict[tuple[str, int], int] = {}
@@ -75,10 +75,10 @@ def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySiz
 
 
 MAX_RANKS = 256
-_WORK_BYTES = 40  # per element, to make and to check data
+_WORK_BYTES = 40  # per element, to create and check data
 
 START_LIMIT_S, START_PER_RANK_S = 30.0, 0.5
-"""Time that the ranks may need to connect, before the time limit of the request starts."""
+"""Time that the ranks may need to connect, before the request's time limit starts."""
 
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.oneccl.rank")
@@ -88,11 +88,11 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
     """Implements `Runner` with one process per rank; each runs all programs and sizes of a request.
 
     fabric: name of the fabric; needed only if several have the topology
-    where:  `fabric`, `cluster` or `loopback`; None for the fabric of the topology if it is up, else a cluster. Loopback
-            has no network: times depend on this machine's memory and scheduler
-    version: version of oneCCL
+    where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else a cluster. Loopback has
+            no network: times depend on this machine's memory and scheduler
+    version: oneCCL version
 
-    The time limit of a request starts when the ranks are connected. The one-time build of native code does not count.
+    A request's time limit starts when the ranks are connected. The one-time build of native code does not count.
     """
 
     name = "oneccl"
@@ -109,7 +109,6 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
         self._version = version
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return oneCCL's own algorithms for `collective`."""
         return ALGORITHMS.get(collective, ())
 
     def _fault(self, request: RunRequest) -> RequestFault | None:

@@ -1,1 +1,1 @@
-"""Executes plans of MSCCL++ on real processes: memory that ranks share, proxies behind ports, an emulated switch."""
+"""Executes MSCCL++ plans in real processes, with shared memory, proxies behind ports, and an emulated switch."""

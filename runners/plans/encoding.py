@@ -1,6 +1,6 @@
-"""The part of a rank in a plan, as the numbers that the executor reads (native/plan_core.hpp).
+"""Encodes a rank's part of a plan as the numbers that the executor reads (native/plan_core.hpp).
 
-The data that an operation moves come from `chorale.synth.programs.plans.moves`, which the check of plans also uses.
+`chorale.synth.programs.plans.moves`, which the plan checker also uses, lists the data that an operation moves.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Opera
 _VERSION = 2
 _NOP, _BARRIER, _SIGNAL, _PORT_SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PORT_MOVE, _PIPELINE = range(10)
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
-"""Windows of the memory of a rank; the windows of rank r are numbered from r * WINDOWS on."""
+"""Windows of a rank's memory; rank r's windows are numbered from r * WINDOWS on."""
 _WINDOW_OF = {"i": INPUT, "o": OUTPUT, "s": SCRATCH}
 
 
 def pieces_of_the_vector(plan: ExecutionPlan) -> int:
-    """Return the number of equal pieces of the vector of `plan`: chunks, or parts of them that groups share."""
+    """Return the number of equal pieces into which the plan divides its vector.
+
+    A piece is a chunk or, if several groups share each chunk, a group's part of it.
+    """
     return plan.chunks * pieces_of_a_chunk(plan, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanShape:
-    """What all ranks have to agree on.
+    """Numbers that are the same on all ranks.
 
-    pieces:       pieces of a chunk
-    memory_slots: counters of memory channels
-    slots:        counters of all channels
-    windows:      pieces of input, output, scratch and packets of each rank
+    pieces:       number of pieces per chunk
+    memory_slots: number of counters for memory channels
+    slots:        number of counters for all channels
+    windows:      for each rank, the pieces in its input, output, scratch and packets
     """
 
     pieces: int
@@ -42,7 +45,6 @@ class PlanShape:
 
     @staticmethod
     def of(plan: ExecutionPlan) -> PlanShape:
-        """Return the shape of `plan`."""
         pieces = pieces_of_a_chunk(plan, 1)
         memory, ports = (_counters(plan, kind) for kind in _KINDS)
         windows = []
@@ -55,7 +57,7 @@ class PlanShape:
         return PlanShape(pieces, memory, memory + ports, tuple(windows))
 
     def slot(self, kind: Kind, number: int) -> int:
-        """Return the counter of a channel of a rank."""
+        """Return the position of a channel's counter among its rank's counters."""
         return number if kind == "memory" else self.memory_slots + number
 
 
@@ -63,7 +65,7 @@ _KINDS: tuple[Kind, Kind] = ("memory", "port")
 
 
 def _counters(plan: ExecutionPlan, kind: Kind) -> int:
-    """Return the largest number of channels of `kind` of a rank, including those that only the other end declares."""
+    """Return the largest number of channels of `kind` on any rank, including those that only the other end declares."""
     ends = [
         end
         for rank, body in enumerate(plan.ranks)
@@ -75,7 +77,7 @@ def _counters(plan: ExecutionPlan, kind: Kind) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WordsHead:
-    """The beginning of words of a plan, which determines the state of a rank; see native/plan_core.hpp."""
+    """The first words of an encoded plan, which determine a rank's state; see native/plan_core.hpp."""
 
     slots: int
     halves: int
@@ -85,18 +87,18 @@ class WordsHead:
 
     @staticmethod
     def of(words: Sequence[int]) -> WordsHead:
-        """Return the beginning of `words` from `encode_plan`."""
+        """Parse the first of the `words` from `encode_plan`."""
         _, _, ranks, slots, halves, barriers, semaphores, blocks = words[:8]
         first = 8 + 4 * ranks
         return WordsHead(slots, halves, barriers, tuple(words[first : first + semaphores]), blocks)
 
     def state(self) -> list[int]:
-        """Return the state of a rank before the first call."""
+        """Return a rank's state before the first call."""
         return [*[0] * (4 * self.blocks + self.slots), *self.semaphores, *[0] * self.barriers]
 
 
 def encode_plan(plan: ExecutionPlan, rank: int) -> array[int]:
-    """Return the part of `rank` of the structurally sound `plan` as 64-bit integers. O(operations)."""
+    """Return `rank`'s part as 64-bit integers. `plan` must be structurally sound. O(operations)."""
     encoder, blocks = _Encoder(plan, rank), plan.ranks[rank].blocks
     head = encoder.head()
     table = len(head)
@@ -125,9 +127,9 @@ class _Encoder:
         return [*fixed, *lists, *sizes, *body.semaphores]
 
     def block(self, block: PlanBlock, first: int) -> Iterator[list[int]]:
-        """Yield the words of each action of `block`, which begins at the word `first`.
+        """Yield the words of each action in `block`, which begins at the word `first`.
 
-        An action has its number of words, its step, its kind and its operands.
+        An action consists of its number of words, its step, its kind and its operands.
         """
         for step, operation in enumerate(block.operations):
             if operation.action is not Action.PIPELINE:

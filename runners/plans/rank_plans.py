@@ -1,4 +1,4 @@
-"""The plans of one rank: their executor, and the memory of all ranks, a file that all of them map."""
+"""One rank's plans: their executor, and the ranks' memory, which is a file that all ranks map."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _OK, _TIMEOUT = 0, 2
 
 
 class PlanError(Exception):
-    """A call of the executor failed.
+    """Raised if a call to the executor failed.
 
     is_late: whether the time limit has passed
-    blocked: in this case a line for each unfinished block: block, step, what it waited for
+    blocked: if so, one line for each unfinished block: block, step, and what it waited for
     """
 
     def __init__(self, message: str, is_late: bool = False, blocked: str = "") -> None:
@@ -43,7 +43,7 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RankRegion:
-    """Offsets in the memory of a rank, in bytes: counters, then cells from `data` on, then the halves of `packets`.
+    """Offsets in a rank's memory, in bytes. It holds counters, then cells from `data` on, then the halves of `packets`.
 
     All ranks have the same layout.
     """
@@ -70,14 +70,14 @@ REASONS = (
     *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
     *("packets", "its port", "what lies outside of its memory"),
 )
-"""Reasons to wait, by their numbers in native/plan_core.hpp; gets the rank and a number."""
+"""Reasons to wait, in the order of native/plan_core.hpp, to be formatted with a rank and a number."""
 
 
 def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] = lambda _: None) -> str:
     """Return a line for each block that gave up, with block, step and what it waited for.
 
     Args:
-        record: The record of a call, see native/plan_core.hpp.
+        record: A call's record, see native/plan_core.hpp.
         writer_of: Returns the rank that writes packets to a piece of scratch, or None if it is not known.
     """
     lines = []
@@ -92,9 +92,9 @@ def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Type and reduction of elements.
+    """A call's element type and reduction.
 
-    keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored
+    keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
     """
 
     type: DataType
@@ -103,7 +103,7 @@ class Arithmetic:
 
 
 class PlanExecutor:
-    """The executor of one rank, used by one thread at a time; native/chorale_plans.h has the contract."""
+    """One rank's executor, used by one thread at a time; native/plans.cpp has the contract."""
 
     def __init__(self, library: Path | None = None) -> None:
         self._library = load_plan_library(library or plan_library())
@@ -122,7 +122,7 @@ class PlanExecutor:
             raise PlanError(self._message())
 
     def execute(self, call: BoundPlan, limit_s: float, not_before_ns: int = 0, threads: int = 0) -> int:
-        """Take part in one call; return its end on CLOCK_MONOTONIC in ns. PlanError if it does not end in time."""
+        """Participate in one call; return its end in ns of CLOCK_MONOTONIC. Raises PlanError if it ends too late."""
         call.binding[_LIMIT] = max(0, min(round(limit_s * 1e9), 2**62))
         end_ns = ctypes.c_int64()
         binding = call.binding.ctypes.data
@@ -139,12 +139,12 @@ _LIMIT = 7
 
 
 class BoundPlan:
-    """A plan of a rank with its memory, as `Binding` in native/plan_core.hpp, in its initial state."""
+    """A rank's plan with its memory, in the form of `Binding` in native/plan_core.hpp, in its initial state."""
 
     def __init__(
         self, words: array[int], bases: Sequence[int], piece_bytes: int, half_bytes: int, arithmetic: Arithmetic
     ) -> None:
-        """bases: addresses of the windows of each rank, then of those that a switch reaches, or 0"""
+        """Bind the plan. bases: addresses of each rank's windows, then the windows' multicast addresses, or 0"""
         head = WordsHead.of(words)
         self.words = np.array(words, np.int64)
         self.state = np.array(head.state(), np.uint64)
@@ -157,7 +157,7 @@ class BoundPlan:
 
 
 def window_bases(shape: PlanBuffers, starts: Sequence[int], region: RankRegion, piece_bytes: int) -> list[int]:
-    """Return the addresses of the windows of all ranks, whose memory begins at `starts`; no switch reaches them."""
+    """Return the addresses of all ranks' windows, if no switch is used. The ranks' memory begins at `starts`."""
     chunk_bytes = piece_bytes * shape.pieces_of_a_chunk
     bases = []
     for start, layout in zip(starts, shape.layouts, strict=True):
@@ -167,7 +167,7 @@ def window_bases(shape: PlanBuffers, starts: Sequence[int], region: RankRegion, 
 
 
 def plan_library() -> Path:
-    """Return the library, which is built on first use. Unavailable without a compiler."""
+    """Return the library's path; build it first if necessary. Raises Unavailable without a compiler."""
     sources = tuple(sorted(NATIVE.glob("*.cpp")))
     flags = ("-O3", "-shared", "-fPIC", "-pthread")
     return build_native(NativeTarget(_LIBRARY, sources, flags, (ENGINE,)))
@@ -175,7 +175,7 @@ def plan_library() -> Path:
 
 @cache
 def load_plan_library(path: Path) -> ctypes.CDLL:
-    """Return the library at `path` with the types of its functions."""
+    """Load the library at `path` and declare its functions' types."""
     library = ctypes.CDLL(str(path))
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_size_t
     signatures = {
@@ -193,12 +193,12 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class PlanBuffers:
-    """The memory of a plan.
+    """Layout of the memory that a plan uses.
 
-    pieces:            pieces of the vector
-    pieces_of_a_chunk: pieces of a chunk
-    packets:           largest number of pieces of packets of any rank
-    layouts:           memory of each rank
+    pieces:            number of pieces in the vector
+    pieces_of_a_chunk: number of pieces per chunk
+    packets:           largest number of packet pieces on any rank
+    layouts:           layout of each rank's memory
     """
 
     pieces: int
@@ -208,7 +208,6 @@ class PlanBuffers:
 
     @staticmethod
     def of(plan: ExecutionPlan) -> PlanBuffers:
-        """Return the memory of `plan`."""
         shape = PlanShape.of(plan)
         layouts = tuple(plan.layout(rank) for rank in range(len(plan.ranks)))
         packets = max(windows[PACKETS] for windows in shape.windows)
@@ -216,17 +215,15 @@ class PlanBuffers:
 
     @property
     def cells(self) -> int:
-        """Largest number of pieces of plain memory of any rank."""
+        """Largest total number of pieces in a rank's input, output and scratch."""
         return max(layout.cells for layout in self.layouts) * self.pieces_of_a_chunk
 
     def to_json(self) -> list[Any]:
-        """Return plain JSON values."""
         bases = [[each.input_base, each.output_base, each.scratch_base, each.cells] for each in self.layouts]
         return [self.pieces, self.pieces_of_a_chunk, self.packets, bases]
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> PlanBuffers:
-        """Return what `to_json` wrote."""
         return PlanBuffers(value[0], value[1], value[2], tuple(Layout(*bases) for bases in value[3]))
 
 
@@ -245,7 +242,7 @@ class RankPlans:
 
     Scratch, signals, packets and semaphores keep their contents between calls at one size.
 
-    memory: descriptor of the file that all ranks share
+    memory: file descriptor of the memory that all ranks share
     """
 
     def __init__(self, rank: int, ranks: int, memory: int) -> None:
@@ -257,7 +254,7 @@ class RankPlans:
         self._used_bytes = 0
 
     def load(self, library: Path, parts: Iterable[tuple[bytes, PlanBuffers]]) -> None:
-        """Replace the plans by those of `parts`, words and buffers; plans are identified by their position."""
+        """Replace all plans. parts: words and buffers of each plan; plans are identified by their position"""
         self.close()
         self._executor = PlanExecutor(library)
         self._parts = [(array("q", words), buffers) for words, buffers in parts]
@@ -265,7 +262,7 @@ class RankPlans:
             self._executor.check(words, self._rank, self._ranks)
 
     def buffers(self, plan: int, elements: int, dtype: str) -> tuple[Vector, Vector]:
-        """Return views of the memory of this rank, from the first chunk of its input and of its output on."""
+        """Return two views of this rank's memory, one from its input on and one from its output on."""
         if self._size != (elements, dtype):
             self._forget()
             self._size = elements, dtype
@@ -275,7 +272,7 @@ class RankPlans:
         return context.input, context.output
 
     def execute(self, plan: int, limit_s: float, not_before_ns: int) -> int:
-        """Take part in a call; return its end, see `PlanExecutor.execute`."""
+        """Participate in a call; return its end, see `PlanExecutor.execute`."""
         assert self._executor is not None
         return self._executor.execute(self._contexts[plan].bound, limit_s, not_before_ns)
 
@@ -291,7 +288,7 @@ class RankPlans:
         self._size, self._used_bytes = (0, ""), 0
 
     def _bound(self, plan: int, elements: int, dtype: np.dtype[Any]) -> _Context:
-        """Map memory that no other plan uses, and set the part of this rank to its initial state."""
+        """Map memory that no other plan uses and set this rank's part to its initial state."""
         words, part = self._parts[plan]
         piece_bytes = elements // part.pieces * dtype.itemsize
         region = RankRegion.of(WordsHead.of(words), self._ranks, part.cells, part.packets, piece_bytes)
@@ -299,7 +296,7 @@ class RankPlans:
         total = -(-region.bytes * self._ranks // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._used_bytes = begin + total
         if os.fstat(self._memory).st_size < self._used_bytes:
-            os.ftruncate(self._memory, self._used_bytes)  # other ranks make it as long, none makes it shorter
+            os.ftruncate(self._memory, self._used_bytes)  # other ranks set the same length, and no rank shortens it
         shared = np.frombuffer(mmap.mmap(self._memory, total, offset=begin), dtype=np.uint8)
         own = shared[self._rank * region.bytes : (self._rank + 1) * region.bytes]
         own[:] = 0
@@ -324,7 +321,7 @@ _STAND_INS: dict[Kind, tuple[str, str]] = {
 
 
 def plan_facts(plans: Iterable[ExecutionPlan]) -> Facts:
-    """Return how each kind of channels that `plans` use is implemented here; empty without plans."""
+    """Return how each kind of channel that `plans` use is implemented here; empty without plans."""
     blocks = (block for plan in plans for body in plan.ranks for block in body.blocks)
     used = {each.kind for block in blocks for each in block.every_operation() if each.action.moves or each.channels}
     return {key: text for kind, (key, text) in _STAND_INS.items() if kind in used}

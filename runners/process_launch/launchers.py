@@ -8,26 +8,26 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 
 STEP = "$CHORALE_STEP"
-"""The name of the steps of Slurm that a launch starts."""
+"""Shell variable that contains the name of the Slurm steps that a launch starts."""
 
 MPI_TYPE = "$CHORALE_MPI"
-"""The kind of MPI that srun sets up for them."""
+"""Shell variable that contains the kind of MPI that srun sets up for these steps."""
 
 Launcher = Literal["openmpi", "mpich", "srun"]
-"""Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""
+"""Open MPI's mpirun, the mpiexec of MPICH and its derivatives, or Slurm's srun."""
 
 
 def gpus_per_machine(topology: Topology) -> int | None:
-    """Return the number of ranks per box if the ids of nodes have the form `BOX.GPU` with equal boxes, else None."""
+    """Return the ranks per box if node ids have the form `BOX.GPU` and all boxes have equal sizes, or else None."""
     boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
     sizes = set(boxes.values())
     return sizes.pop() if len(sizes) == 1 and "" not in boxes else None
 
 
 def gpus_per_node(ranks: int, hosts: Sequence[str], per_node: int | None) -> int:
-    """Return how many ranks each node has: `per_node`, by default those that each of `hosts` gets.
+    """Return the number of ranks per node: `per_node`, by default the ranks divided by the number of `hosts`.
 
-    Raises InvalidInput unless every rank gets a GPU and every GPU of a host a rank.
+    Raises InvalidInput unless every rank gets a GPU and every GPU of the hosts gets a rank.
     """
     per_node = per_node or -(-ranks // max(1, len(hosts)))
     if hosts and len(hosts) * per_node != ranks:
@@ -41,15 +41,15 @@ def gpus_per_node(ranks: int, hosts: Sequence[str], per_node: int | None) -> int
 def launch_command(
     launcher: Launcher, ranks: int, hosts: Sequence[str], per_node: int | None, mpi: str = MPI_TYPE
 ) -> list[str]:
-    """Return what starts the command that follows it once for each rank, node by node in the order of `hosts`.
+    """Return a prefix with which a command runs once per rank, node by node in the order of `hosts`.
 
-    hosts:    none for the current node or allocation
-    per_node: ranks of a node; None for the number of ranks on each of `hosts`
+    hosts:    empty for the current node or allocation
+    per_node: ranks per node; None for the number of ranks on each of `hosts`
     mpi:      kind that srun sets up, see `srun --mpi=list`
 
-    A shell must expand the variables in the command of srun. Its step may share resources with other steps of the job,
-    such as the one that runs this command. srun keeps an order of nodes only if it is given the node of every rank.
-    Otherwise the command gives the number of nodes, because srun would use all nodes of a larger allocation, and the
+    A shell must expand the variables in srun's command. Its step may share resources with other steps of the job, such
+    as the one that runs this command. srun keeps the order of nodes only if it is given every rank's node. Otherwise
+    the command specifies the number of nodes, because srun would use all nodes of a larger allocation, and the
     distribution of ranks, because a site may have another default.
     """
     per_node = gpus_per_node(ranks, hosts, per_node)
@@ -72,4 +72,4 @@ BUFFER_VARIABLES: Mapping[str, str] = {
     "LL": "NCCL_LL_BUFFSIZE",
     "LL128": "NCCL_LL128_BUFFSIZE",
 }
-"""The size of a connection's buffer; each protocol has its own."""
+"""Protocol -> environment variable for the size of a connection's buffer."""

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOOK_S = 0.05
-"""Seconds between two measurements of a process. A limit can be exceeded by what it allocates in that time."""
+"""Seconds between two measurements of a process, which may exceed a limit by what it allocates in between."""
 _PAGE_BYTES = resource.getpagesize()
 
 
 def resident_bytes(pid: int | str = "self") -> int:
     """Return the private memory that a process uses, in bytes; 0 if it has ended.
 
-    Only pages that were written count. A limit on address space (RLIMIT_DATA) also counts memory that is reserved and
-    never used, such as stacks of threads and arenas of malloc. How much there is depends on the load of the machine, so
-    small computations would fail at random.
+    Only pages that were written count. A limit on address space (RLIMIT_DATA) also counts memory that is reserved but
+    never used, such as thread stacks and malloc arenas. Its amount depends on the machine's load, so small computations
+    would fail at random.
     """
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()

@@ -12,14 +12,14 @@ from chorale.runners.process_launch.slurm import node_name
 
 @dataclass(frozen=True, slots=True)
 class RankHost:
-    """The host that a rank reports: its main name, and all its names and addresses except those of loopback."""
+    """The host that a rank reports: its main name, and all names and addresses except loopback addresses."""
 
     name: str
     aliases: frozenset[str]
 
     @staticmethod
     def of_words(words: Sequence[str]) -> RankHost:
-        """Return the host with all of `words` as names; the first is its main name."""
+        """Return the host with the names `words`; the first is its main name."""
         return RankHost(words[0], frozenset(words))
 
     def is_called(self, host: str) -> bool:
@@ -34,7 +34,7 @@ class RankHost:
 
 
 def this_host() -> RankHost:
-    """Return the host of this process: as Slurm names it within a job, else as it names itself."""
+    """Return this process's host: Slurm's name within a job, else its own."""
     name, addresses = socket.gethostname(), []
     with contextlib.suppress(OSError):
         addresses = socket.gethostbyname_ex(name)[2]
@@ -46,11 +46,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, RankHost]) -> str | None:
-    """Return which rank is on the wrong host, in one line; None if none is.
+    """Return in one line which rank is on the wrong host; None if no rank is.
 
-    hosts:    hosts of the ranks as the user named them, `per_host` ranks on each; empty if only the number per host
-    matters
-    ranks:    reports of the ranks that could give one
+    hosts:    the ranks' hosts as the user named them, `per_host` ranks on each; empty if only
+              the number per host matters
+    ranks:    the ranks' reports, as far as available
     """
     for rank, actual in sorted(ranks.items()):
         if hosts and not actual.is_called(hosts[rank // per_host]):
@@ -64,6 +64,6 @@ def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, Ran
 
 
 def host_names(ranks: Mapping[int, RankHost]) -> str | None:
-    """Return the names of the ranks' hosts in rank order, without repetitions in a row; None if none is known."""
+    """Return the names of the ranks' hosts in rank order, without consecutive duplicates; None if no host is known."""
     names = [ranks[rank].name for rank in sorted(ranks)]
     return ",".join(name for index, name in enumerate(names) if names[index - 1 : index] != [name]) or None

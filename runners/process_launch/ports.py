@@ -12,9 +12,7 @@ MAX_NAME = 60
 
 @dataclass(frozen=True, slots=True, order=True)
 class OpenPort:
-    """A port on which a process listens. `address` is that of the interface; `0.0.0.0` or `::` stand for all
-    interfaces.
-    """
+    """A port on which a process listens. address: the interface's address, `0.0.0.0` or `::` for all interfaces"""
 
     port: int
     address: str
@@ -23,14 +21,14 @@ class OpenPort:
 
     @property
     def is_local(self) -> bool:
-        """Return whether only this machine can reach it."""
+        """Return whether only this machine can reach the port."""
         address = ipaddress.ip_address(self.address)
         mapped = getattr(address, "ipv4_mapped", None)
         return (mapped or address).is_loopback
 
     @property
     def reached_by(self) -> str:
-        """Who reaches the port, for people."""
+        """Description of who can reach the port."""
         if self.is_local:
             return "users of this machine"
         if ipaddress.ip_address(self.address).is_unspecified:
@@ -41,7 +39,7 @@ class OpenPort:
 def open_ports(root_pid: int | None = None) -> list[OpenPort]:
     """Return the ports of the process `root_pid` (default: this one) and all of its descendants, in order.
 
-    Processes that end meanwhile, or belong to somebody else, have none.
+    Processes that end meanwhile or belong to somebody else are left out.
     """
     root = psutil.Process(root_pid)
     ports = set()
@@ -55,13 +53,13 @@ def open_ports(root_pid: int | None = None) -> list[OpenPort]:
 
 
 def port_lines(root_pid: int | None = None) -> list[str]:
-    """Return a line for people per port of `open_ports`; a port that several processes share is one line."""
+    """Return a line for people per port in `open_ports`; a port that several processes share has one line."""
     rows = {(port.port, port.address): port for port in reversed(open_ports(root_pid))}
     return [f"{row.address} port {row.port}: {row.reached_by} ({row.process})" for _, row in sorted(rows.items())]
 
 
 def _name(words: list[str]) -> str:
-    """Return what a process calls itself, without its arguments, which may be long."""
+    """Return a process's name without its arguments, which may be long."""
     first = words[0] if words else "a process that ended"
     name = first if first.startswith("ray::") else Path(first).name
     module = [Path(word).name for word in words[1:3] if word[:1] != "-"][:1]

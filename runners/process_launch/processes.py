@@ -1,4 +1,4 @@
-"""Start processes on hosts: the interfaces, and processes of this machine."""
+"""Starts processes on hosts: the interfaces and their implementation for this machine."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ProcessSpec:
     """A process to start in a fresh working folder.
 
     argv:        the command; `./name` runs one of `files`.
-    environment: variables besides those that the host has anyway.
-    files:       plain name -> content, put into the folder before the start; all may be executed.
-    grace_s:     how long it may take to end by itself (SIGTERM) before it is killed: for one that has others to end
+    environment: variables in addition to the host's environment.
+    files:       file name -> content, written into the folder before the start; all files are executable.
+    grace_s:     time to end after SIGTERM before it is killed, for processes that must end other processes
                  elsewhere.
 
-    What the process writes to its standard streams is in the files `STDOUT` and `STDERR` of the folder. Its
+    What the process writes to its standard streams is in the files `STDOUT` and `STDERR` in the folder. Its
     standard input is empty.
     """
 
@@ -56,19 +56,19 @@ class ProcessHandle(Protocol):
     """A started process. It is killed when the process that started it ends, however that ends."""
 
     def poll(self) -> int | None:
-        """Return the exit code as `subprocess` does, -N if signal N killed it; None while it runs."""
+        """Return the exit code as `subprocess` does: None while the process runs, -N if signal N killed it."""
         ...
 
     def read(self, name: str) -> bytes:
-        """Return the current content of the file `name` in the working folder, empty if there is no such file."""
+        """Return the current content of the file `name` in the working folder; it is empty if there is no such file."""
         ...
 
     def kill(self) -> None:
-        """Kill it and every process of its group. Safe to call twice."""
+        """Kill the process and its complete group. Safe to call twice."""
         ...
 
     def close(self) -> None:
-        """Kill what still runs and remove the working folder. Safe to call twice."""
+        """Kill all remaining processes and remove the working folder. Safe to call twice."""
         ...
 
 
@@ -79,7 +79,7 @@ class Host(Protocol):
     def address(self) -> str: ...
 
     def start(self, spec: ProcessSpec) -> ProcessHandle:
-        """Start a process; a command that is not there ends with code 127. Unavailable if nothing can be started."""
+        """Start a process; a missing command ends with code 127. Raises Unavailable if nothing can be started."""
         ...
 
 
@@ -112,13 +112,13 @@ def start_guarded(
 
 
 def end_guarded(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
-    """Kill a process of `start_guarded`, its descendants and the guard. Safe to call twice."""
+    """Kill a process that `start_guarded` started, its descendants and the guard. Safe to call twice."""
     if process.stdin is None or process.stdin.closed:
         return
-    # The guard lives as long as the pipe, so that until here the group's number belongs to nobody else.
+    # The guard lives as long as the pipe, so no other group can have this number yet.
     with contextlib.suppress(ProcessLookupError):
         if grace_s and process.poll() is None:
-            # Ask to end and wait until only the guard is left.
+            # Send SIGTERM and wait until only the guard is left.
             os.killpg(process.pid, signal.SIGTERM)
             deadline_s = time.monotonic() + grace_s
             while time.monotonic() < deadline_s and any(map(_is_asked_to_end, _members(process.pid))):
@@ -129,7 +129,9 @@ def end_guarded(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
 
 
 def rank_environment() -> dict[str, str]:
-    """Return variables of ranks in Python: our modules, and one thread, as there may be more ranks than cores."""
+    """Return environment variables for Python ranks. They set our modules' path and limit each rank to one thread,
+    because there may be more ranks than cores.
+    """
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}

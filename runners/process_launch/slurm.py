@@ -15,14 +15,14 @@ from chorale.runners.process_launch.processes import LocalHost, LocalProcess, Pr
 from chorale.synth.errors import InvalidInput, Unavailable
 
 STEP_VARIABLE = "CHORALE_STEP"
-"""The name of the steps that a launch starts, by which they are found again."""
+"""Environment variable that contains the name of a launch's steps, by which they are found again."""
 
 STEP_GRACE_S = 5.0
 """Time for srun to end its step after SIGTERM, before it is killed."""
 
 TASK_RESOURCE = "chorale_task"
-"""Resource that each task of a job array provides once in the Ray cluster of all tasks, each being a job with its
-nodes.
+"""Name of a resource. Each task in a job array (a job with its own nodes) adds one unit to the Ray cluster that all
+tasks form.
 """
 
 _ANSWER_LIMIT_S = 30.0
@@ -32,28 +32,27 @@ _NO_LIMIT_S = 364 * 86400
 """Slurm ends jobs without a limit after a year."""
 
 _TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-"""Variables that say of how many processes this one was started as one: by srun, MPICH and its kin, Open MPI."""
+"""Variables with the number of processes started together, set by srun, MPICH and its derivatives, and Open MPI."""
 
 
 def in_slurm_job() -> bool:
-    """Return whether this process belongs to a Slurm job."""
     return "SLURM_JOB_ID" in os.environ
 
 
 def node_name() -> str:
-    """Return the name of this node: as Slurm knows it within a job, else as the machine does."""
+    """Return this node's name: Slurm's name within a job, else the machine's own."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def node_facts() -> dict[str, str]:
-    """Return facts about this node to store with results: within a Slurm job its name, because Slurm chooses nodes."""
+    """Return facts to store with results: in a Slurm job this node's name, because Slurm chooses the nodes."""
     return {"nodes": node_name()} if in_slurm_job() else {}
 
 
 def require_one_process() -> None:
     """Raise InvalidInput if a launcher has started several copies of this command: each would start all ranks.
 
-    Workers of Ray have the variables of the step that started their nodes, but are no such copies.
+    Ray workers inherit the variables of the step that started their nodes, but do not count as copies.
     """
     if "RAY_RAYLET_PID" in os.environ:
         return
@@ -66,15 +65,15 @@ def require_one_process() -> None:
 
 @dataclass(frozen=True, slots=True)
 class SlurmAllocation:
-    """The nodes of a job in the order in which Slurm lists them, and how many tasks it has on each, 1 if not known."""
+    """A job's nodes in Slurm's order, and the number of tasks on each of them (1 if unknown)."""
 
     nodes: tuple[str, ...]
     tasks_per_node: int
 
     @staticmethod
     def current() -> SlurmAllocation:
-        """Return the allocation of the job to which this process belongs, with all nodes of the job, even if this
-        process is a step on some of them. Raises Unavailable if Slurm does not answer.
+        """Return the allocation of the job to which this process belongs, with all its nodes, even if this process is a
+        step on some of them. Raises Unavailable if Slurm does not answer.
         """
         names = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
         nodes = tuple(slurm_output("scontrol", "show", "hostnames", names).split())
@@ -103,7 +102,7 @@ def slurm_output(*argv: str) -> str:
 
 
 def seconds_left() -> float | None:
-    """Return how long the job that this process is part of may still run, None without a limit."""
+    """Return the seconds until this process's job reaches its time limit, or None without a limit."""
     job = os.environ["SLURM_JOB_ID"]
     text = slurm_output("squeue", "--noheader", f"--jobs={job}", "--format=%L").strip()
     days, _, clock = text.rpartition("-")
@@ -118,7 +117,7 @@ def seconds_left() -> float | None:
 
 
 def new_step_name() -> str:
-    """Return a unique name for the steps of a launch."""
+    """Return a unique name for a launch's steps."""
     return f"chorale-{uuid.uuid4().hex[:12]}"
 
 
@@ -128,7 +127,7 @@ def require_steps_ended(name: str) -> None:
     while steps := _steps_named(name):
         if time.monotonic() > deadline_s:
             way_out = f"see `squeue --steps`, cancel the step {name}, then measure again"
-            raise Unavailable("a step of the measurement does not end", "", way_out)
+            raise Unavailable("a step of the measurement did not end", "", way_out)
         subprocess.run(["scancel", "--signal=KILL", *steps], capture_output=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603, S607
         time.sleep(_POLL_S)
 
@@ -142,10 +141,11 @@ def _steps_named(name: str) -> list[str]:
 
 
 class SlurmHost:
-    """Implements `Host`: processes on this node that start steps named by `STEP_VARIABLE`, which end with them.
+    """Implements `Host` with processes on this node. The steps that they start, named by `STEP_VARIABLE`, end with
+    them.
 
-    A killed srun leaves its step running, and the next step then waits for the nodes. So srun is first asked to end,
-    and remaining steps are cancelled.
+    If srun is killed, its step keeps running, and the next step waits for the nodes. So srun is first asked to end, and
+    remaining steps are cancelled.
     """
 
     def __init__(self) -> None:
@@ -205,10 +205,10 @@ while [ "$words" -gt 0 ]; do
 done
 exec srun --overlap --mpi=none --job-name="${CHORALE_STEP:-chorale}" --distribution=arbitrary "$@"
 """
-"""Script for HYDRA_LAUNCHER_EXEC in a job. Plain srun would reorder nodes and wait for what the outer step holds."""
+"""Script for HYDRA_LAUNCHER_EXEC in a job. Plain srun would reorder nodes and wait for resources of the outer step."""
 
 OPEN_MPI_ARGUMENTS = "--overlap --job-name="
-"""Arguments that Open MPI's mpirun passes to srun, before the name of the step."""
+"""Arguments that Open MPI's mpirun passes to srun, before the step's name."""
 
 
 def start_launcher(
@@ -216,7 +216,7 @@ def start_launcher(
 ) -> LocalProcess | SlurmProcess:
     """Start an mpiexec, mpirun or srun by a shell command, in which "$PWD/launcher" is an executable with `script`.
 
-    in_steps: whether its processes are steps of this job of Slurm; these end with it
+    in_steps: whether its processes are steps of this Slurm job; steps end with it
     """
     spec = ProcessSpec(("/bin/sh", "-c", command), environment, {"launcher": script.encode()})
     if not in_steps:

@@ -1,1 +1,1 @@
-"""The workers of a campaign on Ray."""
+"""Runs a campaign's workers on Ray."""

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder
-from chorale.runners.measurement.private_files import write_private
+from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder, write_private
 from chorale.runners.ray.trust import require_authentication
 from chorale.runners.ray.watch import ClusterWatch, head_answers
 from chorale.synth.errors import ChoraleError, Unavailable
@@ -22,7 +21,7 @@ from chorale.synth.processors import core_count
 # Ray reads these variables when it is imported. They turn off usage reports and warnings about accelerators. Workers
 # use the driver's environment instead of building a new one. Ray prints nothing on our stdout, which is for results (it
 # would print the deaths of workers there; the pool logs them). Workers keep the driver's priority, because a lower one
-# would make measurements on a busy machine even slower.
+# would make measurements even slower on a busy machine.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -48,8 +47,8 @@ _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `
 class RayCluster:
     """A connection to Ray that shuts down only what it started.
 
-    `address` (or RAY_ADDRESS) names an existing cluster, which is left running. Without an address, an existing
-    connection of this process is used; otherwise a local cluster is started with `cpus` logical CPUs, at least 2, so
+    `address` (or RAY_ADDRESS) names an existing cluster, which is left running. Without an address, this process's
+    existing connection is used, if any; otherwise a local cluster is started with `cpus` logical CPUs, at least 2, so
     that one actor can measure while another prepares. On a busy machine the start is tried `attempts` times.
 
     A local cluster listens on loopback; its token and session folder belong to this user alone. An existing cluster
@@ -72,12 +71,12 @@ class RayCluster:
 
     @classmethod
     def existing(cls, address: str | None = None) -> RayCluster:
-        """Connect to a cluster that is running: at `address`, at RAY_ADDRESS, or the newest on this machine."""
+        """Connect to a running cluster: at `address`, at RAY_ADDRESS, or the newest one on this machine."""
         return cls(address or os.environ.get("RAY_ADDRESS") or NEWEST_LOCAL_CLUSTER)
 
     @property
     def free_cpus(self) -> int:
-        """Number of complete logical CPUs that are free at the moment."""
+        """Number of complete logical CPUs that are currently free."""
         return int(self.free.get("CPU", 0))
 
     @property
@@ -91,7 +90,7 @@ class RayCluster:
             self._watch.check()
 
     def close(self) -> None:
-        """Stop the cluster if this object started it, leave it if this object joined it. Safe to call twice."""
+        """Stop the cluster if this object started it; leave it if this object joined it. Safe to call twice."""
         if (self.started or self._joined) and ray.is_initialized():
             ray.shutdown()
         if self._watch is not None:
@@ -116,7 +115,7 @@ def _join(address: str) -> None:
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
         way_out = _AUTHENTICATION_WAY_OUT if "auth" in str(error).lower() else _ADDRESS_WAY_OUT
         raise Unavailable("the Ray cluster cannot be reached: {}", f"{address}: {error}", way_out) from error
-    if address == NEWEST_LOCAL_CLUSTER:  # only Ray knows where that is
+    if address == NEWEST_LOCAL_CLUSTER:  # only Ray knows its address
         try:
             require_authentication(ray.get_runtime_context().gcs_address)
         except ChoraleError:
@@ -127,7 +126,7 @@ def _join(address: str) -> None:
 def _start(cpus: int, attempts: int) -> None:
     """Start a cluster; a busy machine may need several attempts."""
     secure_token()
-    # Ray would kill our small workers when some other program fills the memory of this machine.
+    # Ray would kill our small workers when some other program fills this machine's memory.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     for attempt in range(1, attempts + 1):
         try:
@@ -158,7 +157,7 @@ _OTHERS = 0o077
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Turning this off restricts Ray to loopback, which is Ray's default on Windows and macOS."""
 MAX_PARENT_BYTES = 36
-"""Largest length of the parent folder's path: Ray appends up to 70 characters, and paths of sockets are limited to 107
+"""Largest length of the parent folder's path: Ray appends up to 70 characters, and socket paths are limited to 107
 bytes."""
 
 
@@ -169,7 +168,7 @@ def secure_token() -> None:
     set or Ray's mode uses no token.
     """
     if os.environ.get("RAY_AUTH_TOKEN_PATH") == "":
-        del os.environ["RAY_AUTH_TOKEN_PATH"]  # Ray would take it for the name of a file
+        del os.environ["RAY_AUTH_TOKEN_PATH"]  # Ray would mistake it for a file name
     if "RAY_AUTH_TOKEN" in os.environ or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
     path = _token_path()
@@ -179,14 +178,14 @@ def secure_token() -> None:
     except FileExistsError:
         _tighten(path)
     except OSError as error:
-        way_out = "let RAY_AUTH_TOKEN_PATH name a file in a folder of yours"
+        way_out = "set RAY_AUTH_TOKEN_PATH to a file in your own folder"
         raise Unavailable("Ray's token cannot be written: {}", f"{path}: {error.strerror}", way_out) from error
 
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
     """Make a cluster that starts in this block, and its processes, listen on loopback only."""
-    from ray._private import ray_constants  # noqa: PLC0415 - after the settings that Ray reads at its import
+    from ray._private import ray_constants  # noqa: PLC0415 - after the settings that Ray reads when imported
 
     before, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(_LOOPBACK_VARIABLE)
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -219,4 +218,4 @@ def _tighten(path: Path) -> None:
     if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
         with suppress(OSError):  # a read-only file, such as a secret that a container mounts
             path.chmod(PRIVATE_FILE)
-            _log.warning("other users could read Ray's token %s until now: make a new one if any did", path)
+            _log.warning("other users could read Ray's token %s until now: replace it if somebody may have", path)

@@ -1,4 +1,4 @@
-"""Detached Ray actors: found by name, restarted when they or their node die, alive after this process ends."""
+"""Detached Ray actors: found by name, restarted when they or their node die, outliving this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DetachedActors:
     def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> DetachedActor:
         """Create an actor of the class `kind` with the name `name`, or find the existing one.
 
-        Its process runs on the node of this process, or elsewhere if that node is gone, and reserves no CPU. If it
+        Its process runs on this process's node, or elsewhere if that node is gone, and reserves no CPU. If it
         dies, Ray restarts it with the same arguments, any number of times.
         """
         node = ray.get_runtime_context().get_node_id()
@@ -42,7 +42,7 @@ class DetachedActors:
         return DetachedActor(name, actor_class.options(**options, scheduling_strategy=here).remote(*arguments))
 
     def find(self, name: str) -> DetachedActor | None:
-        """Return the actor called `name`, None if it does not exist."""
+        """Return the actor called `name`, or None if it does not exist."""
         try:
             return DetachedActor(name, ray.get_actor(name, NAMESPACE))
         except ValueError:
@@ -60,7 +60,7 @@ class DetachedActors:
 
 
 class DetachedActor:
-    """A handle of a detached actor."""
+    """A handle to a detached actor."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
@@ -82,14 +82,12 @@ class DetachedActor:
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.ActorDiedError) as error:
                 self._check_restarting(error, deadline_s)
                 time.sleep(RETRY_PAUSE_S)
-            except ray.exceptions.GetTimeoutError as error:  # the message may be lost, so it is sent again
+            except ray.exceptions.GetTimeoutError as error:  # the message may have been lost, so it is sent again
                 if time.monotonic() > deadline_s:
                     raise self._unavailable(error) from error
                 self._require_head()
                 waited_s = timeout_s - (deadline_s - time.monotonic())
-                _log.warning(
-                    "%s has not answered for %.0f s; it is asked again (ctrl-C ends this)", self.name, waited_s
-                )
+                _log.warning("%s has not answered for %.0f s; trying again (ctrl-C ends this)", self.name, waited_s)
 
     def remove(self) -> None:
         """Remove the actor permanently. Return when it no longer answers, so that its name is free."""

@@ -14,11 +14,11 @@ Result = TypeVar("Result")
 MAX_ATTEMPTS = 4
 POLL_S = 1.0
 _current: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {}
-"""In a worker process: id of the last map that it worked for -> function and shared value of that map."""
+"""In a worker process: id of the last map that it worked on -> that map's function and shared value."""
 
 
 def _call(map_id: str, shared: list[Any], task: Any) -> Any:
-    """Run a task of a map. The reference to the shared value is in a list, so that Ray does not fetch it every time."""
+    """Run a map's task. The reference to the shared value is in a list, so that Ray does not fetch it every time."""
     if map_id not in _current:
         _current.clear()
         _current[map_id] = ray.get(shared[0])
@@ -27,7 +27,7 @@ def _call(map_id: str, shared: list[Any], task: Any) -> Any:
 
 
 class RayExecutor:
-    """Maps over Ray tasks of one CPU each, on a local or an existing cluster.
+    """Maps over Ray tasks with one CPU each, on a local or an existing cluster.
 
     workers: number of tasks in flight; by default twice the cluster's CPUs, so that no CPU is idle
     address: address of an existing cluster; see `RayCluster`

@@ -23,12 +23,12 @@ _ANSWER_LIMIT_S = 60.0
 
 
 class RayHosts:
-    """One host on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
+    """One host on each of `ranks` nodes in the cluster that RAY_ADDRESS names or to which this process is connected.
 
     A node with a rank's resource serves that rank. If no node has such a resource, the nodes are numbered in the order
     of their addresses.
 
-    hosts:       None if there is no cluster, or not a node for each rank
+    hosts:       None if there is no cluster or a rank has no node in it
     own_address: address at which the nodes reach this process
     """
 
@@ -68,13 +68,13 @@ def _ranks_of(node: Mapping[str, Any]) -> list[int]:
 
 
 def _order_of(node: Mapping[str, Any]) -> tuple[float, bytes, str]:
-    """Return the sort key of a node: its rank, if it has a rank's resource, then its address."""
+    """Return a node's sort key: its rank, if it has a rank's resource, then its address."""
     address = ipaddress.ip_address(node["NodeManagerAddress"]).packed
     return min(_ranks_of(node), default=math.inf), address, node["NodeID"]
 
 
 class RayHost:
-    """Implements `Host` with an actor on the node `node_id` that reserves GPUs and custom resources of the node.
+    """Implements `Host` with an actor on the node `node_id` that reserves the node's GPUs and custom resources.
 
     held: the reserved amounts; its CPUs and labels are ignored here
     """
@@ -91,7 +91,7 @@ class RayHost:
         return RayProcessHandle(self._actor, _result_of(self._actor.start.remote(spec)))
 
     def name(self) -> str:
-        """Return the name of the node: Slurm's name within a Slurm job, else its host name."""
+        """Return the node's name: Slurm's name within a Slurm job, else its host name."""
         return str(_result_of(self._actor.node_name.remote()))
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ def _result_of(reference: Any) -> Any:
 
 
 class RayGpuCluster:
-    """Lends nodes of the cluster that RAY_ADDRESS names, or this machine alone, to one request at a time.
+    """Lends nodes in the cluster that RAY_ADDRESS names, or this machine alone.
 
     resource_request: resources that each node must have in addition to GPUs; they are reserved like the GPUs
     """
@@ -169,9 +169,12 @@ class RayGpuCluster:
     def lease(self, ranks: int, gpus_per_node: int | None) -> tuple[Sequence[RayHost], int]:
         """Return hosts for `ranks` processes with one GPU each, and the number of processes per host.
 
-        Starts an actor on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order. Raises
-        Unavailable if there are not enough nodes.
+        Starts an actor on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order. Later calls
+        return the same hosts until `release`, because the actors reserve their GPUs. Raises Unavailable if there are
+        not enough nodes.
         """
+        if self._hosts:
+            return self._hosts, ranks // len(self._hosts)
         self._cluster = self._cluster or RayCluster()
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._request)
@@ -199,7 +202,7 @@ def nodes_with_gpus(
 ) -> tuple[list[Mapping[str, Any]], int]:
     """Choose nodes for `ranks` ranks from `alive` (entries of `ray.nodes()`); return them and the ranks per node.
 
-    gpus_per_node:    ranks per node; None to use the nodes' number of GPUs
+    gpus_per_node:    ranks per node; None for as many as the node with the most GPUs can take
     resource_request: resources that a node must have in addition to GPUs
 
     Nodes with a rank's resource come first, ordered by rank, then the others, ordered by address. Raises Unavailable if

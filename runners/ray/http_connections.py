@@ -1,4 +1,4 @@
-"""Limits for connections of the HTTP server, so that clients without a token cannot block it for others."""
+"""Limits for the HTTP server's connections, so that clients without a token cannot block it for others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_IDLE, MAX_IDLE_OF_ADDRESS = 512, 128
-"""Maximum number of idle connections (no request is being answered): in total, and per client address."""
+"""Maximum number of idle connections (on which no request is being answered): in total, and per client address."""
 ARRIVAL_LIMIT_S = 20.0
 """Time limit for a request to arrive, and for a client to receive data that are ready to be sent."""
 MAX_HEADERS, MAX_HEAD_BYTES = 100, 2**16
 REFUSED_S = 1.0
-"""How long a connection stays open, without being read, after a refused request. This slows down bad clients."""
+"""How long a connection stays open but unread after a refused request, to slow down bad clients."""
 
 
 class IdleConnections:
@@ -31,7 +31,7 @@ class IdleConnections:
         self._by_address: defaultdict[str, dict[BoundedHttp, None]] = defaultdict(dict)
 
     def add(self, connection: BoundedHttp) -> None:
-        """Add a connection that waits from now on. If there are too many, close the one that has waited longest."""
+        """Add a connection that now starts to wait. If there are too many, close the one that has waited longest."""
         self.discard(connection)
         of_address = self._by_address[connection.address]
         self._all[connection] = of_address[connection] = None
@@ -71,7 +71,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process received data. Refuses a request with a head that is too large."""
+        """Process received data. Refuse a request with a head that is too large."""
         if self._is_refused:
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
@@ -103,7 +103,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the client again: for it to receive the answer, and for its next request."""
+        """Wait for the client again, which must receive the answer and then send its next request."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last:

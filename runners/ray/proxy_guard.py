@@ -1,7 +1,7 @@
-"""Restricts the paths `/-/` that the proxies of Ray Serve answer themselves: only the health check remains.
+"""Blocks the paths under `/-/`, which Ray Serve's proxies answer themselves, except the health check.
 
 Set RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH to `chorale.runners.ray.proxy_guard:guards`, which Ray then calls in each
-proxy. The variable must be in the environment of the processes that start the cluster.
+proxy. The variable must be set for the processes that start the cluster.
 """
 
 import ipaddress
@@ -13,14 +13,14 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 def guards() -> list[Any]:
     """Return the middlewares for a proxy; Ray calls this."""
-    from starlette.middleware import Middleware  # noqa: PLC0415  # Serve's own, which not everybody has
+    from starlette.middleware import Middleware  # noqa: PLC0415  # a Serve dependency, which not everybody has
 
     return [Middleware(ProxyGuard)]
 
 
 class ProxyGuard:
-    """Middleware that answers 404 to all of `/-/` except the health check. On loopback, the health check also requires
-    a Host header that names this machine.
+    """Middleware that answers 404 to everything under `/-/` except the health check. On loopback, the health check also
+    requires a Host header that names this machine.
     """
 
     def __init__(self, app: Any) -> None:

@@ -1,4 +1,4 @@
-"""Serves an ASGI application in a Ray cluster: from an actor with its own HTTP server, or with Ray Serve."""
+"""Serves an ASGI application in a Ray cluster, either from an actor with an HTTP server or with Ray Serve."""
 
 import logging
 import signal
@@ -23,11 +23,10 @@ NOT_STARTED = "the application did not start"
 
 
 class HttpServer:
-    """Serves the application that `build` returns, on `host` and `port`. The constructor starts it. This is the class
-    of an actor.
+    """Serves the application that `build` returns, on `host` and `port`. The constructor starts it. Runs as an actor.
 
     With more than `MAX_CONNECTIONS` connections, requests are answered with 503. Idle connections have separate limits,
-    see `http_connections`. A client's address is that of its connection; headers of proxies are ignored.
+    see `http_connections`. A client's address is the address of its connection; proxy headers are ignored.
     """
 
     def __init__(self, build: Callable[[], Any], host: str, port: int) -> None:
@@ -55,7 +54,7 @@ class HttpServer:
         self._thread.start()
 
     def problem(self) -> str:
-        """Wait for the end of the start, at most `START_LIMIT_S`; return why it failed, "" if it succeeded."""
+        """Wait at most `START_LIMIT_S` for the start to end; return why it failed, or "" if it succeeded."""
         deadline_s = time.monotonic() + START_LIMIT_S
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
@@ -94,14 +93,14 @@ class HttpServer:
                 self._server.run(sockets=[listening])
         except SystemExit:  # uvicorn raises this if the application does not start
             self._problem = ": ".join(filter(None, (NOT_STARTED, self._reason)))
-        except Exception as error:  # kept for `problem`, because nobody sees errors of a thread
+        except Exception as error:  # kept for `problem`, because nobody sees a thread's errors
             self._problem = f"{type(error).__name__}: {error}"
 
 
 MAX_CONCURRENT_REQUESTS = 1000
 REPLICA_TIMEOUT_S = 15.0
 HEAD_RESOURCE = "node:__internal_head__"
-"""Resource of which Ray's head has one unit. An actor that needs a little of it runs on the head."""
+"""Resource of which only Ray's head has a unit. An actor that needs a little of it runs on the head."""
 HEAD_RESOURCE_AMOUNT = 0.001
 ON_HEAD: Mapping[str, Any] = {"num_cpus": 0, "resources": {HEAD_RESOURCE: HEAD_RESOURCE_AMOUNT}}
 START_TIMEOUT_S, STOP_TIMEOUT_S = START_LIMIT_S + 30.0, STOP_LIMIT_S + 5.0
@@ -114,7 +113,7 @@ def serve_application(
 ) -> None:
     """Serve the ASGI application that `build` returns until SIGINT or SIGTERM. It runs in an actor on the head.
 
-    The actor itself listens on `host` of the head; Ray restarts it if its process dies. `ready` is called when requests
+    The actor itself listens on `host` on the head; Ray restarts it if its process dies. `ready` is called when requests
     can be answered; after that, the debug log (--verbose) lists the open ports and who can reach them. Raises
     Unavailable if the port is taken or the cluster does not start.
     """
@@ -151,8 +150,8 @@ def application_of(build: Callable[[], Any]) -> Any:
     """
     from ray import serve  # noqa: PLC0415  # importing it takes a second
 
-    def application() -> Any:  # Serve takes only plain functions for builders
-        # Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces.
+    def application() -> Any:  # Serve accepts only plain functions as builders
+        # Let the replica, in which this runs, listen on its node's address; Serve would use all interfaces.
         from ray.serve._private import replica as module  # noqa: PLC0415  # there is no setting for it
 
         replica: Any = module

@@ -15,7 +15,7 @@ from chorale.synth.executor.base import Progress
 MEMORY_SLACK = 2
 """Factor by which a computation may exceed its announced memory before its worker is stopped."""
 MAX_TASK_RETRIES = 2
-"""How often a computation is restarted after the death of its worker."""
+"""How often a computation is restarted after its worker has died."""
 
 Computation = Callable[[Any, Progress], Any]
 
@@ -38,7 +38,7 @@ class TaskFailure:
 
 
 class _Board:
-    """An actor that collects reports of computations: their progress, and whether they exceeded their memory."""
+    """An actor that collects reports from computations: their progress, and whether they exceeded their memory."""
 
     def __init__(self) -> None:
         self._progress: dict[str, tuple[int, int]] = {}
@@ -87,12 +87,11 @@ class RayTaskBackend:
 
     @property
     def cpus(self) -> int:
-        """Number of CPUs of the cluster."""
         return int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
 
     @property
     def largest_memory_bytes(self) -> int:
-        """Memory in bytes of the node with the most memory, an upper limit for every task."""
+        """Memory of the largest node in bytes, an upper limit for every task."""
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return max((int(node["Resources"].get("memory", 0)) for node in nodes if node["Alive"]), default=0)
 
@@ -102,7 +101,7 @@ class RayTaskBackend:
         self._references[key] = task.remote(computation, argument, self._board, key, memory_bytes)
 
     def cancel(self, key: str) -> None:
-        """Kill the worker of `key`. `ended` then reports it as cancelled, unless it had already ended."""
+        """Kill `key`'s worker. `ended` then reports it as cancelled, unless it had already ended."""
         if key in self._references:
             ray.cancel(self._references[key], force=True)
 
@@ -113,7 +112,7 @@ class RayTaskBackend:
     def ended(self, timeout_s: float) -> dict[str, Completion[Any]]:
         """Return the computations that have ended, after waiting at most `timeout_s` for the first.
 
-        The value of a completion is what the computation returned, or a TaskFailure.
+        A completion's value is the computation's result or a TaskFailure.
         """
         keys = {reference: key for key, reference in self._references.items()}
         if not keys:
@@ -135,7 +134,7 @@ class RayTaskBackend:
 
 
 def _value_of(reference: Any) -> Any:
-    """Return what a task that has ended returned, or its TaskFailure."""
+    """Return the result of a task that has ended, or its TaskFailure."""
     try:
         return ray.get(reference)
     except ray.exceptions.TaskCancelledError:

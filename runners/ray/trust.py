@@ -6,7 +6,7 @@ import os
 from chorale.synth.errors import InvalidInput, Unavailable
 
 INSECURE_VARIABLE = "CHORALE_INSECURE_CLUSTER"
-"""Set to 1 by `--insecure-cluster`, for this process and those that it starts."""
+"""Environment variable that `--insecure-cluster` sets to 1, for this process and those that it starts."""
 
 _CLIENT = "ray://"
 _METHODS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}
@@ -16,7 +16,7 @@ _PATIENCE_S = 5.0
 def require_authentication(address: str) -> None:
     """Raise InvalidInput if the cluster at HOST:PORT or ray://HOST:PORT answers requests without a token.
 
-    A cluster that does not answer at all passes, because joining it will report the reason.
+    A cluster that does not answer at all is accepted, because joining it will report the reason.
     """
     answers = _answers_anybody(address)
     if answers is None and not _has_token():
@@ -25,7 +25,7 @@ def require_authentication(address: str) -> None:
     if answers and os.environ.get(INSECURE_VARIABLE) != "1":
         rule = "this Ray cluster does not authenticate its users: anybody who reaches it can run code in it ({})"
         way_out = (
-            "start it with RAY_AUTH_MODE=token, or add --insecure-cluster where everybody who reaches it is trusted"
+            "start it with RAY_AUTH_MODE=token, or add --insecure-cluster if everybody who can reach it is trusted"
         )
         raise InvalidInput(rule, address, way_out)
 
@@ -37,7 +37,7 @@ def _has_token() -> bool:
 
 def _answers_anybody(address: str) -> bool | None:
     """Return whether a request without a token is answered; None if the answer is that a token is missing."""
-    import grpc  # noqa: PLC0415 - only who joins a cluster pays for it
+    import grpc  # noqa: PLC0415 - only needed to join a cluster
 
     is_client = address.startswith(_CLIENT)
     method = _METHODS[is_client]

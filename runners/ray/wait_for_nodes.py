@@ -12,7 +12,7 @@ _POLL_S = 0.5
 
 
 def wait_for_nodes(address: str, count: int, limit_s: float = LIMIT_S) -> None:
-    """Return once `count` nodes of the cluster at `address` are alive; Unavailable if they are not within `limit_s`."""
+    """Wait until `count` nodes in the cluster at `address` are alive. Raises Unavailable after `limit_s`."""
     deadline_s = time.monotonic() + limit_s
     alive: list[Any] = []
     while time.monotonic() < deadline_s:
@@ -30,7 +30,7 @@ def wait_for_nodes(address: str, count: int, limit_s: float = LIMIT_S) -> None:
 
 
 def main() -> None:
-    """Wait for a cluster. The arguments on the command line are its address and its number of nodes."""
+    """Wait for a cluster. The command-line arguments are its address and its number of nodes."""
     try:
         wait_for_nodes(sys.argv[1], int(sys.argv[2]))
     except ChoraleError as error:

@@ -1,6 +1,6 @@
-"""Check whether the head of a Ray cluster answers.
+"""Check whether a Ray cluster's head answers.
 
-Ray itself takes minutes to notice that the head does not answer, and then ends the process that uses Ray.
+Ray itself takes minutes to notice that the head does not answer and then ends the process that uses Ray.
 """
 
 import os
@@ -15,27 +15,27 @@ LOOK_S = 0.2
 SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
 NOTICE_S = 1.0
-LEAST_FAILURES = 3  # more than one, because this process may have been stopped meanwhile
+LEAST_FAILURES = 3  # more than one, because this process may have been suspended in between
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty settings
 
 
 class ClusterLost(Unavailable):
-    """Raised if the cluster of a campaign does not work any more."""
+    """Raised if a campaign's cluster no longer works."""
 
     def __init__(self, value: str) -> None:
-        way_out = "start the cluster again, then go on with --resume"
+        way_out = "start the cluster again, then continue with --resume"
         super().__init__("the Ray cluster must keep working", value, way_out)
 
 
 LossHandler = Callable[[ClusterLost], None]
-"""Called from a thread if this process's cluster is lost and nobody calls `check`. Calls of Ray may then hang for
-ever, so the handler should end the process."""
+"""Called from a thread if this process's cluster is lost and nobody calls `check`. Calls to Ray may then hang
+forever, so the handler should end the process."""
 
 _handlers: list[LossHandler] = []
 
 
 def handle_loss(handler: LossHandler) -> None:
-    """Set the handler for the loss of clusters that this process connects to from now on."""
+    """Set the handler for the loss of clusters to which this process connects from now on."""
     _handlers[:] = [handler]
 
 

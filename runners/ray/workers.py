@@ -1,4 +1,4 @@
-"""The workers of a campaign on Ray: tasks build programs, actors measure them."""
+"""A campaign's workers on Ray: tasks build programs, actors measure them."""
 
 import logging
 import math
@@ -19,20 +19,18 @@ from chorale.runners.workers.campaign_worker import (
     BUILD_LIMIT_S,
     MEASURE_GRACE_S,
     RETRIES,
-    BuilderFactory,
     CampaignWorker,
     RunnerFactory,
     build_failure,
     measure_limit_s,
     run_failure,
 )
-from chorale.synth.build.build import CachingBuilder
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable
 
 MAX_ATTEMPTS = 4
 POLL_S = 1.0
-START_TIMEOUT_S = 150.0  # Ray notices after 60 s that a worker process died while it started
+START_TIMEOUT_S = 150.0  # Ray takes 60 s to notice that a worker process died while starting
 CLOSE_LIMIT_S = 5.0
 NODE_LABEL = "ray.io/node-id"
 
@@ -40,7 +38,9 @@ _log = logging.getLogger("chorale.ray")
 
 
 class MeasureWorker(CampaignWorker):
-    """Runs inside an actor. Requests are pickled beforehand: Ray's pickler is slow for thousands of instructions."""
+    """Runs inside an actor. Requests are pickled beforehand, because Ray's pickler is slow for thousands of
+    instructions.
+    """
 
     def measure_on_node(self, request: bytes) -> tuple[str, Completion[Outcome]]:
         """Measure a pickled request; return the id of this node and the completion."""
@@ -60,7 +60,7 @@ def _builder(worker: bytes) -> CampaignWorker:
 
 @dataclass(slots=True, eq=False)
 class _Measurer:
-    """An actor that measures. ready: reference that is done when the actor has started; its value is the node's id"""
+    """An actor that measures. ready: reference that is ready once the actor has started, with the node's id"""
 
     actor: Any
     ready: Any
@@ -85,15 +85,15 @@ class _Call:
 
 
 class RayWorkers:
-    """Implements `Workers` on a local or an existing cluster: `builders` tasks at a time, `measurers` actors.
+    """Implements `Workers` on a local or an existing cluster, with up to `builders` tasks and `measurers` actors.
 
     A build takes one CPU; a measurer reserves `needs` for the whole campaign. If a worker dies, its request is
     repeated, at most `MAX_ATTEMPTS` times in total; then the result is a failure of kind crash. Failed measurements are
-    repeated as often as `RETRIES` says, on another node if one is suitable. A measurement that hangs is repeated once,
-    and only if there is another node. With `alone`, no other campaign measures on a measurer's machine at the same
-    time.
+    repeated as often as `RETRIES` specifies, on another node if one is suitable. A measurement that hangs is repeated
+    once, and only if there is another node. With `alone`, no other campaign measures on a measurer's machine at the
+    same time.
 
-    Raises Unavailable if no node has what a measurer needs within `needs.patience_s`.
+    Raises Unavailable if no node has the resources for a measurer within `needs.patience_s`.
     """
 
     def __init__(
@@ -105,14 +105,13 @@ class RayWorkers:
         needs: ResourceRequest | None = None,
         measurers: int = 1,
         alone: bool = False,
-        make_builder: BuilderFactory = CachingBuilder,
         grace_s: float = MEASURE_GRACE_S,
         attempts: int = START_ATTEMPTS,
     ) -> None:
         self._needs = needs or ResourceRequest()
         cpus = builders + math.ceil(self._needs.cpus * measurers)
         self._cluster = RayCluster(address, cpus, attempts=attempts)
-        self._factories = make_runner, make_builder, alone
+        self._factories = make_runner, alone
         self._alone, self._grace_s = alone, grace_s
         self._worker = pickle.dumps(CampaignWorker(*self._factories))
         self._task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(build_on_node).options(name="BuildWorker")
@@ -231,7 +230,7 @@ class RayWorkers:
                 self._measured(call, *answer)
 
     def _measured(self, call: _Call, node: str, completion: Completion[Outcome]) -> None:
-        """Deliver the result of a measurement, or repeat a failed measurement."""
+        """Deliver a measurement's result, or repeat a failed measurement."""
         outcome = completion.value
         if isinstance(outcome, RunFailure):
             elsewhere = self._has_alternative_to(node)
@@ -250,7 +249,7 @@ class RayWorkers:
         if call.measurer is None:  # Ray has already repeated the build
             call.future.set_result(build_failure(failure))
             return
-        _log.warning("a Ray worker died; a new one does its task again")
+        _log.warning("a Ray worker died; a new one repeats its task")
         _log.debug("%s", error)
         self._replace(call.measurer)
         call.deaths += 1
@@ -302,10 +301,10 @@ class RayWorkers:
             if time.monotonic() > deadline_s:
                 free = {name: amount for name, amount in self._cluster.free.items() if ":" not in name}
                 rule = f"a campaign needs a node with {self._needs} to measure, and one CPU to prepare"
-                way_out = "wait for other jobs, change `runner.needs`, or raise its `patience_s` where nodes can come"
+                way_out = "wait for other jobs, change `runner.needs`, or raise its `patience_s` if nodes can be added"
                 raise Unavailable(rule, f"free in the cluster: {free}", way_out)
 
 
 def _node_of(_actor: Any) -> str:
-    """Return the id of the current node. Runs inside an actor, to find out when it has started."""
+    """Return the id of the current node. Runs inside an actor to find out when it has started."""
     return str(ray.get_runtime_context().get_node_id())

@@ -1,1 +1,1 @@
-"""Replays recorded tables of measurements from other machines."""
+"""Replays recorded measurement tables from other machines."""

@@ -1,4 +1,4 @@
-"""The recorded runner as it is declared."""
+"""Declares the recorded runner and its options."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -19,19 +19,19 @@ class RecordedConfig(RunnerConfig):
     capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.RECORD, buffers=True, unprivileged=True)
 
     generator: Annotated[str, FROM_REQUESTS] = Field(
-        default="ForestColl", description="Whose recorded schedules programs stand for."
+        default="ForestColl", description="Generator of the recorded schedules that represent programs."
     )
     buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
         default=None, description="Buffer of each connection, 64KiB to 8MiB; by default the runtime's 4MiB."
     )
     schedule: Annotated[str | None, FROM_REQUESTS] = Field(
-        default=None, description="Name of the recorded schedule that every program stands for."
+        default=None, description="Name of the recorded schedule that represents every program."
     )
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
         return ("rccl",)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.recorded.runner import RecordedRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.recorded.runner import RecordedRunner  # noqa: PLC0415 - only needed to run something
 
         return RecordedRunner(None, self.generator, self.buffer_bytes, self.schedule)

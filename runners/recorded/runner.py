@@ -23,23 +23,23 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
 TOPOLOGIES = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
-"""Fabric in the shipped table -> spec of its topology."""
+"""Fabric in the shipped table -> its topology spec."""
 
 RECORDED_DTYPE = "float32"  # element type of all recorded runs
 DEFAULT_BUFFER_BYTES = 2**22  # the runtime's default
-_NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # parameters in the names of recorded programs
+_NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # parameters in recorded programs' names
 
 
 class RecordedRunner:
     """Implements `Runner` without running anything: it looks up recorded times by settings, not by instructions.
 
-    A program stands for the recorded schedule of `generator` with its collective and placement and with the k,
-    instances and buffers of `RunRequest.settings` (or, if missing there, with those in the program's name, as in the
-    recorded programs themselves), or for the recorded schedule `schedule`. So a schedule that was synthesized here gets
-    the time of the generator's schedule with the same settings. The seed determines how repetitions are drawn from the
-    record (see `chorale.runners.recorded.table`), so equal requests have equal outcomes. Programs that were not
-    recorded, or that fell back to the library, are rejected. The algorithm `rccl` is the library's fastest recorded
-    launch at each size, with any settings.
+    A program represents one of `generator`'s recorded schedules with the same collective, placement and buffers:
+    `schedule` if that is given, otherwise the one with the same k and instances. Settings come from
+    `RunRequest.settings` or, if it has none, from the program's name, written as in recorded names. So a schedule that
+    was synthesized here gets the time of the generator's schedule with the same settings. The seed determines how
+    repetitions are drawn from the record (see `chorale.runners.recorded.table`), so identical requests have identical
+    outcomes. Programs that were not recorded, or that fell back to the library, are rejected. The algorithm `rccl` is
+    the library's fastest recorded launch at each size, with any settings.
     """
 
     name = "recorded"
@@ -51,9 +51,11 @@ class RecordedRunner:
         buffer_bytes: int | None = None,
         schedule: str | None = None,
     ) -> None:
-        """table:        recorded measurements; None for the shipped table
-        generator:    generator of the schedules that are looked up
-        schedule:     the recorded schedule that every program stands for, if k and instances do not determine it
+        """Set where times come from.
+
+        table:        recorded measurements; None for the shipped table
+        generator:    generator of the schedules to look up
+        schedule:     the recorded schedule that every program represents, if k and instances do not determine it
         buffer_bytes: buffer size for programs that do not set one; None for the runtime's default
         """
         self._table = mi250_table() if table is None else table
@@ -166,7 +168,7 @@ class RecordedRunner:
         return {**facts, "environment_id": environment_id(facts)}
 
 
-class _Rejection(Exception):  # noqa: N818 - a reason, handed on at once
+class _Rejection(Exception):  # noqa: N818 - a reason, caught immediately
     def __init__(self, message: str, kind: FailureKind = FailureKind.REJECTED) -> None:
         super().__init__(message)
         self.message = message

@@ -1,7 +1,7 @@
-"""Recorded runs by their configuration, and repetitions drawn from them.
+"""Looks up recorded runs by configuration, and draws repetitions from them.
 
 A recorded time is the mean of many calls in one launch, and most configurations were launched only once. But launches
-of schedules that could not serve calls out of place timed the library instead. So the library was measured in many
+of schedules that could not serve out-of-place calls timed the library instead. So the library was measured in many
 launches, and their deviations from the median show how much launches vary. A drawn repetition is a recorded time
 multiplied by one of these deviations for the same fabric and size, so it represents a launch. The record says nothing
 about differences between calls, about drift, or about schedules that vary more or less than the library.
@@ -30,7 +30,7 @@ from chorale.synth.identity import content_id
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOrigin:
-    """Origin of the instructions of a recorded run: a schedule of a generator, or the vendor's library.
+    """Origin of a recorded run's instructions: a generator's schedule, or the vendor's library.
 
     schedule:     name of the file or of the library
     k, instances: trees per root, and copies on separate channels; None if the record does not contain them
@@ -51,7 +51,7 @@ class ScheduleOrigin:
 class RecordedConfiguration:
     """All settings of recorded runs except the size.
 
-    buffer_bytes: size of each connection's buffer, None for the runtime's default
+    buffer_bytes: size of each connection's buffer; None for the runtime's default
     in_place:     whether input and output shared memory
     """
 
@@ -69,7 +69,7 @@ _Time: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 class _Row(BaseModel):
-    """A row of a table of runs; empty cells are None. Test programs write `N/A` if they did not check."""
+    """A row in a table of runs; empty cells are None. Test programs write `N/A` if they did not check."""
 
     fabric: str
     collective: Literal["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"]
@@ -91,7 +91,7 @@ _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """Mean time of one launch at one size, and the number of wrong elements; None if nobody checked."""
+    """One launch's mean time at one size, and the number of wrong elements; None if nobody checked."""
 
     configuration: RecordedConfiguration
     size_bytes: int
@@ -100,7 +100,7 @@ class RecordedRun:
 
 
 def read_runs(text: str) -> tuple[RecordedRun, ...]:
-    """Return the runs in the text of a table, in order: two for each row, one out of place and one in place.
+    """Return the runs in a table's text, in order: two for each row, one out of place and one in place.
 
     A row without a time gives no run, and neither does a row of size 0, which test programs print if each rank's part
     is empty. `N/A` instead of the number of wrong elements means that results were not checked. Raises InvalidInput,
@@ -141,8 +141,8 @@ def _runs(cells: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
 
 
 MIN_SLOWDOWN = 1.5
-"""Ratio of times out of place to in place that counts as far slower. MIN_WITNESSES runs must reach it, because a single
-run may be an accident."""
+"""Ratio of out-of-place time to in-place time that counts as far slower. MIN_WITNESSES runs must reach it, because a
+single run may be an accident."""
 
 SAME_TIME = 0.03
 """Relative difference within which two times may come from the same algorithm."""
@@ -154,8 +154,8 @@ MIN_WITNESSES = 3
 """Number of runs that must be far slower, or of schedules whose times must agree, to conclude that no schedule ran."""
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
-"""Largest difference between both placements (median over all buffers) if one algorithm served both: the first value
-for all sizes from the smallest up to a size at which the second value holds.
+"""Largest differences between the times of both placements (medians over all buffers) if one algorithm served both. The
+first applies to all sizes up to one at which the second holds, too.
 """
 
 
@@ -163,16 +163,16 @@ MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]
 
 
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
-    """Return the schedules that the runtime never executed out of place. The value of each is the largest size at which
-    it was not executed in place either, 0 if there is none.
+    """Return the schedules that the runtime never executed out of place. Each one's value is the largest size at which
+    it was not executed in place either, or 0 if there is none.
 
-    runs: runs of schedules, without runs of the library itself
+    runs: runs of schedules, without the library's own runs
     """
     grouped: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
     for run in runs:
         grouped[run.configuration, run.size_bytes].append(run.time_s)
     times_s = {key: median(times) for key, times in grouped.items()}
-    # Ratios of times out of place to times in place: one for each buffer size.
+    # Ratios of out-of-place times to in-place times: one for each buffer size.
     ratios: dict[ScheduleOrigin, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (configuration, size_bytes), out_s in times_s.items():
         other = RecordedConfiguration(configuration.origin, configuration.buffer_bytes, in_place=True)
@@ -217,7 +217,7 @@ def _largest_small(ratios: Mapping[int, list[float]]) -> int:
 
 
 MIN_LAUNCHES = 3
-"""Minimum number of equal launches for which deviations from the median are meaningful."""
+"""Minimum number of identical launches for which deviations from the median are meaningful."""
 
 SAME_SETTINGS_TOLERANCE = 0.1
 """If a configuration has several times, those that exceed the fastest by more than this share are assumed to have had
@@ -225,12 +225,12 @@ other settings that were not recorded."""
 
 
 def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list[float]]:
-    """Return (fabric, size) -> times of launches divided by the median of equal launches.
+    """Return (fabric, size) -> launch times divided by the median of identical launches.
 
     runs: runs of the library's own algorithm
 
-    Launches are equal if fabric, collective, placement, buffer and size are equal. Fewer than MIN_LAUNCHES equal ones
-    are ignored.
+    Launches are identical if fabric, collective, placement, buffer and size are. Fewer than MIN_LAUNCHES identical
+    launches are ignored.
     """
     same: dict[tuple[str, str, bool, int | None, int], list[float]] = defaultdict(list)
     for run in runs:
@@ -245,7 +245,7 @@ def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list
 
 
 LIBRARY_GENERATORS = ("RCCL", "NCCL")
-"""Generators that are a vendor's library. Their runs are baselines, not schedules."""
+"""Generators that are vendor libraries. Their runs are baselines, not schedules."""
 
 MI250_SOURCE = (
     "rccl-tests on two boxes of 16 MI250 GPUs each, and on half of each box; ForestColl and TACCL schedules run in "
@@ -272,29 +272,29 @@ class RecordedTable:
 
     @classmethod
     def read(cls, text: str) -> RecordedTable:
-        """Return the table in `text`; InvalidInput if it is not one, see `read_runs`."""
+        """Return the table in `text`. Raises InvalidInput if it is not one, see `read_runs`."""
         return cls(read_runs(text))
 
     @property
     def fabrics(self) -> tuple[str, ...]:
-        """Names of all fabrics with measurements, in the order of the table."""
+        """Names of all fabrics with measurements, in the table's order."""
         return tuple(dict.fromkeys(configuration.origin.fabric for configuration in self._runs))
 
     def collectives(self, fabric: str) -> tuple[str, ...]:
-        """Return the collectives that were measured on `fabric`, in the order of the table."""
+        """Return the collectives that were measured on `fabric`, in the table's order."""
         found = (one.origin.collective for one in self._runs if one.origin.fabric == fabric)
         return tuple(dict.fromkeys(found))
 
     def configurations(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
-        """Return all configurations of schedules, in the order of the table, including those that fell back."""
+        """Return all schedules' configurations, in the table's order, including those that fell back."""
         return self._measured(fabric, collective, by_library=False)
 
     def libraries(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
-        """Return the configurations of vendors' libraries."""
+        """Return the vendor libraries' configurations."""
         return self._measured(fabric, collective, by_library=True)
 
     def sizes_bytes(self, configuration: RecordedConfiguration) -> tuple[int, ...]:
-        """Return at which sizes `configuration` was measured, smallest first; none if it was not."""
+        """Return the sizes at which `configuration` was measured, smallest first; empty if there are none."""
         return tuple(sorted(self._runs.get(configuration, {})))
 
     def times_s(self, configuration: RecordedConfiguration, size_bytes: int) -> tuple[float, ...]:
@@ -305,7 +305,7 @@ class RecordedTable:
         return tuple(run.time_s for run in self._at(configuration, size_bytes))
 
     def fell_back(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether the runtime took its own algorithm instead of the schedule, see `find_fallbacks`."""
+        """Return whether the runtime used its own algorithm instead of the schedule, see `find_fallbacks`."""
         largest = self._largest_fallen.get(configuration.origin)
         return largest is not None and (not configuration.in_place or size_bytes <= largest)
 
@@ -317,13 +317,13 @@ class RecordedTable:
         return not any(run.wrong for run in self._at(configuration, size_bytes))
 
     def is_checked(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether the results of all launches were checked; InvalidInput if there is no measurement."""
+        """Return whether the results of all launches were checked. Raises InvalidInput if there is no measurement."""
         return all(run.wrong is not None for run in self._at(configuration, size_bytes))
 
     def draw_s(
         self, configuration: RecordedConfiguration, size_bytes: int, repeats: int, seed: int
     ) -> tuple[float, ...]:
-        """Return the seconds of `repeats` launches: each is a recorded time times a recorded deviation.
+        """Return the times of `repeats` launches in seconds: each is a recorded time times a recorded deviation.
 
         If there are several times, only those close to the fastest are used, see `SAME_SETTINGS_TOLERANCE`. The draw
         depends on the configuration and `seed` only, not on other draws. Without recorded deviations, times are
@@ -353,7 +353,7 @@ class RecordedTable:
 
 
 def is_library(configuration: RecordedConfiguration) -> bool:
-    """Return whether the runs were made by a vendor's library rather than with a schedule."""
+    """Return whether the runs used a vendor library instead of a schedule."""
     return configuration.origin.generator in LIBRARY_GENERATORS
 
 

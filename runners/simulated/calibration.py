@@ -1,7 +1,7 @@
 """Calibration: find the latency, overhead and bandwidth that explain a runner's measurements.
 
 Source: full paper on direct-connect topologies, appendix A.2, which fits steps and bandwidth time in two separate
-regressions. Here they are terms of one regression, together with a rank's cost of handling a message.
+regressions. Here, they are terms in one regression, together with a rank's cost of handling a message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BYTE_A_SECOND = Fraction(8, 10**9)
 class TimeTerms:
     """Terms of a program's time, independent of the machine.
 
-    chain:      length of the longest chain of messages that wait for one another, a factor of alpha
+    chain:      length of the longest chain of messages that wait for one another; it multiplies alpha
     messages:   largest number of messages that one rank sends and receives
     chunk_cost: seconds without latencies if chunks have one byte and bandwidth 1 carries one byte per second
     """
@@ -67,7 +67,7 @@ def max_rank_messages(program: Program) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The measured time of a program for one chunk size, and the terms that should explain it."""
+    """A program's measured time for one chunk size, and the terms that should explain it."""
 
     program: str
     terms: TimeTerms
@@ -76,7 +76,7 @@ class Observation:
 
     @property
     def factors(self) -> tuple[float, float, float, float]:
-        """Return the factors of constant_s, alpha_s, overhead_s and the seconds per byte of bandwidth 1."""
+        """Return the factors of constant_s, alpha_s, overhead_s and the seconds per byte at bandwidth 1."""
         return 1.0, self.terms.chain, float(self.terms.messages), self.terms.chunk_cost * self.chunk_bytes
 
 
@@ -98,8 +98,8 @@ def observations_of(
 class Calibration:
     """time = constant_s + alpha_s * chain + overhead_s * messages + bytes / (bandwidth * unit_bytes_per_s).
 
-    bandwidth_unit, unit_bytes_per_s: unit of the topology, and the real rate of a link of bandwidth 1
-    mean_error, max_error: relative errors of the fit
+    bandwidth_unit, unit_bytes_per_s: the topology's unit, and the real rate of a link of bandwidth 1
+    mean_error, max_error: the fit's relative errors
     unseen_error: mean relative error for a program that is left out of the fit; None for a single program
     """
 
@@ -114,7 +114,6 @@ class Calibration:
     observations: int
 
     def seconds(self, observation: Observation) -> float:
-        """Return the time in seconds that the fit predicts for `observation`."""
         return float(np.dot(observation.factors, self._coefficients))
 
     @property
@@ -122,9 +121,9 @@ class Calibration:
         return self.constant_s, self.alpha_s, self.overhead_s, 1 / self.unit_bytes_per_s
 
     def network_model(self, topology: Topology) -> NetworkModel:
-        """Return alpha and bandwidths for simulations on `topology`; `constant_s` and `overhead_s` come on top.
+        """Return alpha and bandwidths for simulations on `topology`; `constant_s` and `overhead_s` must be added.
 
-        Raises InvalidInput for a topology with another unit of bandwidth.
+        Raises InvalidInput for a topology with another bandwidth unit.
         """
         if topology.bandwidth_unit != self.bandwidth_unit:
             rule = f"the calibration is for bandwidths in {self.bandwidth_unit}: {{}}"
@@ -152,12 +151,11 @@ class Calibration:
         return self.constant_s + self.overhead_s * messages
 
     def to_json(self) -> dict[str, Any]:
-        """Return the facts as JSON has them."""
         return {"format": FORMAT, **asdict(self)}
 
     @staticmethod
     def from_json(document: object) -> Calibration:
-        """Return the calibration that `to_json` wrote; InvalidInput for anything else."""
+        """Return the calibration that `to_json` wrote. Raises InvalidInput for anything else."""
         way_out = "give the JSON that `chorale run --calibrate --json` printed"
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise InvalidInput(f"a calibration must be JSON of the format {FORMAT}", repr(document)[:60], way_out)
@@ -192,7 +190,7 @@ def _fitted(observations: Sequence[Observation]) -> NDArray[np.float64]:
     times = np.array([observation.time_s for observation in observations])
     scale = factors.max(axis=0)  # scale columns: seconds and bytes differ by orders of magnitude
     scale[scale == 0] = 1.0
-    from scipy.optimize import nnls  # noqa: PLC0415 (a second that only who calibrates waits for)
+    from scipy.optimize import nnls  # noqa: PLC0415 (takes a second, only needed here)
 
     solution, _ = nnls(factors / scale / times[:, None], np.ones(len(times)))
     return np.asarray(solution / scale)

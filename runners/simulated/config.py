@@ -1,4 +1,4 @@
-"""The simulated runner as it is declared."""
+"""Declares the simulated runner and its options."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -14,17 +14,17 @@ from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = Fraction(1000)
-"""Default of campaigns on networks without bandwidths; without latencies, speed-ups do not depend on it."""
+"""Campaigns' default on networks without bandwidths; without latencies, speedups do not depend on it."""
 
 MODELLED = "modelled"
-"""The library's own choice on a network with bandwidths: its time by its published model."""
+"""The library's own choice on a network with bandwidths, with the time from its published model."""
 MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
 
 Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
 
 
 class SimulatedConfig(RunnerConfig):
-    """Options of the simulated runner: what messages cost, exactly; see `SimulatedRunner`."""
+    """Options of the simulated runner: the exact cost of messages; see `SimulatedRunner`."""
 
     name: ClassVar[str] = "simulated"
     summary: ClassVar[str] = "a cost model"
@@ -72,6 +72,6 @@ class SimulatedConfig(RunnerConfig):
         return NetworkModel(self.alpha_us / 10**6, self.link_latency_us / 10**6, self.hop_us / 10**6, rate_gbps)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.simulated.runner import SimulatedRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.simulated.runner import SimulatedRunner  # noqa: PLC0415 - only needed to run something
 
         return SimulatedRunner(self.network_model(), self.buffer_bytes)

@@ -27,7 +27,7 @@ LibraryName = Literal["NCCL", "RCCL"]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A kind of GPU. Rates of one link in GB/s: `physical`, and `modelled` as the library assumes it."""
+    """A kind of GPU. physical, modelled: one link's rate in GB/s, in reality and as the library assumes it"""
 
     name: str
     library: LibraryName
@@ -53,7 +53,7 @@ _FAMILIES = {
 }  # fmt: skip
 _FAMILY = re.compile(rf"\b({'|'.join(_FAMILIES)}):")
 _BY_RATE = ((700.0, BLACKWELL), (320.0, HOPPER), (190.0, AMPERE), (0.0, VOLTA))
-"""Lower limit for the total GB/s of a GPU's NVLinks to an NVSwitch, and the generation that it implies."""
+"""Lower limit in GB/s for the total rate of a GPU's NVLinks to an NVSwitch, and the generation that it implies."""
 
 _SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "ampere": (
@@ -69,7 +69,7 @@ _SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
         (96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
     ),
 }
-"""Rates in GB/s that the search tries: (within one box, over several boxes). Older GPUs use the rates of Ampere."""
+"""Rates in GB/s that the search tries: (within one box, over several boxes). Older GPUs use Ampere's rates."""
 
 _UNLIMITED = 1e6
 _MOST_CHANNELS = 32
@@ -78,7 +78,7 @@ _WORTH_TRYING = 0.49
 
 @dataclass(frozen=True, slots=True)
 class LibraryGraph:
-    """Channels that the search found. intra, inter: GB/s of each channel inside a box and between boxes"""
+    """Channels that the search found. intra, inter: each channel's rate in GB/s inside a box and between boxes"""
 
     channels: int
     intra: float
@@ -86,18 +86,18 @@ class LibraryGraph:
 
     @property
     def total(self) -> float:
-        """GB/s of all channels inside a box."""
+        """Total rate of all channels inside a box in GB/s."""
         return self.channels * self.intra
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryFabric:
-    """A network as the library sees it. Rates are in GB/s, as the library assumes them.
+    """A network as the library sees it. Rates are those that the library assumes, in GB/s.
 
-    links:    total rate of a GPU's links inside its box, or rate of the narrowest cut if GPUs are joined directly
-    switched: whether an NVSwitch joins the GPUs of a box; adds: whether that switch can multicast and add
+    links:    total rate of a GPU's links inside its box, or the narrowest cut's rate if GPUs are connected directly
+    switched: whether an NVSwitch connects a box's GPUs; adds: whether that switch can multicast and add
     wired:    whether GPUs have links besides PCIe
-    nics, nic: number of links that leave a box, and rate of the slowest of them; 0 for a single box
+    nics, nic: number of links that leave a box, and the slowest one's rate; 0 for a single box
     share:    the library's rates relative to the network's
     """
 
@@ -114,7 +114,7 @@ class LibraryFabric:
 
     @property
     def box_ranks(self) -> int:
-        """Ranks per box. The library also uses this quotient if boxes have different numbers of ranks."""
+        """Ranks per box: ranks divided by boxes, rounded down. The library uses this even if boxes differ."""
         return max(1, self.ranks // self.boxes)
 
     def ring_graph(self) -> LibraryGraph:
@@ -164,7 +164,7 @@ class LibraryFabric:
         return LibraryGraph(best.channels, best.intra, max(faster, default=best.inter))
 
     def tree_graph(self, rings: LibraryGraph) -> LibraryGraph:
-        """Return one tree per ring. Over several boxes, a tree may have a higher rate inside a box than a ring, because
+        """Return one tree per ring. Over several boxes, a tree may have a higher rate within a box than a ring, because
         it uses one link fewer there.
         """
         if not self.nics or self.box_ranks < 2:
@@ -193,7 +193,7 @@ class LibraryFabric:
 
 
 def has_gpus(topology: Topology) -> bool:
-    """Return whether ranks are GPUs, judging by the topology's spec, machine file or names of switches."""
+    """Return whether ranks are GPUs, judging by the topology's spec, machine file or switch names."""
     kinds = {name.partition(":")[0] for name in topology.node_ids[topology.compute_count :]}
     return bool(_FAMILY.search(topology.spec) or _stated_generation(topology) or kinds & {"nvswitch", "cpu"})
 
@@ -203,7 +203,7 @@ def library_fabric(topology: Topology, library: LibraryName | None = None) -> Li
 
     library: by default the library for the topology's GPUs
 
-    A machine file contains the rates that the library assumes. Otherwise, multiples of the rate of a physical link are
+    A machine file contains the rates that the library assumes. Otherwise, multiples of a physical link's rate are
     converted to the library's rates, and other rates are used unchanged.
     """
     network = topology.expected or topology
@@ -247,7 +247,7 @@ _OF_LINKS = {"2": VOLTA, "3": AMPERE, "4": HOPPER, "5": BLACKWELL, "MI2": MI200,
 
 
 def _stated_generation(topology: Topology) -> Generation | None:
-    """Return the GPU generation that the links in a machine file imply, None if the network is not from such a file."""
+    """Return the GPU generation that a machine file's links imply, or None if the network is not from such a file."""
     for fact in topology.assumptions:
         if match := _LINKS.match(fact.what):
             return _OF_LINKS.get(match[1] or match[2])
@@ -257,7 +257,7 @@ def _stated_generation(topology: Topology) -> Generation | None:
 def _counted(width: float, generation: Generation, wired: bool) -> float:
     """Return the factor from physical rates to the library's rates for links with a total of `width` GB/s.
 
-    It is 1 if `width` is not a multiple of a physical link's rate: then it is already a rate of the library.
+    It is 1 if `width` is not a multiple of a physical link's rate, because then it is already a library rate.
     """
     physical = {generation.physical: generation.modelled} if wired else _PCI
     for rate, modelled in physical.items():
@@ -288,7 +288,7 @@ def _first_box(topology: Topology, boxes: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
-    """Return the switch that most ranks of a box have a link to, ignoring CPUs and PCIe switches; None without one."""
+    """Return the switch to which most ranks of a box have a link, ignoring CPUs and PCIe switches; None if missing."""
     links, count = topology.links, topology.compute_count
     ends: dict[int, set[int]] = {}
     for src, dst in zip(links.src.tolist(), links.dst.tolist(), strict=True):
@@ -310,7 +310,7 @@ def _width(topology: Topology, rank: int, switch: int | None) -> float:
 
 
 def _narrowest(topology: Topology, inside: NDArray[np.bool_]) -> float:
-    """Return an upper bound for the bandwidth of rings through all ranks of the box, from the cut of the allgather."""
+    """Return an upper bound for the bandwidth of rings through all ranks of the box, from the allgather's cut."""
     ranks = int(np.count_nonzero(inside[: topology.compute_count]))
     if ranks < 2:
         return _UNLIMITED

@@ -1,6 +1,6 @@
 """Times of a library's own algorithms on a network, from its published model: the baseline of every comparison.
 
-NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
+NCCL and RCCL: latencies and rates from `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
 corrections by size affect the choice but not the time, and are left out) over the channels of
 `chorale.runners.simulated.library_graph`. MPICH and Open MPI publish which algorithm they use but no latencies. Their
 times come from the congestion model, with the latencies of the network's links, or typical ones. No time is below the
@@ -36,7 +36,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 
 VERSIONS = {"NCCL": "2.28.3", "RCCL": "2.27", "MPICH": "4.3", "Open MPI": "5.0"}
-"""Versions of the libraries whose source code the models follow."""
+"""Library versions whose source code the models follow."""
 PROTOCOLS = ("ll", "ll128", "simple")
 IN_SWITCH = ("nvls", "nvls_tree")
 """Algorithms in which switches add, so that the bound with switches that add applies to them."""
@@ -46,18 +46,18 @@ _TREE_CORRECTION = (
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""Fraction of their rate that trees reach: a row per protocol, a column per power of two of the size from 64 B on."""
+"""Fraction of their rate that trees reach: a row per protocol, a column per power-of-two size from 64 B on."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryAlgorithm:
-    """An algorithm of a library. name: as in its tuner; bytes_per_s: highest rate, in bytes of the vector per second
+    """A library's algorithm. name: as in its tuner; bytes_per_s: highest rate, in bytes of the vector per second
 
-    protocol:   protocol of NCCL or RCCL, "" for MPI libraries
+    protocol:   NCCL or RCCL protocol, "" for MPI libraries
     channels:   number of parallel rings or trees, 1 for MPI libraries
-    method:     method of Chorale that makes the same schedule, if there is one
-    correction: fraction of the rate that is reached, by powers of two of the size from 64 B on
-    plateau_bytes: size of the vector from which latencies count 1.4 times; None for never
+    method:     Chorale's method with the same schedule, if there is one
+    correction: fraction of the rate that is reached, for each power-of-two size from 64 B on
+    plateau_bytes: vector size from which latencies count 1.4 times; None for never
     """
 
     library: str
@@ -72,7 +72,7 @@ class LibraryAlgorithm:
     plateau_bytes: int | None = None
 
     def seconds(self, size_bytes: int) -> float:
-        """Return the time of a vector of `size_bytes`."""
+        """Return the time for a vector of `size_bytes`."""
         power = (size_bytes >> 6).bit_length() - 1
         share = self.correction[power] if 0 <= power < len(self.correction) else 1.0
         slow = self.plateau_bytes is not None and size_bytes >= self.plateau_bytes
@@ -120,7 +120,7 @@ def library_choice(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> L
 
 
 def library_best(algorithms: Sequence[LibraryAlgorithm]) -> LibraryAlgorithm:
-    """Return the one of `algorithms` (not empty) with the highest rate."""
+    """Return the algorithm with the highest rate. `algorithms` must not be empty."""
     return max(algorithms, key=lambda each: each.bytes_per_s)
 
 
@@ -133,14 +133,14 @@ def fastest_of_each(algorithms: Sequence[LibraryAlgorithm]) -> list[LibraryAlgor
 
 
 def baseline_label(baseline: Mapping[str, Any]) -> str:
-    """Return library, version and algorithm of `LibraryAlgorithm.document()` for people."""
+    """Return the library, version and algorithm in `LibraryAlgorithm.document()` as text for people."""
     how = f", {baseline['channels']} channels" if baseline["channels"] > 1 else ""
     return f"{baseline['library']} {baseline['version']} ({baseline['algorithm']}{how})"
 
 
 class _Latencies(NamedTuple):
-    """Latencies in microseconds, by algorithm (tree, ring) and protocol: of a start, and of a step over NVLink, PCIe or
-    network.
+    """Latencies in microseconds of a start, and of a step over NVLink, PCIe or the network, by algorithm (tree, ring)
+    and protocol.
     """
 
     base: Mapping[str, tuple[float, float, float]]
@@ -161,7 +161,7 @@ _RCCL = _Latencies(
     {"tree": (2.2, 2.2, 5.7), "ring": (2.2, 2.2, 5.7)},
     {"tree": (10.5, 10.5, 22.4), "ring": (9.5, 9.5, 19.8)},
 )
-"""Steps inside boxes have the latencies of MI300 (tuning model 5), steps between boxes those of MI200 (model 3):
+"""Steps inside boxes have MI300's latencies (tuning model 5), steps between boxes MI200's (model 3):
 RCCL's model exaggerates the latency of rings between MI300 boxes, to make its tuner choose LL.
 """
 _NVLS_US, _NVLS_TREE_NET_US = 25.0, 14.0
@@ -172,8 +172,8 @@ _RING_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (73.4,) * 3)
 _TREE_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 _TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 _NVLS_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 43.1))
-"""Maximum GB/s: a row per generation, columns for one box, two boxes and more. For LL of all channels together, for
-the other protocols of each channel."""
+"""Maximum GB/s: a row per generation, columns for one box, two boxes and more. LL values are totals over all channels,
+the other protocols' values are per channel."""
 
 
 def _gpu_algorithms(fabric: LibraryFabric, collective: Collective) -> Iterator[LibraryAlgorithm]:
@@ -232,7 +232,7 @@ def _rings(fabric: LibraryFabric, name: CollectiveName, graph: LibraryGraph) -> 
 
 
 def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
-    """Yield double binary trees between boxes with chains inside boxes, with each protocol."""
+    """Yield double binary trees between boxes and chains inside boxes, with each protocol."""
     boxes, is_rccl = fabric.boxes, fabric.generation.library == "RCCL"
     costs = _RCCL if is_rccl else _NCCL
     inside, levels = (costs.nvlink if fabric.wired else costs.pci)["tree"], boxes.bit_length() - 1
@@ -278,9 +278,9 @@ def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgori
 
 
 def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
-    """Return the entry of `table` for the GPUs and the number of boxes.
+    """Return the entry in `table` for the GPUs and the number of boxes.
 
-    of_hosts: for LL, which is limited by the hosts if there are several boxes; the hosts are assumed to be AMD's
+    of_hosts: set for LL, which the hosts limit if there are several boxes; the hosts are assumed to be AMD's
     """
     name = fabric.generation.name
     row = 1 if of_hosts and fabric.boxes > 1 else _GENERATIONS.index(name) if name in _GENERATIONS else 1
@@ -309,11 +309,11 @@ MPI_METHODS: Mapping[str, Sequence[tuple[str, str, str]]] = {
         ("MPICH", "binomial", "recursive-doubling"),
     ),
 }
-"""For each collective: (library, its name of the algorithm, Chorale's method that makes the same schedule)."""
+"""For each collective: (library, its name for the algorithm, Chorale's method with the same schedule)."""
 
 
 MAX_MPI_RANKS = 512
-"""Largest number of ranks for which schedules of MPI libraries are made for comparisons."""
+"""Largest number of ranks for which MPI libraries' schedules are generated for comparisons."""
 
 
 def unit_bytes_per_s(topology: Topology) -> Fraction:
@@ -322,7 +322,7 @@ def unit_bytes_per_s(topology: Topology) -> Fraction:
 
 
 def library_schedule(topology: Topology, collective: Collective, method: str) -> VerifiedSchedule | None:
-    """Return the verified schedule of an algorithm of an MPI library; None if it does not suit the network."""
+    """Return the verified schedule of an MPI library's algorithm; None if it does not suit the network."""
     try:
         return verified_schedule(ScheduleRequest(topology, collective, method), SerialExecutor())
     except (InvalidInput, Unavailable):
@@ -330,7 +330,7 @@ def library_schedule(topology: Topology, collective: Collective, method: str) ->
 
 
 def _latency_s(verified: VerifiedSchedule) -> float:
-    """Return the time in seconds of an empty vector, with the latencies of the network's links, or typical ones."""
+    """Return the time for an empty vector in seconds, with the latencies of the network's links, or typical ones."""
     schedule = verified.schedule
     model, streams = NetworkModel.usual(schedule.topology), traffic_of(schedule).streams()
     return float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))

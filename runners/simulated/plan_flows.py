@@ -24,9 +24,9 @@ from chorale.synth.topology.topology import Topology
 class PlanPrices:
     """Latencies in seconds, in addition to the time of bytes on the links.
 
-    packets, port_packets: until the receiver sees packets written by threads, or by a port
+    packets, port_packets: until the receiver sees packets that threads or a port have written
     put:                   until chunks written by threads have arrived
-    read:                  until the answer of a read or of a switch has arrived (a round trip)
+    read:                  until the answer to a read or from a switch has arrived (a round trip)
     signal, relaxed:       until the receiver sees a signal in memory, with and without ordering of earlier writes
     port:                  until the receiver sees a signal, or a put with signal, through a port
     launch, packet_launch: start of a call that uses signals, or packets
@@ -58,7 +58,7 @@ class PlanPrices:
         return self.read if reads or operation.kind == "switch" else self.put
 
     def of_signal(self, operation: Operation) -> float:
-        """Return the latency of the signal of `operation`; 0 for a put with signal, which is priced as a put."""
+        """Return the latency of the signal that `operation` sends; 0 for a put with signal, priced as a put."""
         if operation.action.moves:
             return 0.0
         if operation.kind == "port":
@@ -66,7 +66,7 @@ class PlanPrices:
         return self.relaxed if operation.action is Action.RELAXED_SIGNAL else self.signal
 
     def of_call(self, packets: bool) -> float:
-        """Return the latency of the start of a call."""
+        """Return the latency at the start of a call."""
         return self.packet_launch if packets else self.launch
 
 
@@ -77,7 +77,7 @@ FREE = PlanPrices(*(0.0,) * 9)
 def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, NetworkModel]:
     """Return the latencies of `program`'s operations, and the network model for its messages.
 
-    For a plan, if `model` has no alpha, the latencies of operations replace those of links; otherwise they are 0.
+    For a plan, the latencies of operations replace those of links if `model` has no alpha; otherwise they are 0.
     """
     if not program.one_sided or model.alpha_s:
         return FREE, model
@@ -88,9 +88,9 @@ class PlanMessages:
     """The messages of `plan` on `topology`.
 
     A group of ranks uses a switch with the needed ability if all of them have links to and from it: the switch reads
-    the chunks of each rank once and returns their sum, or it sends chunks of one rank to all ranks, including that
-    rank. Without such a switch, chunks go directly between the rank and each other rank of the group. Amounts are in
-    parts of chunks (`parts` per chunk), so that they are integers.
+    each rank's chunks once and returns their sum, or it sends one rank's chunks to all ranks, including that rank.
+    Without such a switch, chunks go directly between the rank and each other rank of the group. Amounts are in parts of
+    chunks (`parts` per chunk), so that they are integers.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
@@ -101,7 +101,7 @@ class PlanMessages:
         self._joined = set(zip(links.src.tolist(), links.dst.tolist(), strict=True))
 
     def of_operation(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
-        """Return the messages of `operation` of `block` of `rank`; a sender or receiver may be a switch."""
+        """Return the messages of an operation in a block on `rank`; a sender or receiver may be a switch."""
         whole = replace(operation, part=(0, 1))
         share = self.parts // operation.part[1]
         if operation.kind != "switch" or not operation.action.moves:
@@ -114,7 +114,7 @@ class PlanMessages:
         return found
 
     def all(self) -> Iterator[tuple[Connection, int]]:
-        """Yield (connection, parts of chunks) of every message. O(operations)."""
+        """Yield (connection, parts of chunks) for every message. O(operations)."""
         for rank, body in enumerate(self._plan.ranks):
             for block in body.blocks:
                 for operation in block.every_operation():
@@ -136,8 +136,8 @@ class PlanMessages:
         return [Message(rank, switch, 0, chunks), *(Message(switch, peer, 0, chunks) for peer in group)]
 
     def _switch_of(self, group: Sequence[int], reads: bool) -> int | None:
-        """Return a switch that all ranks of the group are linked to and that can add (`reads`) or multicast; None
-        without one.
+        """Return a switch that can add (`reads`) or multicast and to which all ranks of the group have links; None if
+        there is none.
         """
         for switch, ability in sorted(self._topology.abilities.items()):
             able = ability.reduce if reads else ability.multicast
@@ -149,7 +149,7 @@ class PlanMessages:
 class _Put(NamedTuple):
     """A message of the operation at `block` and `step`, sent when `gate` opens. chunks: in parts of chunks
 
-    is_read: whether the block waits for the arrival: for reads and operations of switches
+    is_read: whether the block waits for the arrival: for reads and switch operations
     """
 
     connection: Connection
@@ -171,14 +171,14 @@ class _Signal(NamedTuple):
 
 
 _End = tuple[int, int, Kind]
-"""Rank, number of a channel within the rank, kind of the channel."""
+"""Rank, number of a channel within the rank, channel kind."""
 
 
 class PlanFlows:
     """The flow graph of `plan` on `topology`. The caller must have checked that the plan fits the topology.
 
-    `prices` are latencies of operations. Blocks are sequential: a put blocks its block until the data have left the
-    rank; a read or an operation of a switch, until the data have arrived. A waiting block continues when the signal and
+    `prices` are the operations' latencies. Blocks are sequential: a put blocks its block until the data have left the
+    rank; a read or a switch operation, until the data have arrived. A waiting block continues when the signal and
     the data that were put before it have arrived, or when its packets have arrived. A pipeline is not split into parts.
     Semaphores, barriers and local work take no time. Amounts are chunks. Signals with a latency are messages without
     chunks and links; they follow the puts in the order of messages.
@@ -253,7 +253,7 @@ class PlanFlows:
         ]  # fmt: skip
 
     def _edges(self) -> set[tuple[int, int]]:
-        """Return the (cause, effect) pairs of the graph, by the numbers of events in `MessageGraph`."""
+        """Return the graph's (cause, effect) pairs, by the numbers of events in `MessageGraph`."""
         gates = self._first[-1]
         of_gate: dict[int, list[int]] = defaultdict(list)
         for message, put in enumerate(self.puts):
@@ -267,13 +267,13 @@ class PlanFlows:
         return edges | self._signal_edges(of_gate) | self._semaphore_edges() | self._barrier_edges() | packets
 
     def _ends_of(self, gate: int, of_gate: dict[int, list[int]]) -> list[int]:
-        """Return the events that end the operation at `gate`: its data have left the rank, or have been read."""
+        """Return the events that end the operation at `gate`: departures of its data, or arrivals if it reads."""
         gates = self._first[-1]
         return [self._arrival + m if self.puts[m].is_read else gates + m for m in of_gate[gate]]
 
     @property
     def _arrival(self) -> int:
-        """Number of the event that the first message has arrived; the arrivals of the other messages follow."""
+        """Number of the first message's arrival event; the other messages' arrivals follow."""
         return int(self._first[-1]) + len(self.puts) + len(self._told)
 
     def _signal_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
@@ -303,7 +303,7 @@ class PlanFlows:
         }
 
     def _packet_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
-        """Return edges to each operation that reads packets: from their arrival, or from the operation of the same rank
+        """Return edges to each operation that reads packets: from their arrival, or from the operation on the same rank
         that wrote them.
         """
         pieces = pieces_of_a_chunk(self._plan, 1)
@@ -322,7 +322,7 @@ class PlanFlows:
         return {(cause, gate) for slot, gate in taken for cause in written[slot] if cause != gate}
 
     def _barrier_edges(self) -> set[tuple[int, int]]:
-        """Return the edges of barriers: each block continues only when all blocks have reached the same round."""
+        """Return the barriers' edges: each block continues only when all blocks have reached the same round."""
         met: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for number, (rank, _, _) in enumerate(self._blocks):
             rounds: Counter[int] = Counter()

@@ -25,9 +25,9 @@ class ProgramTrace:
     block, step:       the sender's instruction; step counts from 0 within the block
     adds:              whether the receiver adds the message to its data
     route:             index into `routes`, the links of its path
-    chunks:            size of the message in chunks of the program
+    chunks:            message size in the program's chunks
     start_s:           start of the sender's instruction (the message leaves alpha later)
-    left_s, arrived_s: time when the last byte left the sender, and when it arrived
+    left_s, arrived_s: time when the last byte left the sender and when it arrived
     end_s:             end of the program
     """
 
@@ -88,7 +88,7 @@ class ProgramFlows:
         self._first = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self._ids = {(rank, number): index for index, (rank, number, _) in enumerate(self._blocks)}
         self._sends, self._takes = self._ends()
-        # A gate opens when a part of an instruction starts; `_message[gate]` is what it sends then, -1 if nothing.
+        # A gate opens when a part of an instruction starts; `_message[gate]` is the number of its message, -1 for none.
         self._message = np.full(self._first[-1], -1, dtype=np.int64)
         for number, gate in enumerate(np.sort(np.concatenate([np.zeros(0, np.int64), *self._sends.values()]))):
             self._message[gate] = number
@@ -125,7 +125,7 @@ class ProgramFlows:
         )  # fmt: skip
 
     def _adding(self) -> NDArray[np.bool_]:
-        """Return for each message of a loop whether its receiver adds it to something."""
+        """Return, for each message in a loop, whether its receiver adds it to something."""
         flags = [step.op in _ADDING for _, _, block in self._blocks for step in block.instructions]
         adds_at = np.repeat(np.array(flags, dtype=bool), self._slices)
         adds = np.zeros(self._messages_of_a_loop, dtype=bool)
@@ -134,7 +134,7 @@ class ProgramFlows:
         return adds
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Return two maps from connections to gates, in order: those that send on it, those that receive from it."""
+        """Return connection -> gates that send on it, and connection -> gates that receive from it, both in order."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):
@@ -191,7 +191,7 @@ class ProgramFlows:
             yield _Edges(sending + offset, self._gates + loop * self._messages_of_a_loop + self._message[sending])
 
     def _loop_edges(self) -> Iterator[_Edges]:
-        """Yield edges by which a block starts a loop only after the end of its previous one."""
+        """Yield edges that make each block start a loop only after its previous loop has ended."""
         busy = np.flatnonzero(np.diff(self._first))
         for loop in range(1, self._loops):
             yield _Edges(self._done(self._first[busy + 1] - 1, loop - 1), self._first[busy] + loop * len(self._message))
@@ -208,7 +208,7 @@ class ProgramFlows:
             yield _Edges(take[:-depth], send[depth:])
 
     def _done(self, gates: Indices, loop: int) -> Indices:
-        """Return the events that end parts of instructions: the message has left, or the start if there is none."""
+        """Return each gate's end event, which is its message's departure or, if it has none, the gate's opening."""
         messages = self._message[gates]
         left = self._gates + loop * self._messages_of_a_loop + messages
         return np.where(messages >= 0, left, gates + loop * len(self._message))

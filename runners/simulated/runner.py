@@ -1,4 +1,4 @@
-"""SimulatedRunner: flow-level simulation of programs, with the symbolic check of what they compute."""
+"""SimulatedRunner: flow-level simulation of programs, with a symbolic check of their results."""
 
 import math
 from dataclasses import replace
@@ -43,11 +43,11 @@ class SimulatedRunner:
     """Implements `Runner` without running anything: the same request always gives the same times.
 
     `model` gives the cost of messages; see `ProgramFlows` and `simulate_flows` for the simulation. With `buffer_bytes`
-    (of the runner or of a request's settings) long chunks go through buffers of that size as on GPUs: every block loops
-    over parts of at most half a buffer, each in two slices. Otherwise a chunk is one message. A program that deadlocks
-    at the queue depth of its protocol is reported as a timeout, a wrong result as a wrong result. If the model has no
-    alpha, plans (and programs that are lowered to plans) get a latency for each kind of operation. Nothing is random
-    and no clock is read, so `repeats` equal times are reported, and `timeout_s` and `seed` have no effect.
+    (in the runner or in a request's settings), long chunks go through buffers of that size as on GPUs: every block
+    loops over parts of at most half a buffer, each in two slices. Otherwise, a chunk is one message. A program that
+    deadlocks at its protocol's queue depth is reported as a timeout, a wrong result as a wrong result. If the model has
+    no alpha, plans (and programs that are lowered to plans) get a latency for each kind of operation. Nothing is random
+    and no clock is read, so `repeats` identical times are reported, and `timeout_s` and `seed` have no effect.
     """
 
     name = "simulated"
@@ -59,7 +59,7 @@ class SimulatedRunner:
         self._buffer_bytes = buffer_bytes
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Simulate every program at every size; InvalidInput if the model lacks the rate of a link."""
+        """Simulate every program at every size. Raises InvalidInput if the model lacks a link's rate."""
         environment = self._environment()
         if (fault := validate_request(request, self.library, plans=True, switches=True)) is not None:
             return RunFailure(*fault, environment=environment)

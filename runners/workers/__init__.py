@@ -1,1 +1,1 @@
-"""The workers of a campaign on one machine, and what each worker does."""
+"""A campaign's workers on one machine, and what each worker does."""

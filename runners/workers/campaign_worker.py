@@ -1,4 +1,4 @@
-"""The workers of a campaign on one machine, and the work of each process: build candidates and measure them."""
+"""A campaign's workers on one machine, and the work of each process: build candidates and measure them."""
 
 import time
 from collections import Counter
@@ -23,18 +23,15 @@ from chorale.synth.redaction import redacted
 
 BUILD_LIMIT_S = 600.0
 MEASURE_GRACE_S = 30.0
-"""Time that a measurement may take beyond the limit of the runner's own watchdog."""
+"""Time that a measurement may take beyond the time limit that the runner enforces."""
 ALONE_PATIENCE_S = 600.0
 
 RETRIES: Mapping[FailureKind, int] = MappingProxyType({FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2})
-"""How often a failed measurement is repeated, by kind of failure. Wrong results and refusals are never repeated,
+"""How often a failed measurement is repeated, by failure kind. Wrong results and refusals are never repeated,
 because they do not depend on chance."""
 
 RunnerFactory = Callable[[], Runner]
-"""A picklable call that makes a runner, for example `functools.partial(create_runner, "local")`."""
-
-BuilderFactory = Callable[[], CachingBuilder]
-"""A picklable function that creates a builder with its caches."""
+"""A picklable function that creates a runner, for example `functools.partial(create_runner, "local")`."""
 
 
 class CampaignWorker:
@@ -43,20 +40,20 @@ class CampaignWorker:
     alone: whether measurements wait until no other campaign measures on this machine
     """
 
-    def __init__(self, make_runner: RunnerFactory, make_builder: BuilderFactory, alone: bool = False) -> None:
-        self._factories = make_runner, make_builder, alone
+    def __init__(self, make_runner: RunnerFactory, alone: bool = False) -> None:
+        self._factory = make_runner, alone
         self._builder: CachingBuilder | None = None
         self._runner: Runner | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CampaignWorker, self._factories
+        return CampaignWorker, self._factory
 
     def build(self, request: BuildRequest) -> Completion[BuildResult | BuildFailure]:
         """Synthesize, verify, lower and check a candidate."""
         return _timed(self._built, request)
 
     def measure(self, request: RunRequest) -> Completion[Outcome]:
-        """Measure; errors of the runner become failures."""
+        """Measure; the runner's errors become failures."""
         return _timed(self._measured, request)
 
     def close(self) -> bool:
@@ -66,11 +63,11 @@ class CampaignWorker:
         return True
 
     def _built(self, request: BuildRequest) -> BuildResult | BuildFailure:
-        self._builder = self._builder or self._factories[1]()
+        self._builder = self._builder or CachingBuilder()
         return self._builder.build(request)
 
     def _measured(self, request: RunRequest) -> Outcome:
-        make_runner, _, alone = self._factories
+        make_runner, alone = self._factory
         try:
             with exclusive(machine_lock(), ALONE_PATIENCE_S) if alone else nullcontext():
                 self._runner = self._runner or make_runner()
@@ -85,8 +82,8 @@ class CampaignWorker:
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`. In a race, first measure a few repetitions; at sizes at which the program has lost, stop
-    there.
+    """Measure `request`. In a race, first measure a few repetitions, and measure no more at sizes where the program has
+    lost.
 
     Each of the two parts has the full time limit. If a part fails, its failure is the result.
     """
@@ -138,12 +135,10 @@ def measure_limit_s(request: RunRequest, grace_s: float, alone: bool) -> float:
 
 
 def build_failure(error: BaseException) -> Completion[BuildResult | BuildFailure]:
-    """Return the completion of a build that ended with `error`."""
     return Completion(BuildFailure(BuildFailureKind.CRASH, error_line(error)))
 
 
 def run_failure(error: BaseException) -> Completion[Outcome]:
-    """Return the completion of a measurement that ended with `error`."""
     kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.CRASH
     return Completion(RunFailure(kind, error_line(error)))
 
@@ -165,8 +160,8 @@ CLOSE_LIMIT_S = 5.0
 class LocalWorkers:
     """Implements `Workers` with `builders` processes that build and `measurers` processes that measure.
 
-    If a process dies, it is replaced and its request is repeated, a few times. Failed measurements are repeated as
-    often as `RETRIES` says.
+    If a process dies, it is replaced and its request is repeated a few times. Failed measurements are repeated as often
+    as `RETRIES` specifies.
     """
 
     def __init__(
@@ -176,10 +171,9 @@ class LocalWorkers:
         *,
         measurers: int = 1,
         alone: bool = False,
-        make_builder: BuilderFactory = CachingBuilder,
         grace_s: float = MEASURE_GRACE_S,
     ) -> None:
-        self._worker = shared_message(CampaignWorker(make_runner, make_builder, alone))
+        self._worker = shared_message(CampaignWorker(make_runner, alone))
         self._alone, self._grace_s = alone, grace_s
         self._builders = ProcessPool(builders, CampaignWorker.__module__)
         self._measurers = ProcessPool(measurers, CampaignWorker.__module__)
@@ -213,7 +207,7 @@ class LocalWorkers:
         while True:
             try:
                 completion = self._measurers.call(CampaignWorker.measure, self._worker, request, limit_s)
-            except Exception as error:  # the same
+            except Exception as error:  # see above
                 return run_failure(error)
             outcome = completion.value
             if not isinstance(outcome, RunFailure) or failures[outcome.kind] >= RETRIES.get(outcome.kind, 0):

@@ -1,18 +1,19 @@
-"""Checks the certificates of bounds and of all-to-all schedules, without using any code of the searches for them.
+"""Checks certificates of bounds and all-to-all schedules. Shares no code with the searches that produce them.
 
-A bound proves that no schedule is faster. A verified schedule that takes the same time proves that it can be reached.
+A bound proves that no schedule is faster. A verified schedule that takes the same time proves that the bound is tight.
 
-Pairs of trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link satisfy, for every set T
-with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T). Every switch receives at least what it forwards
-of a, and forwards at least what it receives of r; a + r <= b. Weighted, these inequalities bound the sum of x.
+Pairs of trees: let x be each root's rate, and a and r the bandwidths of out-trees and in-trees on each link. Every set
+T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r(out of T). Switches receive at least as
+much of a, and at most as much of r, as they send. Also, a + r <= b. A weighted sum of these inequalities bounds the sum
+of x.
 
 Prices: a pair is a tree that collects sums at a root and a tree that spreads the result from there. Both contain all
 ranks; the first may also contain switches that add, the second switches that multicast. They meet at a rank, or the
-sums end at a switch that adds, from where a path leads to a switch that multicasts. A path between two such nodes
-costs at least their distance by the prices of links. So a pair costs at least the cheapest tree over all ranks and
-some of these switches in each direction, for the best root and the best sets of switches; all sets are tried. Pairs of
-total rate x pay at most what links, and adders with a limit (a price for each sum), can sell:
-x <= sum(price * bandwidth) / (cheapest pair).
+sums end at a switch that adds, from which a path leads to a switch that multicasts. A path between two such nodes costs
+at least their distance in link prices. So a pair costs at least the cheapest tree over all ranks and some of these
+switches in each direction, for the best root and the best sets of switches; all sets are tried. Pairs of total rate x
+pay at most what links, and adders with a limit (at a price per sum), can earn: x <= sum(price * bandwidth) / (cheapest
+pair).
 """
 
 import heapq
@@ -24,65 +25,64 @@ from math import ceil
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
-Costs = list[list[int]]
-"""Costs[a][b]: cost of the arc from node a to node b."""
+Costs = NDArray[np.int64]
+"""Costs[a, b]: cost of the arc from node a to node b."""
+_FAR = 2**62
 
 
 def least_tree(cost: Costs, root: int) -> int:
-    """Return the cost of a cheapest tree from `root` to all nodes, by Edmonds' algorithm, which contracts cycles.
+    """Return the cost of the cheapest tree from `root` to all nodes. The arc from a to b costs `cost[a, b]`.
 
-    O(nodes ^ 3).
+    Chu-Liu/Edmonds algorithm: each node pays for its cheapest incoming arc, and its other incoming arcs become cheaper
+    by that amount. Until arcs of cost 0 reach all nodes, each cycle of such arcs is merged into one node.
     """
-    total, nodes = 0, len(cost)
-    while nodes > 1:
-        parent = [-1] * nodes
-        for node in range(nodes):
-            if node != root:
-                parent[node] = min((one for one in range(nodes) if one != node), key=lambda one: cost[one][node])
-                total += cost[parent[node]][node]
-        label, count = _labels(parent, root)
-        if count == nodes:
-            return total
-        smaller: Costs = [[2**200] * count for _ in range(count)]
-        for one in range(nodes):
-            for node in range(nodes):
-                if label[one] != label[node] and node != root:
-                    reduced = cost[one][node] - cost[parent[node]][node]
-                    smaller[label[one]][label[node]] = min(smaller[label[one]][label[node]], reduced)
-        cost, root, nodes = smaller, label[root], count
-    return total
+    paid = 0
+    while len(cost) > 1:
+        arcs = cost.copy()
+        np.fill_diagonal(arcs, _FAR)
+        arcs[:, root] = _FAR
+        least = arcs.min(axis=0)
+        least[root] = 0
+        paid += sum(least.tolist())
+        arcs -= least
+        if _reaches_all(arcs == 0, root):
+            break
+        cost, root = _contracted(arcs, root)
+    return paid
 
 
-def _labels(parent: Sequence[int], root: int) -> tuple[list[int], int]:
-    """Return (number of each node in the graph in which every cycle is contracted to one node, size of this graph)."""
-    label, visited = [-1] * len(parent), [-1] * len(parent)
-    count = 0
-    for start in range(len(parent)):
-        node = start
-        while node != -1 and visited[node] == -1:
-            visited[node] = start
-            node = parent[node]
-        if node != -1 and visited[node] == start and label[node] == -1:
-            label[node] = count
-            member = parent[node]
-            while member != node:
-                label[member] = count
-                member = parent[member]
-            count += 1
-    for node in range(len(parent)):
-        if label[node] == -1:
-            label[node] = count
-            count += 1
-    return label, count
+def _reaches_all(free: NDArray[np.bool_], root: int) -> bool:
+    reached = np.zeros(len(free), dtype=np.bool_)
+    latest = np.array([root])
+    while len(latest):
+        reached[latest] = True
+        latest = np.flatnonzero(free[latest].any(axis=0) & ~reached)
+    return bool(reached.all())
+
+
+def _contracted(arcs: Costs, root: int) -> tuple[Costs, int]:
+    """Return (costs between groups, group of the root). A group is a cycle of zero-cost arcs, or a single node."""
+    parent = arcs.argmin(axis=0)
+    parent[root] = root
+    above, lowest = parent, np.arange(len(parent))
+    for _ in range(len(parent).bit_length()):  # find the lowest node number on each cycle
+        lowest, above = np.minimum(lowest, lowest[above]), above[above]
+    on_cycle = np.isin(np.arange(len(parent)), above)
+    _, label = np.unique(np.where(on_cycle, lowest, np.arange(len(parent))), return_inverse=True)
+    order = np.argsort(label, kind="stable")
+    first = np.flatnonzero(np.diff(label[order], prepend=-1))
+    by_row = np.minimum.reduceat(arcs[order], first, axis=0)
+    return np.minimum.reduceat(by_row[:, order], first, axis=1), int(label[root])
 
 
 def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -> list[int]:
-    """Return the distance from `source` to each node: the least sum of link prices of a path. O(links * log links)."""
+    """Return each node's distance from `source`: the price of the cheapest path. O(links * log links)."""
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
     for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
         leaving[src].append((dst, price))
@@ -105,7 +105,7 @@ _RULE = "the certificate of the all-to-all schedule is wrong: {}"
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the upper bound on the all-to-all rate that `certificate` proves. Raises CheckFailed if it proves none.
 
-    Every unit of data from s to t pays at least the distance from s to t by link prices, and a link earns at most
+    Every unit of data from s to t pays at least the distance from s to t in link prices, and a link earns at most
     price * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
     """
     prices = certificate.get("prices")
@@ -179,7 +179,7 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
 def _by_weighted_cuts(
     topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool
 ) -> Fraction:
-    """Return the time per byte that follows from weighted cuts and from the balance of switches.
+    """Return the time per byte that follows from weighted cuts and from switches' balance.
 
     A switch that cannot copy sends at most as much as it receives. For reductions (`outward`), a switch that cannot add
     sends at least as much as it receives.
@@ -201,7 +201,7 @@ def _by_weighted_cuts(
 
 
 def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
-    """Return which fraction of the vector must cross the cut in one direction."""
+    """Return the fraction of the vector that must cross the cut in one direction."""
     ranks = topology.compute_count
     within = sum(1 for node in inside if node < ranks)
     if not 0 < within < ranks:
@@ -221,7 +221,7 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_shard: Fraction) -> Fraction:
     """Return `time_per_shard` if the cut cannot carry k trees for each of `shards` in less time, otherwise 0.
 
-    In less than this time, a link of bandwidth b carries fewer than k * b * time_per_shard trees, a whole number.
+    In less than this time, a link of bandwidth b carries fewer than k * b * time_per_shard trees, in whole numbers.
     """
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise _failure(f"k = {k}")
@@ -232,8 +232,9 @@ def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_sh
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
     """Return 2 (groups - 1) / (bandwidth into all groups), corrected for limited adders outside the groups.
 
-    To see why, treat every group as one process. p processes need at least 2 (p - 1) messages to compute a sum and tell
-    it to all: the first process that knows the sum depends on p - 1 messages, and each other one receives one more.
+    To see why, treat every group as one process. p processes need at least 2 (p - 1) messages to compute a sum and send
+    it to all: the first process that knows the sum depends on p - 1 messages, and every other process receives one
+    more.
     """
     parts = certificate.get("parts")
     if not isinstance(parts, list):
@@ -262,11 +263,11 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
 
 
 def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> Fraction:
-    """Return the total rate of sums of limited adders outside all groups, or 0 if sends are counted (`outward`).
+    """Return the total rate at which limited adders outside all groups add, or 0 if sends are counted (`outward`).
 
     Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If receipts are
-    counted, an adder with a limit may also be outside all groups, because every process still receives each item that
-    this switch adds up once.
+    counted, an adder with a limit may also be outside all groups, because every process must still receive each of the
+    sums it computes.
     """
     limited = Fraction(0)
     for node, ability in topology.abilities.items():
@@ -291,7 +292,7 @@ def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fract
 
 
 def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield (near end, far end, bandwidth class) of every link. Near is the target, or the source if `outward`."""
+    """Yield each link's (near end, far end, bandwidth class). Near is the target, or the source if `outward`."""
     links = topology.links
     near, far = (links.src, links.dst) if outward else (links.dst, links.src)
     return zip(near.tolist(), far.tolist(), links.bandwidth_class.tolist(), strict=True)
@@ -318,7 +319,7 @@ def _failure(fault: str) -> CheckFailed:
 
 
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` claims for pairs of trees. CheckFailed if it proves less.
+    """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if it proves less.
 
     Exact. O(links * cuts).
     """
@@ -344,7 +345,7 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 def _prices(
     topology: Topology, certificate: Mapping[str, Any], part: str, counted: list[Fraction], outward: bool
 ) -> list[Fraction]:
-    """Return the price of each link for out-trees, or in-trees if `outward`. Adds weights of roots to `counted`."""
+    """Return each link's price for out-trees, or in-trees if `outward`. Adds the roots' weights to `counted`."""
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
     ends = list(zip(heads.tolist(), tails.tolist(), strict=True))
@@ -388,7 +389,7 @@ MAX_TREES = 2**14
 
 
 def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` claims for pairs of trees. CheckFailed if its prices prove less.
+    """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if prices prove less.
 
     Exact. O(2 ** switches that add or multicast * roots * nodes ** 3), with one root if distances are symmetric.
     """
@@ -404,8 +405,8 @@ def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
     """Return the time per byte that prices prove. All prices must be whole numbers >= 0.
 
-    prices: one per link
-    sum_prices: price of each sum, by node id of the switches with a limit on adding
+    prices: one price per link
+    sum_prices: price of each sum, by node id, for the switches with a limit on adding
     """
     if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
         raise _failure("other prices than a whole number >= 0 for each link")
@@ -436,7 +437,7 @@ def _prices_of_sums(topology: Topology, sum_prices: object) -> dict[int, int]:
 
 
 def _is_price(value: object) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < 2**40  # so that sums along paths fit into 64 bits
 
 
 def _acting(topology: Topology) -> tuple[list[int], list[int]]:
@@ -445,7 +446,7 @@ def _acting(topology: Topology) -> tuple[list[int], list[int]]:
 
 
 def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[int, int]) -> int:
-    """Return the least total cost of a tree inward and a tree outward with the same root."""
+    """Return the cost of the cheapest pair: a tree inward, a tree outward, and the path between their roots."""
     adders, copiers = _acting(topology)
     ranks = list(range(topology.compute_count))
     nodes = [*ranks, *sorted({*adders, *copiers})]
@@ -475,7 +476,7 @@ def _least(root: int, ranks: Sequence[int], switches: Sequence[int], cost: Any, 
     """Return the cost of the cheapest tree from `root` that contains all ranks and may contain some `switches`."""
 
     def of_nodes(nodes: Sequence[int]) -> int:
-        table: Costs = [[cost(one, other) for other in nodes] for one in nodes]
+        table = np.array([[cost(one, other) for other in nodes] for one in nodes])
         return least_tree(table, nodes.index(root)) + sum(per_sum.get(node, 0) for node in nodes)
 
     sets = (chosen for size in range(len(switches) + 1) for chosen in combinations(switches, size))

@@ -1,16 +1,16 @@
-"""Lower bounds on the bandwidth time of all collectives, exact and with certificates; allreduce has several.
+"""Computes exact lower bounds, with certificates, on collectives' bandwidth time. Allreduce has several bounds.
 
-In any allreduce, the whole vector crosses every cut in both directions (bandwidth-optimal pipeline, theorem 16), and p
-groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single ranks). If the groups are bottlenecks of
-allgather, the second bound is twice the time of allgather, so reduce_scatter followed by allgather is the best
-allreduce (theorem 19 has the cases of two groups and of single ranks).
+In any allreduce, the complete vector crosses every cut in both directions (bandwidth-optimal pipeline, theorem 16), and
+p groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single ranks). If the groups are allgather
+bottlenecks, the second bound is twice the allgather time, so reduce_scatter followed by allgather is the best allreduce
+(theorem 19 covers two groups and single ranks).
 
-With switches that multicast and add, bounds of cuts stay valid, because what crosses a cut does not depend on who
-adds. The bound of groups changes: contract each group to one process. p processes that copy and add need 2 (p - 1)
-receipts if every switch that adds is part of a process (the first process that knows a sum has p - 1 receipts in its
-past, and each other one gets one more). Switches that only multicast may stay outside, because every receipt is
-counted. Reversed in time, sends are counted and switches that only add may stay outside. An adder outside that makes
-at most s sums adds at most s of the vector, for which each of the p processes still receives once: 2 (p - 1) (rate -
+With switches that multicast and add, cut bounds remain valid, because the data that cross a cut do not depend on who
+adds. The group bound changes: contract each group to one process. p processes that copy and add need 2 (p - 1) receipts
+if every switch that adds is part of a process (the first process that knows a sum has p - 1 receipts in its past, and
+all others get one more). Switches that only multicast may stay outside, because every receipt is counted. Reversed in
+time, sends are counted and switches that only add may stay outside. An adder outside all processes, with a limit of s,
+handles at most s of the rate, and each of the p processes still receives this part once. The total is 2 (p - 1) (rate -
 s) + p s receipts.
 """
 
@@ -45,10 +45,10 @@ from chorale.synth.topology.topology import Topology
 
 
 def tight_parts(search: CutSearch) -> list[Nodes]:
-    """Return disjoint bottlenecks of allgather, each as small as possible, that cover as many ranks as possible.
+    """Return disjoint allgather bottlenecks, each as small as possible, that cover as many ranks as possible.
 
     A set of nodes is a bottleneck (tight) if receiving everything from outside takes as long as the complete allgather.
-    The union of two tight sets with a common rank is tight, unless it contains all ranks. Takes one oracle call per set
+    The union of two tight sets that share a rank is tight, unless it contains all ranks. Takes one oracle call per set
     of more than one rank.
     """
     *_, (time, _) = improving_cuts(search)
@@ -68,9 +68,9 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Groups:
-    """Disjoint sets of ranks together with switches.
+    """Disjoint sets of ranks and switches.
 
-    nodes:   nodes of each set, by number of the set
+    nodes:   each set's nodes, by set number
     of_rank: int64 per rank: number of the set that contains it, or -1
     """
 
@@ -78,7 +78,7 @@ class _Groups:
     of_rank: Integers
 
     def join(self, part: Nodes) -> None:
-        """Merge `part` with all sets that have a rank in common with it. No change if the union has all ranks."""
+        """Merge `part` with all sets that share a rank with it. Does nothing if the union contains all ranks."""
         ranks = len(self.of_rank)
         touched = [number for number in np.unique(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
         union = np.unique(np.concatenate([part, *(self.nodes[number] for number in touched)]))
@@ -91,9 +91,9 @@ class _Groups:
 
 
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
-    """Return `part` and those of its images under known symmetries that have no rank in common with earlier ones.
+    """Return `part` and its images under known symmetries, except images that share a rank with earlier ones.
 
-    This saves oracle calls. No proof depends on the symmetries, because bounds are computed from the links of each set.
+    This saves oracle calls. No proof depends on the symmetries, because bounds are computed from each set's links.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)
@@ -111,9 +111,9 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 
 
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
-    """Return the sets of one rank and switches around it that have less incoming bandwidth than the rank alone.
+    """Return sets of a rank and surrounding switches that have less incoming bandwidth than the rank alone.
 
-    For each rank behind switches, the result contains the set with the least incoming bandwidth, if switches reduce it.
+    For each rank behind switches, the result contains the set with the least incoming bandwidth if switches reduce it.
     Takes one oracle call per rank behind a switch, or fewer if symmetries are known.
     """
     topology = search.topology
@@ -126,13 +126,13 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
             search.settled[:ranks] = True
             search.settled[rank] = False
             part = search.violated_cut(Fraction(search.scale), too_many)
-            # A symmetry maps the smallest cut around a rank to the smallest one around its image. The rank comes first.
+            # A symmetry maps the smallest cut around a rank to the one around its image. Each cut lists its rank first.
             parts |= {int(image[0]): image for image in _images(search, np.array([rank]) if part is None else part)}
     return [parts[rank] for rank in behind if len(parts[rank]) > 1]
 
 
 def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
-    """Return the lower bound on the time per byte of allreduce that follows from the groups `parts`.
+    """Return the lower bound on allreduce's time per byte that follows from the groups `parts`.
 
     Every rank outside these groups is a group by itself. Treating groups as processes shows that p groups receive
     2 (p - 1) M in total (bandwidth-optimal pipeline, theorem 17 for single ranks, and theorem 16 for two groups in
@@ -158,8 +158,8 @@ _DIRECTIONS = (
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     """Yield lower bounds on allreduce, the cheapest to compute first. The largest one is the best known.
 
-    The bounds consider single ranks, bottlenecks of allgather, single cuts, and ranks together with switches that
-    narrow their links. All consider incoming data and, on one-way networks, also outgoing data.
+    The bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks with the switches that limit
+    their bandwidth. All consider incoming data and, on one-way networks, also outgoing data.
     """
     directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
     searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
@@ -184,7 +184,7 @@ def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
     """Return the best known lower bound on T_B / M of `collective`. It holds for every schedule.
 
-    For allgather, reduce_scatter, broadcast and reduce this is the optimum (see `Optimum` for one-way networks). The
+    For allgather, reduce_scatter, broadcast and reduce, this is the optimum (see `Optimum` for one-way networks). The
     search is fast if a single rank is the bottleneck.
 
     achieved: time per byte of a verified schedule; the search ends as soon as a bound reaches it
@@ -205,7 +205,7 @@ def lower_bound(topology: Topology, collective: Collective, achieved: Fraction |
 
 
 MAX_REACH = 2**30
-"""Limit of links times hops between the nodes furthest apart, because flows along a path are found hop by hop."""
+"""Limit on (number of links) * (largest hop distance), because flows along a path are found hop by hop."""
 
 
 def require_reach(topology: Topology) -> None:
@@ -241,15 +241,15 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 MAX_PRICED_CELLS = 2**18
-"""Largest product of ranks and links for which the bound by hops is computed. Checking it then takes a second."""
+"""Largest product of ranks and links for which the hop-count bound is computed. Checking it then takes a second."""
 
 
 def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield lower bounds on the time of an all-to-all.
+    """Yield lower bounds on an all-to-all's time.
 
-    Some follow from the data that single ranks, bottlenecks of allgather, and boxes (nodes joined by wider links) must
-    exchange with the others. The last is the number of hops of all data divided by the total bandwidth. Link prices
-    from `chorale.synth.methods.alltoall` prove better bounds.
+    Some follow from the data that single ranks, allgather bottlenecks, and boxes (nodes joined by wider links) must
+    exchange with all others. The last bound is the total hop count of all data divided by the total bandwidth. Link
+    prices from `chorale.synth.methods.alltoall` prove better bounds.
     """
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)
@@ -266,7 +266,7 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _boxes(search: CutSearch) -> Iterator[Nodes]:
-    """Yield, per bandwidth, the component of nodes joined by wider links that needs longest for its outside traffic."""
+    """For each bandwidth, join nodes by wider links and yield the group whose traffic with others takes longest."""
     nodes, ranks, links = search.topology.node_count, search.topology.compute_count, search.topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -276,7 +276,7 @@ def _boxes(search: CutSearch) -> Iterator[Nodes]:
         entering = np.bincount(labels[links.dst[crosses]], rates[crosses], minlength=nodes)
         inside = np.bincount(labels[:ranks], minlength=nodes)
         seconds = inside * (ranks - inside) / np.maximum(entering, rates.min())
-        if seconds.any():  # approximate, but only used to choose a box: its bound is computed exactly
+        if seconds.any():  # approximate, but only used to choose a box, whose bound is computed exactly
             yield np.flatnonzero(labels == int(np.argmax(seconds)))
 
 
@@ -295,18 +295,19 @@ FEW_ACTORS = 14
 """Up to this number of ranks and switches that add or multicast, partitions are improved by moving single nodes."""
 
 Label = list[int]
-"""The number of the group that each node belongs to, -1 for none."""
+"""Group number of each node, or -1 if the node belongs to no group."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedFabric:
-    """A network prepared to bound allreduce by the data that groups of nodes receive (or send).
+    """A network, prepared to bound allreduce by the data that groups of nodes receive (or send).
 
-    into:       (source, bandwidth) of each node's incoming links; (target, bandwidth) of its outgoing links for sends
-    far:        the same for links in the opposite direction
+    into:       (source, bandwidth) of each node's incoming links; if sends are counted, (target, bandwidth) of its
+                outgoing links
+    far:        the same for the links in the other direction
     processing: switches that must be in a group if receipts (or sends) are counted
-    limits:     rate of sums of each switch that has a limit, in units of bandwidth
-    scale:      number of these units per bandwidth unit of the topology
+    limits:     largest rate at which each limited switch can add, in units
+    scale:      number of units per bandwidth unit of the topology
     """
 
     topology: Topology
@@ -318,7 +319,7 @@ class GroupedFabric:
 
     @staticmethod
     def of(topology: Topology, outward: bool) -> GroupedFabric:
-        """Return the fabric to count received data, or sent data if `outward`. O(links)."""
+        """Return the fabric for counting received data, or sent data if `outward`. O(links)."""
         links = topology.links
         units, scale = links.integer_bandwidths()
         near, far = (links.src, links.dst) if outward else (links.dst, links.src)
@@ -342,7 +343,7 @@ class GroupedFabric:
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return the groups of `label`. Groups of switches only are merged into the group where they cost the least."""
+        """Return the groups in `label`. Groups without ranks are merged into the group in which they cost least."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:
@@ -370,7 +371,7 @@ class GroupedFabric:
                     if index not in costs:
                         joined = self._with_passing(homes[index] | switches, self.processing)
                         added = joined - homes[index]
-                        # By how much the bandwidth into the group grows.
+                        # The increase of the bandwidth into the group.
                         costs[index] = sum(
                             self._opened(each, joined) - self._shut(each, homes[index]) for each in added
                         )
@@ -380,7 +381,7 @@ class GroupedFabric:
         return min(costs, key=lambda index: (costs[index], index), default=0)
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
-        """Return `group` with those surrounding switches that reduce its incoming bandwidth. Chosen greedily."""
+        """Return `group` and surrounding switches that reduce its incoming bandwidth, chosen greedily."""
         around = self._passing_around(group, members)
         if not around:
             return set(group)
@@ -436,7 +437,7 @@ class GroupedFabric:
         return self.scale / rate
 
     def improved(self, label: Label, members: set[int], outside: Sequence[int]) -> Label:
-        """Return labels that prove a larger time, found by moving single nodes and merging groups of `label`."""
+        """Return labels that prove a larger time, found by moving single nodes and merging groups in `label`."""
         best, value = list(label), self._proved(label, members, outside)
         is_better = True
         while is_better:
@@ -453,7 +454,7 @@ class GroupedFabric:
 
 
 def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
-    """Yield variants of `label`: one node is moved to another group or to a new one, or two groups are merged."""
+    """Yield variants of `label` in which a node is moved to another group or to a new one, or two groups are merged."""
     names = sorted({name for name in label if name >= 0})
     for node, name in enumerate(label):
         for other in [*names, node] if name >= 0 else []:
@@ -515,8 +516,8 @@ def stronger(first: Bound, second: Bound) -> Bound:
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
     """Return the best known bound on schedules of the same kind as `schedule`; see `lower_bound`.
 
-    The kind is whether switches add or multicast. The certificate of an all-to-all schedule contains link prices, which
-    prove a better bound than cuts.
+    The kind says whether switches add or multicast. The certificate of an all-to-all schedule contains link prices,
+    which prove a better bound than cuts.
     """
     priced = _by_prices(schedule)
     if priced is not None and priced.value >= achieved:
@@ -527,7 +528,7 @@ def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
 
 
 def _by_prices(schedule: AnySchedule) -> Bound | None:
-    """Return the bound in an all-to-all certificate without checking it. None if it is missing or malformed."""
+    """Return the bound in an all-to-all certificate without checking it, or None if it is missing or malformed."""
     certificate = schedule.certificate
     if schedule.collective.name != CollectiveName.ALLTOALL or certificate.get("kind") != "alltoall-prices":
         return None
@@ -569,7 +570,7 @@ def _is_bidirectional(topology: Topology) -> bool:
 
 
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
-    """Yield groups of nodes as labels: single ranks; nodes joined by wide links; the bottlenecks of allgather.
+    """Yield groups of nodes as labels: single ranks; nodes joined by wide links; the allgather bottlenecks.
 
     A label is -1 for nodes that belong to no group.
     """

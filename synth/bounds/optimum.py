@@ -1,15 +1,15 @@
-"""Computes the optimum of collectives along trees: the time, the bottleneck cut, and the number of trees that reach it.
+"""Computes the optimal time of collectives along trees, the bottleneck cut, and the number of trees needed to reach it.
 
-Weights w say how many shards start at each rank, and all shards must reach all ranks. A set of nodes T with a rank
-then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the maximum over all T
-(bandwidth-optimal pipeline, theorem 1). allgather has weight 1 everywhere, broadcast only at its root (appendix A);
-reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method: guess a time, ask
-the oracle for a cut that takes longer, continue with the time of that cut.
+Weights w say how many shards start at each rank, and all shards must reach all ranks. A set T of nodes that contains a
+rank then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the maximum over all T
+(bandwidth-optimal pipeline, theorem 1). allgather has weight 1 everywhere, and broadcast only at its root (appendix A);
+reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method: guess a time, ask the
+oracle for a cut that takes longer, and continue with that cut's time.
 
 The smallest k is found as follows. With k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b)
-trees. Cuts that need all of the time leave no room for rounding: U * b must be whole on each of their links, so k is a
-multiple of some k0. Other cuts have more room the larger k is. Multiples of k0 are tried in ascending order, and every
-cut that rules out one of them is tested first for the next.
+trees. Cuts that need the full time leave no room for rounding: U * b must be a whole number on each of their links, so
+k is a multiple of some k0. Other cuts have more room if k is larger. Multiples of k0 are tried in ascending order, and
+every cut that rules out a multiple is tested first for the next one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MANY_RANKS = 512
 """From this number of ranks on, symmetries are used, so that only cuts around one rank per orbit are tested."""
 
 Nodes = NDArray[np.int64]
-"""Node indices in ascending order: the sink side T of a cut."""
+"""Node indices in ascending order: a cut's sink side T."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,12 +52,12 @@ class CutSearch:
 
     Attributes:
         weights: int64 per node, number of shards that start there (0 for switches).
-        units: int64 per link, bandwidth in units of 1 / `scale`.
+        units: int64 per link, its bandwidth in units of 1 / `scale`.
         useful: ids of the links that are not self-loops.
         busiest: largest number of useful links into a node.
         ingress: int64 per node, total bandwidth of its incoming links in units.
         settled: flags of ranks; True if all cuts around the rank are known to be wide enough.
-        typical: flags of ranks; True for one rank per orbit, which known symmetries map to the rest of its orbit.
+        typical: flags of ranks; True for one rank per orbit. Known symmetries map this rank to all others in its orbit.
     """
 
     topology: Topology
@@ -113,11 +113,12 @@ class CutSearch:
         return np.array([best])
 
     def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
-        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, or None if all cuts can.
+        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, or None if each cut can.
 
         The cut is the smallest one around its sink. A link of bandwidth b carries floor(U * b) trees, where U is
-        `trees_per_bandwidth`. From call to call, floor(U * b) / k must not decrease, because settled ranks are not
-        tested again. O(links) and a few flows. Raises InvalidInput if amounts would exceed 64 bits.
+        `trees_per_bandwidth`. floor(U * b) / k must not decrease from one call to the next, because settled ranks are
+        not tested again. Takes O(links) and a few flow computations. Raises InvalidInput if amounts would exceed 64
+        bits.
 
         sinks: flags per rank; None for all ranks
         """
@@ -148,7 +149,7 @@ class CutSearch:
         return present
 
     def time_per_shard(self, cut: Nodes) -> Fraction:
-        """Return the time per shard that `cut` needs at least: shards outside / bandwidth into it. O(links)."""
+        """Return the minimum time per shard due to `cut`: shards outside / bandwidth into the cut. O(links)."""
         bandwidth = sum((value * count for value, count in self.entering(cut)), Fraction(0))
         return self.outside_weight(cut) / bandwidth
 
@@ -174,7 +175,7 @@ MAX_ORACLE_CALLS = 128
 class FewestTrees:
     """A number k of trees per shard that reaches the optimum.
 
-    is_proven: whether no smaller k reaches it with trees that are guaranteed to exist
+    is_proven: whether no smaller k reaches the optimum with trees that are guaranteed to exist
     """
 
     k: int
@@ -183,7 +184,7 @@ class FewestTrees:
 
 @dataclass(frozen=True, slots=True)
 class _CutRoom:
-    """A cut, reduced to the number of shards outside and (bandwidth, number of links) of the links into it."""
+    """A cut, reduced to the number of shards outside and to (bandwidth, number) of the links into it."""
 
     outside: int
     entering: tuple[tuple[Fraction, int], ...]
@@ -194,7 +195,7 @@ class _CutRoom:
 
 
 def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
-    """Return (U, k) with U / k = `time_per_shard` and the smallest k for which U * b is whole on every link.
+    """Return (U, k) with U / k = `time_per_shard` and the smallest k that makes U * b whole on every link.
 
     Generalises proposition 3 of the bandwidth-optimal pipeline paper to rational bandwidths.
     """
@@ -207,11 +208,11 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 
 
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> FewestTrees:
-    """Return the smallest k that reaches the optimum `time_per_shard`, which follows from `cut`.
+    """Return the smallest k that reaches the optimum `time_per_shard`, which `cut` proves.
 
-    If switches receive at least as much as they send when U * b is whole on all links, this must also hold for k, so
-    that trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
-    `MAX_ORACLE_CALLS` calls of the oracle. Then k is doubled until it is large enough, and is not proven to be the
+    If switches receive at least as much as they send when U * b is whole on all links, k must preserve this, so that
+    trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
+    `MAX_ORACLE_CALLS` oracle calls. Then k is doubled until it is large enough, and it is not proven to be the
     smallest. Usually U * b is whole on all links with k0, and the oracle is not needed.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
@@ -245,7 +246,7 @@ def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_bala
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that cannot carry k trees per shard, or None. One rank of every orbit is tested again."""
+    """Return a cut that cannot carry k trees per shard, or None if each can. Tests one rank per orbit again."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
@@ -260,7 +261,7 @@ def _known(search: CutSearch, cut: Nodes) -> _CutRoom:
 
 
 def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
-    """Return whether the links into every switch carry at least as many trees as those out, so that it is removable."""
+    """Return whether every switch receives at least as many trees as it sends, so that all switches can be removed."""
     if not topology.switch_count:
         return True
     links = topology.links
@@ -273,7 +274,7 @@ def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A lower bound on T_B / M (in 1 / bandwidth_unit) with the node sets that prove it.
+    """A lower bound on T_B / M (in 1 / bandwidth_unit) and the node sets that prove it.
 
     Attributes:
         kind: how the bound is proved.
@@ -283,9 +284,10 @@ class Bound:
             "alltoall-prices": data from rank to rank pay at least the distance by `prices`, one per link, and a link
             earns at most its price times its bandwidth.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link pays for each cut that it enters
-            (leaves); what a switch that cannot copy (add) receives pays for what it sends, by `worth`.
-        k: if not None, the bound only holds for schedules of k trees per shard.
-        in_network: whether the bound also holds if switches multicast and add; otherwise only ranks copy and add.
+            (leaves). The `worth` of a switch that cannot copy (add) increases the prices of links into (out of) it, and
+            reduces the prices of links out of (into) it.
+        k: if not None, the bound only holds for schedules with k trees per shard.
+        in_network: whether the bound also holds if switches multicast and add.
     """
 
     kind: str
@@ -298,7 +300,7 @@ class Bound:
     worth: tuple[tuple[int, int], ...] = ()
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
-        """Return the bound as a JSON document, in which nodes are given by their ids."""
+        """Return the bound as a JSON document, in which nodes are identified by their ids."""
         document: dict[str, Any] = {"kind": self.kind, "nodes": self._names(topology, self.nodes)}
         if self.kind in ("received", "sent"):
             document["parts"] = [self._names(topology, part) for part in self.parts]
@@ -346,22 +348,22 @@ Direction = Literal["into", "out-of"]
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The least bandwidth time of a collective along k trees per shard, and the cut that proves it.
+    """A collective's least bandwidth time along k trees per shard, and the cut that proves it.
 
-    Trees reach this time on every network without switches. They also do if the sum of floor(U * b) over the links into
-    every switch is at least that over the links out of it (theorem 4; the reverse for reductions). This holds on all
-    bidirectional networks, and for unrestricted k on all Eulerian networks. On other networks the time is only a lower
-    bound, and trees that reach it may not exist.
+    Trees reach this time on every network without switches. They also do so if, at every switch, the sum of floor(U *
+    b) over incoming links is at least the sum over outgoing links (theorem 4; reversed for reductions). This holds on
+    all bidirectional networks, and for unrestricted k on all Eulerian networks. On other networks, the time is only a
+    lower bound, and trees that reach it may not exist.
 
     Attributes:
         shards: number of shards that the vector consists of: N, or 1 for broadcast and reduce.
         trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
             carries floor(U * b) trees.
         k: trees per shard.
-        direction, cut: nodes, in ascending order, for which moving all data into (out of) them takes all of the time.
-        is_k_fixed: whether the user requested k; then the bound only holds for schedules of k trees per shard.
+        direction, cut: moving all data into (or out of) the nodes of `cut`, which are ascending, takes the full time.
+        is_k_fixed: whether the user requested k; then the bound only holds for schedules with k trees per shard.
         is_fewest: whether no smaller k reaches the time with trees that are guaranteed to exist. False if the search
-            for a smaller k was given up, or if k was requested.
+            for a smaller k gave up, or if k was requested.
         least_time: time per shard that the cut proves if k trees per shard take longer than this (see `optima`), else
             None.
     """
@@ -377,7 +379,7 @@ class Optimum:
 
     @property
     def time_per_shard(self) -> Fraction:
-        """U / k, in 1 / bandwidth_unit; 1 / x* of the paper."""
+        """U / k, in 1 / bandwidth_unit; 1 / x* in the paper."""
         return self.trees_per_bandwidth / self.k
 
     @property
@@ -387,12 +389,12 @@ class Optimum:
 
     @property
     def bound(self) -> Bound:
-        """The lower bound in a form that `check_certificate` can check."""
+        """The lower bound, in a form that `check_certificate` can check."""
         proven = self.least_time or self.time_per_shard
         return Bound(self.direction, self.cut, proven / self.shards, self.k if self.is_k_fixed else None)
 
     def is_reached_by_trees(self, topology: Topology) -> bool:
-        """Return whether trees that reach the optimum are guaranteed to exist on `topology` (see above)."""
+        """Return whether trees that reach the optimum are guaranteed to exist on `topology` (see `Optimum`)."""
         inward = topology if self.direction == "into" else transpose(topology)
         return _switches_pass_on(inward, self.trees_per_bandwidth)
 
@@ -415,7 +417,7 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
-    """Return a search for the cuts that limit `collective`. It is on the transpose for reduce_scatter and reduce."""
+    """Return a search for cuts that limit `collective`, on the transpose if it is reduce_scatter or reduce."""
     rooted = collective.is_rooted
     if not rooted and collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
         known = "allgather, reduce_scatter, broadcast and reduce"
@@ -450,7 +452,6 @@ def cut_direction(collective: Collective) -> Direction:
 
 
 def shards_of_vector(topology: Topology, collective: Collective) -> int:
-    """Return the number of shards of the collective's vector."""
     return 1 if collective.is_rooted else topology.compute_count
 
 
@@ -462,10 +463,10 @@ def node_set(cut: Nodes) -> tuple[int, ...]:
 def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optimum:
     """Return the optimum with exactly k trees per shard, and the cut that limits it.
 
-    This is the smallest U for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
+    Its U is the smallest one for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
     trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline, theorems
     13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too narrow gives the
-    next U to try: the smallest one that is enough for this cut. Raises InvalidInput for k < 1, and as `optimum` does.
+    next U to try: the smallest that is enough for this cut. Raises InvalidInput if k < 1 or `optimum` does.
     """
     if k < 1:
         raise InvalidInput("there must be at least one tree per shard", f"k = {k}", "choose k >= 1")
@@ -500,10 +501,10 @@ def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:
 
 
 FEW_TREES = 96
-"""Up to this number of trees per root, the exact optimum is used even if a gap is accepted."""
+"""If the exact optimum takes at most this number of trees per root, it is used even if a gap is accepted."""
 
 COARSE_K = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128, 181, 256, 512, 1024, 2048, 4096)
-"""Average numbers of trees per root to try if roots have different numbers of trees."""
+"""Average tree counts per root to try if roots have different numbers of trees."""
 
 _EVERY_K = 512
 _MOST_TREES = 2**20
@@ -513,10 +514,11 @@ def close_rates(
     search: CutSearch, time_per_shard: Fraction, cut: Nodes, gap: Fraction
 ) -> Iterator[tuple[Fraction, int]]:
     """Yield (U, k), with ascending k, for which trees take at most `gap` longer than the optimum `time_per_shard`.
-    U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b).
-    This is useful for measured bandwidths: they have large denominators, so reaching the optimum exactly would take
-    millions of trees. Tries every k up to 512, then k in steps of about 5 %. Cuts that were too narrow for another k
-    rule out most of them.
+
+    U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
+    trees. This is useful for measured bandwidths, which have large denominators, so that reaching the optimum exactly
+    would take millions of trees. Tries every k up to 512, then k in steps of about 5 %. Cuts that were too narrow for
+    one k rule out most other k.
 
     cut: the cut that proves the optimum
     gap: accepted additional time, relative to the optimum
@@ -542,9 +544,9 @@ def optima(
     topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
 ) -> Iterator[Optimum]:
     """Yield solutions that take at most `gap` longer than the optimum, fewest trees first, and then the exact optimum.
-    If the exact optimum takes at most `FEW_TREES` trees per root, it is the only one.
+    If the exact optimum takes at most `FEW_TREES` trees per root, only the exact optimum is yielded.
 
-    preferred_k: number of trees to yield first if it is within `gap` too
+    preferred_k: number of trees whose solution is yielded first if it is within `gap`
     """
     exact = optimum(topology, collective)
     if exact.k > FEW_TREES and gap > 0:

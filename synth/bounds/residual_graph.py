@@ -1,4 +1,4 @@
-"""Digraphs for flow computations, which store every arc with its reverse, and the oracle that tests all their cuts."""
+"""Digraphs for flow computations, which store every arc with its reverse arc, and the oracle that tests all cuts."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
 
 LARGEST_AMOUNT = 2**60
-"""Capacities and the sum of supplies must be below this limit, so that no sum in a kernel exceeds 64 bits."""
+"""Each capacity and the sum of supplies must be below this limit, so that no sum in a kernel exceeds 64 bits."""
 
 
 class ResidualGraph(NamedTuple):
     """A digraph as half-arcs, sorted by the node they enter: `offsets[v]` to `offsets[v + 1] - 1` enter node v.
 
-    tails: int32, the node where each half-arc starts; ascending within a row
+    tails: int32, the node in which each half-arc starts; ascending within a row
     mates: int64, the half-arc in the opposite direction, which exists for every half-arc
 
     Amounts (capacities, residuals) are int64 arrays over half-arcs. They are 0 where the network has no arc in this
@@ -53,7 +53,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:
-    """Return the total of the `amounts` of all arcs on each half-arc, int64."""
+    """Return int64, the total of `amounts` over the arcs on each half-arc."""
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)
     return total
@@ -62,15 +62,15 @@ def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> 
 def violated_cuts(
     src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers, supply: Integers, sinks: Flags, most: int
 ) -> Flags:
-    """Return cuts around `sinks` that are too narrow for the supplies outside. Empty only if all cuts are wide enough.
+    """Return cuts around `sinks` that are too narrow for the supply outside. Empty only if all cuts are wide enough.
 
     Args:
-        src, dst, amounts: arcs without self-loops, and int64 capacity of each.
+        src, dst, amounts: arcs without self-loops, and each arc's capacity, int64.
         supply: int64 per node, units that start there and must reach every sink.
-        sinks: flags per node; cuts around these nodes are tested.
-        most: number of cuts after which the search ends.
+        sinks: flags per node; cuts around the flagged nodes are tested.
+        most: the search ends after this number of cuts.
     Returns:
-        bool[cuts, nodes], the sink side of each cut.
+        bool[cuts, nodes], each cut's sink side.
     """
     nodes = len(supply)
     graph, half_arcs = residual_graph(nodes, src, dst)

@@ -1,9 +1,9 @@
 """Bounds for networks in which switches that cannot copy have more bandwidth out than in.
 
-The bound of cuts cannot be reached on these networks, because a switch that cannot copy data sends at most what it
-receives. If the links out of these switches are used only in part, so that no switch sends more than it receives, trees
-as fast as the narrowest cut exist again (bandwidth-optimal pipeline, theorem 4). A linear program over cuts finds the
-best use of links. It needs few cuts: each round adds the narrowest cut of the previous solution.
+The cut bound cannot be reached on these networks, because a switch that cannot copy data sends at most what it
+receives. If these switches use only part of their outgoing bandwidth, so that none sends more than it receives, there
+are trees that are as fast as the narrowest cut (bandwidth-optimal pipeline, theorem 4). A linear program over cuts
+finds the best use of links. It needs few cuts: each round adds the narrowest cut of the previous solution.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _WHOLE = 2.0**40
 class SwitchedUse:
     """The fastest use of links if switches cannot copy, and a proof that is correct up to rounding.
 
-    network: network in which each link has the bandwidth that is used
-    kept:    ids in the topology of the links of `network`
-    cuts:    cuts that limit the rate, as nodes of the sink side
+    network: network in which each link has the bandwidth that is in use
+    kept:    ids, in the topology, of the links in `network`
+    cuts:    cuts that limit the rate, as the nodes on the sink side
     weights: dual value of each cut
-    worth:   dual value of the balance of each switch, by node
+    worth:   dual value of each switch's balance constraint, by node index
     """
 
     network: Topology
@@ -59,6 +59,7 @@ class SwitchedUse:
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
     """Return the fastest use of links in which no switch, except those in `copying`, sends more than it receives.
+
     The result is at most a millionth slower than the optimum.
 
     weights: int64 per rank, number of trees rooted there
@@ -100,7 +101,7 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
     """Return the bound due to switches that cannot copy, or None if none of them has more bandwidth out than in.
 
     For reduce_scatter and reduce, it is the bound due to switches that cannot add and have more bandwidth in than out.
-    Also None above `MAX_LINKS`, and if the linear program fails.
+    Also returns None above `MAX_LINKS`, and if the linear program fails.
     """
     search = search_for(topology, collective)
     outward = cut_direction(collective) == "out-of"
@@ -139,7 +140,7 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a row of the linear program: the links into `cut` must carry the trees from outside."""
+    """Return a linear-program row, which says that the links into `cut` must carry the trees from outside."""
     inside = np.zeros(topology.node_count, dtype=np.bool_)
     inside[cut] = True
     row = np.zeros(len(topology.links) + 1)
@@ -151,7 +152,8 @@ def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64])
 def _rounded(topology: Topology, used: NDArray[np.float64]) -> tuple[Topology, NDArray[np.int64]]:
     """Return (network in which links have their `used` bandwidth, rounded down to a grid; ids of these links).
 
-    If a switch sends more than it receives after rounding, its outgoing links are lowered further, switch by switch.
+    If a switch sends more than it receives after rounding, its outgoing bandwidths are reduced further, switch by
+    switch.
     """
     links = topology.links
     unit = 2.0 ** (math.frexp(float(max(links.bandwidths)))[1] - _GRID_BITS)

@@ -1,8 +1,8 @@
-"""Finds the best allreduce along pairs of trees: in-trees add up the data of each root, out-trees spread the results.
+"""Finds the best allreduce along pairs of trees: in-trees add up each root's data, and out-trees spread the results.
 
 Roots may have parts of any size, and in-trees and out-trees may share a link in any proportion (ForestColl, appendix
-E). On symmetric networks this is no better than reduce_scatter followed by allgather. It is better where some ranks
-have less bandwidth than others: a rank that is no root sends and receives M bytes instead of 2 M (N - 1) / N.
+E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is better if some ranks have
+less bandwidth than others: a rank that is not a root sends and receives M bytes instead of 2 M (N - 1) / N.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
-"""Up to 32 ranks, the solver starts all rounds from scratch, in less than a second; up to 128, only the first ones."""
+"""Up to 32 ranks, the solver starts all rounds from scratch, in less than a second; up to 128 ranks, the first few."""
 _MET = 1e-9
 _COMMON = 2**20
 _FINE = 2**24
@@ -50,9 +50,9 @@ class PairSplit:
     """A division of the network's bandwidth between out-trees and in-trees that satisfies all cuts.
 
     Attributes:
-        roots: rate of the trees rooted at each rank, equal for both directions.
-        gather, reduce: bandwidth of each arc for out-trees and for in-trees. Their sum is at most the width of the arc.
-            Every switch receives at least as much of the out-trees' data as it sends, and sends at least as much of the
+        roots: rate of the trees rooted at each rank, which is the same in both directions.
+        gather, reduce: each arc's bandwidth for out-trees and for in-trees. Their sum is at most the arc's width. Every
+            switch receives at least as much of the out-trees' data as it sends, and sends at least as much of the
             in-trees' data as it receives.
     """
 
@@ -63,17 +63,17 @@ class PairSplit:
 
     @property
     def rate(self) -> Fraction:
-        """M / T_B of the allreduce."""
+        """The allreduce's M / T_B."""
         return sum(self.roots, Fraction(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreePairs:
-    """The best known division of the network between pairs of trees, checked exactly, and a bound on all divisions.
+    """The best known division of the network between pairs of trees, checked exactly, and a bound on any division.
 
     Attributes:
-        bound: least time per byte of any pairs of trees, proved by `certificate` (see `check_pair_certificate`). Other
-            kinds of allreduce may be faster.
+        bound: lower bound on the time per byte of any pairs of trees, proved by `certificate` (see
+            `check_pair_certificate`). Other kinds of allreduce may be faster.
     """
 
     split: PairSplit
@@ -115,7 +115,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
     Args:
         topology: at most 256 ranks and 2048 links between pairs of nodes. With twice as many, packing the trees may
             take minutes.
-        even: prefer an optimal solution with rates that few trees can realise; takes 2 to 8 times as long.
+        even: prefer an optimal solution with rates that few trees can achieve; takes 2 to 8 times as long.
 
     Raises:
         InvalidInput: above these limits, and if bandwidths differ too much for 64-bit units.
@@ -132,7 +132,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
         np.arange(topology.node_count) < ranks, is_mirrored=False, advice="use reduce_scatter and allgather",
     )  # fmt: skip
     equal = None
-    if topology.is_eulerian:  # reduce_scatter, then allgather: equal roots, and half of every link for each of both
+    if topology.is_eulerian:  # reduce_scatter, then allgather: equal roots, and half of every link for each phase
         _, scale = topology.links.integer_bandwidths()
         halves = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
         equal = _counted_split(topology, arcs, np.ones(ranks, dtype=np.int64), halves, halves, Fraction(1, 2 * scale))
@@ -166,14 +166,14 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
 
 
 def _even_rounds(ranks: int, even: bool) -> int:
-    """Return the number of rounds that start from scratch, for lower trees and much faster later rounds."""
+    """Return how many rounds start from scratch. Such rounds give shallower trees and make later rounds much faster."""
     if ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN):
         return _MAX_ROUNDS
     return _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
 
 
 def _certificate(topology: Topology, program: TreeProgram, multipliers: Multipliers, largest: int) -> Mapping[str, Any]:
-    """Return the certificate made from `multipliers`, which are rounded to fractions with denominators <= `largest`."""
+    """Return the certificate made from `multipliers`, rounded to fractions with denominators up to `largest`."""
     names = np.array(topology.node_ids)
     switches = topology.node_ids[topology.compute_count :]
 
@@ -198,19 +198,19 @@ def _certificate(topology: Topology, program: TreeProgram, multipliers: Multipli
 
 
 def _rounded_split(topology: Topology, arcs: MergedArcs, point: Floats, unit: Fraction) -> PairSplit | None:
-    """Return `point` rounded down to multiples of `unit` and lowered until all cuts hold. None if nothing is left."""
+    """Return `point` rounded to multiples of `unit` and lowered until all cuts hold, or None if nothing is left."""
     whole = np.floor(point / float(unit) + 1e-4).astype(np.int64)
     return _trimmed_split(topology, arcs, whole, unit)
 
 
 def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fraction]) -> PairSplit | None:
-    """Return the split with these `values`, lowered where they exceed the limits of links or switches.
+    """Return the split with these `values`, lowered if they exceed the limits of links or switches.
 
     Args:
-        values: rates of the roots, then bandwidth per arc for out-trees, then for in-trees.
+        values: rates of the roots, then each arc's bandwidth for out-trees, then for in-trees.
 
     Returns:
-        The split, or None if no 64-bit unit makes all values whole, or if nothing is left.
+        The split, or None if no 64-bit unit makes all values whole or if nothing is left.
     """
     scale = lcm(*(value.denominator for value in (*values, *arcs.width)))
     whole = [int(value * scale) for value in values]
@@ -220,7 +220,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
 
 
 def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: Fraction) -> PairSplit | None:
-    """Return the split of `whole` units per variable, lowered where it exceeds the limits of links or switches."""
+    """Return the split with `whole` units per variable, lowered if it exceeds the limits of links or switches."""
     roots, gather, reduce = np.split(whole, np.cumsum([topology.compute_count, len(arcs.width)]))
     room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
     gather = np.minimum(gather, room)
@@ -233,12 +233,12 @@ def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: 
 def _counted_split(
     topology: Topology, arcs: MergedArcs, roots: Integers, gather: Integers, reduce: Integers, unit: Fraction
 ) -> PairSplit | None:
-    """Return the split with the root rates scaled to what the narrowest cut allows. None if a rank is cut off."""
+    """Return the split with root rates scaled so that all cuts can carry them, or None if a rank is cut off."""
     if not roots.any():
         return None
 
     def time(ends: MergedArcs, amounts: Integers) -> Fraction:
-        """Return the largest (roots outside T) / (amounts into T) over all sets T of nodes with a rank."""
+        """Return the largest (roots outside T) / (amounts into T) over all node sets T that contain a rank."""
         columns: Sequence[list[int]] = (ends.src.tolist(), ends.dst.tolist(), amounts.tolist())
         rows = zip(*columns, strict=True)
         links = Links.build(Link(src, dst, Fraction(amount)) for src, dst, amount in rows if amount)

@@ -1,7 +1,7 @@
-"""The linear program for pairs of trees. Its variables are the rates of roots and each arc's share for both directions.
+"""The linear program for pairs of trees. Its variables are each root's rate and each arc's shares.
 
 ForestColl, appendix E, formulates "every rank receives c units" with flows, which takes 2 N variables per link. Here,
-every cut that was found to be too narrow is one row, so the program stays small and its dual solution is a short
+every cut that was found to be too narrow is one row, so the program stays small, and its dual solution is a short
 certificate.
 """
 
@@ -31,7 +31,7 @@ _SLACK = 1e-7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedArcs:
-    """The links of a network without self-loops; parallel links are merged into one arc.
+    """A network's links without self-loops; parallel links are merged into one arc.
 
     src, dst: int64 per arc
     width:    total bandwidth of each arc
@@ -61,8 +61,8 @@ def merged_arcs(topology: Topology) -> MergedArcs:
 def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
     """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
 
-    Lowering what one switch sends may leave the next one with too little, possibly around a cycle. To empty cycles
-    quickly, each later round lowers amounts by twice as much as the previous round.
+    Lowering what one switch sends may leave the next switch with too little, possibly around a cycle. To empty cycles
+    quickly, each round lowers amounts by twice as much as the previous one.
     """
     switches = range(topology.compute_count, topology.node_count)
     rounds = 0
@@ -82,7 +82,7 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 
 
 class Multipliers(NamedTuple):
-    """Dual values (float64) of the cuts in both directions, and of the balance of each switch in both directions."""
+    """Dual values (float64) of the cuts in both directions, and of each switch's balance in both directions."""
 
     gather_cuts: Floats
     reduce_cuts: Floats
@@ -93,17 +93,17 @@ class Multipliers(NamedTuple):
 class TreeProgram:
     """Maximises the total rate of all roots, in units of the widest arc.
 
-    A switch receives at least what it sends to out-trees, and sends at least what it receives of in-trees. For
-    out-trees, the arcs into a set of nodes with a rank carry the rates of all roots outside (`gather_cuts`); for
-    in-trees, the arcs out of the set do (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
+    Switches receive at least as much as they send for out-trees, and at most as much for in-trees. For out-trees, the
+    arcs into a set of nodes that contains a rank carry the rates of all roots outside (`gather_cuts`); for in-trees,
+    the arcs out of the set do (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
 
     Args:
         arcs: the network.
-        ranks, nodes: numbers of compute nodes, which are the first nodes, and of all nodes.
-        root_column, out_column, in_column: variable per root, and per arc for out-trees and in-trees. Roots or arcs
-            that symmetries map to one another may share a variable.
-        sinks: flags per node; cuts are only searched around these compute nodes.
-        is_mirrored: whether in-trees are reversed out-trees; they then need no rows.
+        ranks, nodes: number of compute nodes, which come first, and number of all nodes.
+        root_column, out_column, in_column: each root's variable, and each arc's variables for out-trees and in-trees.
+            Roots or arcs that symmetries map to one another may share a variable.
+        sinks: flags per node; cuts are only searched around the flagged compute nodes.
+        is_mirrored: whether in-trees are reversed out-trees; in-trees then need no rows.
         advice: what to do if the solver fails.
     """
 
@@ -121,7 +121,7 @@ class TreeProgram:
         self._first_of_width = np.unique(low * self.variables + high, return_index=True)[1]
         alone = list(np.eye(nodes, dtype=np.bool_)[sinks])
         self.gather_cuts, self.reduce_cuts = list(alone), [] if is_mirrored else list(alone)
-        self._is_gather: list[bool] = []  # for each cut that the solver has seen, in the order of its rows
+        self._is_gather: list[bool] = []  # for each cut that the solver has seen, in row order
         self._program: GrowingProgram | None = None
 
     def solve(self) -> tuple[Floats, Floats]:
@@ -143,24 +143,24 @@ class TreeProgram:
         return np.maximum(0.0, point), np.maximum(0.0, -marginals)
 
     def start_over(self) -> None:
-        """Make the solver start from scratch: slower, but its interior point method then finds a more even vertex."""
+        """Make the solver start from scratch. Its interior-point method takes longer but finds a more even vertex."""
         self._program = None
 
     def multipliers(self, marginals: Floats) -> Multipliers:
-        """Return the dual values from `solve`, grouped by kind of row."""
+        """Return the dual values from `solve`, grouped by the kind of row."""
         switches = self.nodes - self.ranks
         _, out_trees, in_trees, cuts = np.split(marginals, np.cumsum([len(self._first_of_width), switches, switches]))
         of_gather = np.array(self._is_gather)
         return Multipliers(cuts[of_gather], cuts[~of_gather], out_trees, in_trees)
 
     def exact_bound(self) -> list[Fraction]:
-        """Return the right-hand sides of all rows, in the units of `arcs.width`."""
+        """Return all rows' right-hand sides, in the units of `arcs.width`."""
         widths = [self.arcs.width[arc] for arc in self._first_of_width.tolist()]
         zeros = (self.nodes - self.ranks) * (1 if self.is_mirrored else 2) + len(self.gather_cuts + self.reduce_cuts)
         return [*widths, *[Fraction(0)] * zeros]
 
     def matrix(self) -> SparseMatrix:
-        """Return the matrix of all current rows: widths of arcs, then balances of switches, then cuts."""
+        """Return the matrix with all current rows: arc widths, then switch balances, then cuts."""
         arcs, ranks = self.arcs, self.ranks
         first = self._first_of_width
         row, one = np.arange(len(first)), np.ones(len(first))
@@ -196,7 +196,7 @@ class TreeProgram:
         return of_entries(row, column, value, count, self.variables)
 
     def narrow_cuts(self, point: Floats, most: int, *, inward: bool = False) -> list[Flags]:
-        """Return up to `most` cuts that are too narrow for the out-trees of `point`, or its in-trees if `inward`."""
+        """Return up to `most` cuts that are too narrow for the out-trees in `point`, or its in-trees if `inward`."""
         arcs = self.arcs.transposed if inward else self.arcs
         amounts = np.ceil(point[self.in_column if inward else self.out_column] * _UNITS).astype(np.int64)
         supply = np.zeros(self.nodes, dtype=np.int64)
@@ -205,15 +205,15 @@ class TreeProgram:
 
 
 Row = dict[int, Fraction]
-"""Coefficients by column; the right-hand side has the column -1."""
+"""Coefficients by column; the right-hand side is stored as column -1."""
 
 
 def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:
-    """Return the exact vertex near `point`, at which the rows that are nearly tight at `point` are exactly tight.
+    """Return the exact vertex near `point` at which the rows that are nearly tight at `point` are exactly tight.
 
     Args:
         matrix, bound: rows `matrix` @ x <= `bound`, whose coefficients are whole numbers.
-        point: a vertex in floating point. Variables that are 0 remain 0. A variable that the rows do not determine is
+        point: a floating-point vertex. Variables that are 0 remain 0. A variable that the rows do not determine is
             rounded to a fraction.
 
     Returns:
@@ -231,7 +231,7 @@ def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats)
         row = {column: Fraction(round(value)) for column, value in pairs if column in members}
         if row:
             tight.append(row | {-1: bound[index]})
-    # Gaussian elimination. A pivot row has 1 in its own column and 0 in those of earlier pivots. Contradictory rows
+    # Gaussian elimination. A pivot row has 1 in its own column and 0 in earlier pivot columns. Contradictory rows
     # are dropped.
     pivots: list[tuple[int, Row]] = []
     for row in sorted(tight, key=len):

@@ -1,1 +1,1 @@
-"""From a request to a verified schedule and a checked program: shared by campaigns, service and commands."""
+"""Builds verified schedules and checked programs from requests, for campaigns, the service and commands."""

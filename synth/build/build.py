@@ -1,9 +1,7 @@
-"""Runs the build stages synthesize, verify, lower and check: one by one, all together, or with a cache."""
+"""Runs the build stages synthesize, verify, lower and check: separately, all together, or with a cache."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest, program_id
 from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, build_schedule, unobserved
@@ -44,7 +42,7 @@ def build_program(
 
 
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
-    """Lower `verified` and return the text of the program. It is read back, but not executed symbolically.
+    """Lower `verified` and return the program's text. It is read back but not executed symbolically.
 
     For very many ranks, symbolic execution takes too long. Raises InvalidInput and CheckFailed like `build_program`.
     """
@@ -65,7 +63,8 @@ class SwitchPlan:
 
 
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> SwitchPlan:
-    """Lower a schedule in which switches act to a plan, write it as text, read it back, and check it on its topology.
+    """Lower a schedule whose switches add or multicast to a plan, write it as text, read it back, and check it on its
+    topology.
 
     Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the plan is wrong.
     """
@@ -76,7 +75,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
 
 
 def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:
-    """Combine schedule and program into a value that can be pickled."""
+    """Return the schedule and the program in a single value that can be pickled."""
     schedule = built.verified.schedule
     return BuildResult(
         schedule_id=schedule.id,
@@ -90,115 +89,59 @@ def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: Loweri
     )
 
 
-Value = TypeVar("Value")
-
 LARGEST_UNITS = 2**21
-"""Size limit of a `MemoryCache`. A transfer counts as 1 unit, an instruction as 4; a unit takes about 50 bytes."""
+"""Maximum number of units of about 50 bytes that a `CachingBuilder` keeps. Transfers take 1 unit, instructions 4."""
 
 _INSTRUCTION_UNITS = 4
 
 
-class BuildCache(Protocol):
-    """Stores verified schedules and checked programs, by the content id of their request.
-
-    Entries may be dropped at any time. A damaged entry counts as missing and raises nothing.
-    """
-
-    def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None: ...
-
-    def add_schedule(self, request: ScheduleRequest, built: BuiltSchedule) -> None: ...
-
-    def program(self, request: BuildRequest, schedule: BuiltSchedule) -> LoweredProgram | None: ...
-
-    def add_program(self, request: BuildRequest, program: LoweredProgram) -> None: ...
-
-
-class CachingBuilder:
-    """Builds requests one after the other, and looks each up in `caches` first. The fastest cache should come first.
-
-    Many points of a search space share a schedule, or even a program, which is then built only once. `synthesized` and
-    `lowered` count how many schedules and programs were actually built.
-    """
-
-    def __init__(self, *caches: BuildCache) -> None:
-        self._caches: Sequence[BuildCache] = caches or (MemoryCache(),)
-        self.synthesized = 0
-        self.lowered = 0
-
-    def build(self, request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-        """Build `request` or take the result from a cache; return the same as the function `build`."""
-        try:
-            schedule = self._schedule(request.source, observe)
-            return build_result(schedule, self._program(request, schedule, observe), request.lowering)
-        except Exception as error:  # one bad candidate must not end a campaign
-            return BuildFailure.of(error)
-
-    def _schedule(self, request: ScheduleRequest, observe: Observer) -> BuiltSchedule:
-        built, missed = _first_hit(self._caches, lambda cache: cache.schedule(request))
-        if built is None:
-            self.synthesized += 1
-            built = build_schedule(request, observe)
-        for cache in missed:
-            cache.add_schedule(request, built)
-        return built
-
-    def _program(self, request: BuildRequest, schedule: BuiltSchedule, observe: Observer) -> LoweredProgram:
-        program, missed = _first_hit(self._caches, lambda cache: cache.program(request, schedule))
-        if program is None:
-            self.lowered += 1
-            program = build_program(schedule.verified, request.lowering, observe)
-        for cache in missed:
-            cache.add_program(request, program)
-        return program
-
-
-def _first_hit(
-    caches: Sequence[BuildCache], look: Callable[[BuildCache], Value | None]
-) -> tuple[Value | None, list[BuildCache]]:
-    """Return the value from the first cache that has it (None if none does), and the caches tried before that one."""
-    missed: list[BuildCache] = []
-    for cache in caches:
-        value = look(cache)
-        if value is not None:
-            return value, missed
-        missed.append(cache)
-    return None, missed
-
-
 @dataclass(slots=True)
 class _Entry:
-    """A schedule and the programs lowered from it. Programs are stored by the id of their request."""
+    """A schedule and the programs lowered from it. Programs are stored by their requests' ids."""
 
     schedule: BuiltSchedule
     programs: dict[str, LoweredProgram] = field(default_factory=dict)
     units: int = 0
 
 
-class MemoryCache:
-    """A BuildCache in memory. When it is full, the least recently used schedules are dropped with their programs."""
+class CachingBuilder:
+    """Builds requests one after another and keeps the results in memory.
+
+    Many points of a search space share a schedule, or even a program, which is then built only once. `synthesized` and
+    `lowered` count how many schedules and programs were actually built. Above `largest_units`, the least recently used
+    schedules are dropped together with their programs.
+    """
 
     def __init__(self, largest_units: int = LARGEST_UNITS) -> None:
         self._largest_units = largest_units
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self.synthesized = 0
+        self.lowered = 0
 
-    def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None:
+    def build(self, request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
+        """Build `request` or take the result from memory. Returns the same as the function `build`."""
+        try:
+            entry = self._entry(request.source, observe)
+            return build_result(entry.schedule, self._program(entry, request, observe), request.lowering)
+        except Exception as error:  # one bad candidate must not end a campaign
+            return BuildFailure.of(error)
+
+    def _entry(self, request: ScheduleRequest, observe: Observer) -> _Entry:
         entry = self._entries.get(request.id)
         if entry is None:
-            return None
+            self.synthesized += 1
+            built = build_schedule(request, observe)
+            entry = self._entries[request.id] = _Entry(built, units=built.verified.schedule.transfer_count)
         self._entries.move_to_end(request.id)
-        return entry.schedule
+        return entry
 
-    def add_schedule(self, request: ScheduleRequest, built: BuiltSchedule) -> None:
-        self._entries[request.id] = _Entry(built, units=built.verified.schedule.transfer_count)
-
-    def program(self, request: BuildRequest, schedule: BuiltSchedule) -> LoweredProgram | None:
-        entry = self._entries.get(request.source.id)
-        return None if entry is None else entry.programs.get(request.id)
-
-    def add_program(self, request: BuildRequest, program: LoweredProgram) -> None:
-        entry = self._entries[request.source.id]
-        entry.programs[request.id] = program
-        instructions = (len(block.instructions) for rank in program.program.ranks for block in rank.blocks)
-        entry.units += _INSTRUCTION_UNITS * sum(instructions)
-        while len(self._entries) > 1 and sum(entry.units for entry in self._entries.values()) > self._largest_units:
-            self._entries.popitem(last=False)  # the first entry is the least recently used
+    def _program(self, entry: _Entry, request: BuildRequest, observe: Observer) -> LoweredProgram:
+        program = entry.programs.get(request.id)
+        if program is None:
+            self.lowered += 1
+            program = entry.programs[request.id] = build_program(entry.schedule.verified, request.lowering, observe)
+            instructions = (len(block.instructions) for rank in program.program.ranks for block in rank.blocks)
+            entry.units += _INSTRUCTION_UNITS * sum(instructions)
+            while len(self._entries) > 1 and sum(each.units for each in self._entries.values()) > self._largest_units:
+                self._entries.popitem(last=False)  # the first entry is the least recently used
+        return program

@@ -31,7 +31,7 @@ class ScheduleRequest:
 
     @property
     def id(self) -> str:
-        """Content id of everything that determines the schedule and its file, including the spec of the topology."""
+        """Content id of everything that determines the schedule and its file, including the topology's spec."""
         options = [
             (item.name, getattr(self.options, item.name)) for item in fields(Options)
         ]  # of a schedule, only the id is hashed
@@ -65,7 +65,7 @@ class BuildResult:
     """A verified schedule, lowered, written as text, read back and checked.
 
     schedule:      the schedule as a Parquet file
-    program_id:    content id of the schedule id and all lowering options; equal ids mean equal instructions
+    program_id:    content id of the schedule id and all lowering options; equal ids mean identical instructions
     program_text:  the program in the text format of its target
     time_per_byte: T_B / M as a rational, in 1 / bandwidth_unit of the topology
     """
@@ -84,7 +84,7 @@ class BuildFailureKind(StrEnum):
     """Why a build failed."""
 
     INVALID = "invalid"  # the parameters do not fit together or exceed a limit
-    UNSOUND = "unsound"  # the result failed verification: a fault of the method
+    UNSOUND = "unsound"  # the result failed verification because the method has a fault
     CRASH = "crash"  # an unexpected error, or the worker died
 
 
@@ -97,7 +97,6 @@ class BuildFailure:
 
     @staticmethod
     def of(error: Exception) -> BuildFailure:
-        """Return the failure for an exception."""
         if isinstance(error, InvalidInput):
             return BuildFailure(BuildFailureKind.INVALID, str(error))
         if isinstance(error, CheckFailed):

@@ -1,7 +1,7 @@
 """Runs the first two build stages, synthesize and verify.
 
 Stages do not measure time themselves. A caller that wants to measure them passes an `Observer`: each of the stages
-`synthesis`, `verification`, `lowering` and `check` runs inside a context that it returns.
+`synthesis`, `verification`, `lowering` and `check` runs inside a context that the observer returns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chorale.synth.programs.program import Program
 
 Observer = Callable[[str], AbstractContextManager[object]]
-"""Called with the name of a stage; returns a context manager in which the stage runs."""
+"""Called with a stage's name; returns a context manager in which the stage runs."""
 
 
 def unobserved(_stage: str) -> AbstractContextManager[object]:
@@ -35,7 +35,7 @@ def unobserved(_stage: str) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltSchedule:
-    """A verified schedule, and its contents as a Parquet file."""
+    """A verified schedule, and its content as a Parquet file."""
 
     verified: VerifiedSchedule
     file: bytes
@@ -43,7 +43,7 @@ class BuiltSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredProgram:
-    """A checked program: as lowered, as text in the format of its target, and as read back from that text."""
+    """A checked program: as lowered, as text in its target's format, and as read back from that text."""
 
     program: Program
     text: str
@@ -51,7 +51,7 @@ class LoweredProgram:
 
 
 def build_schedule(request: ScheduleRequest, observe: Observer = unobserved) -> BuiltSchedule:
-    """Synthesize and verify the schedule of `request`; raises the errors of both stages."""
+    """Synthesize and verify the schedule that `request` describes. Raises both stages' errors."""
     verified = verified_schedule(request, SerialExecutor(), None, observe)
     return BuiltSchedule(verified, to_parquet(verified.schedule))
 
@@ -59,7 +59,7 @@ def build_schedule(request: ScheduleRequest, observe: Observer = unobserved) -> 
 def verified_schedule(
     request: ScheduleRequest, executor: Executor, progress: Progress | None = None, observe: Observer = unobserved
 ) -> VerifiedSchedule:
-    """Synthesize and verify a schedule, in the form that suits its size; raises the errors of both stages."""
+    """Synthesize and verify a schedule, in the form that suits its size. Raises both stages' errors."""
     with observe("synthesis"):
         schedule = synthesize_unverified(
             request.method, request.topology, request.collective, request.options, executor, progress
@@ -72,6 +72,6 @@ def verified_schedule(
 def verify_schedule(
     schedule: AnySchedule, size_bytes: int | None = None, observe: Observer = unobserved
 ) -> VerifiedSchedule:
-    """Verify an existing schedule, for example one from a file; raises CheckFailed if it is wrong."""
+    """Verify an existing schedule, for example one from a file. Raises CheckFailed if it is wrong."""
     with observe("verification"):
         return verify(schedule, size_bytes)

@@ -11,9 +11,9 @@ Progress = Callable[[int, int], None]
 """Called with (finished tasks, total tasks) after each finished task, in the caller's process."""
 
 OnResult = Callable[[int, Any], None]
-"""Called with the index of a task and its result, once per task, as soon as the task has finished.
+"""Called once per task, as soon as it has finished, with the task's index and its result.
 
-Calls happen in the caller's process, in the order in which tasks finish, and before the call of `progress`.
+Calls happen in the caller's process, in the order in which tasks finish, and before `progress` is called.
 """
 
 
@@ -78,5 +78,5 @@ class SerialExecutor:
         return results
 
     def close(self) -> None:
-        """Make further calls of `map` fail."""
+        """Make further calls to `map` fail."""
         self._closed = True

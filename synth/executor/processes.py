@@ -24,7 +24,7 @@ Function = Callable[[Any, Any], Any]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
-"""Longest single wait for workers, in seconds. Ctrl-C just before a wait is only handled after the wait."""
+"""Longest single wait for workers, in seconds. Ctrl-C just before a wait is only handled after that wait."""
 
 _log = logging.getLogger("chorale.executor")
 
@@ -35,11 +35,11 @@ def pickled(value: Any) -> bytes:
 
 
 def serve(connection: Connection) -> None:
-    """Run the loop of a worker: answer calls until the parent closes its end of the connection or dies.
+    """Answer calls in a worker process until the parent closes its end of the connection or dies.
 
-    All messages are pickled. The first contains the environment variables of the parent. Then ("share", value) sets the
-    shared value, and ("call", function, task) is answered with (result, error). At the end, `close` of the shared value
-    is called if it has this method. Ctrl-C is ignored here and handled by the parent.
+    All messages are pickled. The first contains the parent's environment variables. Then ("share", value) sets the
+    shared value, and ("call", function, task) is answered with (result, error). At the end, the shared value's `close`
+    method is called if there is one. Ctrl-C is ignored here and handled by the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shared: Any = None
@@ -75,9 +75,9 @@ class WorkerLostError(Exception):
 
 
 class WorkerProcess:
-    """A worker process, which runs `serve`.
+    """A worker process that runs `serve`.
 
-    On Linux it is forked from a clean fork server that has imported the module `preload`; elsewhere it is spawned. A
+    On Linux, it is forked from a clean fork server that has imported the module `preload`; elsewhere, it is spawned. A
     plain fork would copy locks that other threads hold. Each process has its own pipe, so if it dies, even in the
     middle of a message, the others are not affected.
     """
@@ -90,7 +90,7 @@ class WorkerProcess:
         self._process = context.Process(target=serve, args=(far_end,), daemon=True)
         with _starting():
             self._process.start()
-        far_end.close()  # now only the worker holds this end, so if it dies, we see the end of the stream
+        far_end.close()  # now only the worker holds this end, so we see the end of the stream if it dies
         self._shared: bytes | None = None
         self._is_busy = False
         self._send(pickled(dict(os.environ)))
@@ -102,9 +102,9 @@ class WorkerProcess:
     def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
         """Return `function(shared, task)` as computed by the process, or raise the exception that it raises.
 
-        shared: the pickled shared value; it is sent only if it differs from that of the previous call
+        shared: the pickled shared value, which is only sent if the previous call had a different one
 
-        Raises WorkerLostError if the process dies, TimeoutError if it does not answer within `limit_s` seconds.
+        Raises WorkerLostError if the process dies, and TimeoutError if it does not answer within `limit_s` seconds.
         """
         call = pickled(("call", function, task))
         if shared is not self._shared:
@@ -127,7 +127,7 @@ class WorkerProcess:
     def interrupt(self) -> None:
         """Kill the process if it is busy.
 
-        The `call` that waits for it in another thread then raises WorkerLostError.
+        The `call` that waits for the process in another thread then raises WorkerLostError.
         """
         if self._is_busy:
             self._process.kill()
@@ -158,10 +158,9 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Context in which to start processes, so that they ignore Ctrl-C and do not run the main program again.
+    """Context manager to start processes that ignore Ctrl-C and do not run the main program again.
 
-    The processes import no modules from the working folder, because a user may have a file there that has the name of a
-    library.
+    The processes import no modules from the working folder, because a user's file there may have a library's name.
     """
     main, safe_path = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -182,7 +181,7 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class ProcessPool:
-    """A pool of up to `size` processes, which are started when there is work for them. A thread waits for each.
+    """A pool of up to `size` processes, which start when there is work for them. Each is served by one thread.
 
     A process that dies is replaced and its call is repeated, with at most `MAX_ATTEMPTS` attempts. Functions must
     therefore be pure, or at least tolerate a second call.
@@ -196,16 +195,16 @@ class ProcessPool:
         self._is_closed = False
 
     def submit(self, function: Function, shared: bytes, task: Any) -> Future[Any]:
-        """Run `call` in one of the threads of the pool; return its future."""
+        """Run `call` in a thread of the pool and return its future."""
         return self.threads.submit(self.call, function, shared, task)
 
     def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
-        """Return `function(shared, task)`, computed by the process of the current thread, one of `threads`.
+        """Return `function(shared, task)`, computed by the current thread's process. Only call it in a pool thread.
 
         shared: a result of `shared_message`; it is sent to each process once
 
-        Raises the exception of the function, Unavailable if the process died in every attempt, and TimeoutError if
-        there is no answer within `limit_s` seconds; the process is then killed.
+        Raises the function's exception, Unavailable if the process died in every attempt, and TimeoutError if there is
+        no answer within `limit_s` seconds; the process is then killed.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -220,7 +219,7 @@ class ProcessPool:
                 if attempt == MAX_ATTEMPTS:
                     rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
                     raise Unavailable(rule, error, "look for a lack of memory, or use fewer workers") from error
-                _log.warning("a worker process died (%s); a new one does its task again", error)
+                _log.warning("a worker process died (%s); a new one repeats its task", error)
         raise AssertionError
 
     def close(self, patience_s: float = 0.0) -> None:
@@ -254,16 +253,16 @@ class ProcessPool:
 
 
 def shared_message(value: Any) -> bytes:
-    """Return the message that sends the shared value of calls to a process."""
+    """Return the message that sends the calls' shared value to a process."""
     return pickled(("share", value))
 
 
 class ProcessExecutor:
-    """Maps over up to `workers` processes, which are started when there is work for them and live until `close`.
+    """Maps over up to `workers` processes, which start when there is work for them and live until `close`.
 
-    `shared` is pickled once per map and sent once to each participating worker. After an exception or KeyboardInterrupt
-    all workers are killed, and the next map starts new ones. If the program itself is killed, its workers finish their
-    current task and then end. Not thread-safe.
+    `shared` is pickled once per map and sent once to each participating worker. After an exception or
+    KeyboardInterrupt, all workers are killed, and the next map starts new ones. If the program itself is killed, its
+    workers finish their current task and then end. Not thread-safe.
     """
 
     name = "processes"
@@ -307,7 +306,6 @@ class ProcessExecutor:
         return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
-        """End the workers."""
         self._closed = True
         self._end_workers()
 

@@ -1,1 +1,1 @@
-"""Finds the best direct-connect topologies with a given number of nodes and degree."""
+"""Finds the best direct-connect topologies with a given node count and degree."""

@@ -1,7 +1,7 @@
-"""The base topologies with a given number of nodes and degree, from which expansions start.
+"""Lists the base topologies with a given node count and degree, from which expansions start.
 
-The cost of a base comes from a formula, from the built topology, or from the database; the finder computes the costs of
-its final results again. A search uses all bases or only those of the paper, one-way or bidirectional.
+A base's cost comes from a formula, from the built topology, or from the database; the finder computes the costs of its
+final results again. A search may be limited to the paper's bases or to bidirectional bases.
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", tables 8 and 9.
 """
 
@@ -31,13 +31,13 @@ _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, 
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
-    """Yield the members of families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
+    """Yield members of the families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
     for spec, steps, traits in _optimal_families(nodes, degree, paper_only):
         yield base_candidate(spec, nodes, degree, (steps, least_bandwidth_factor(nodes)), traits)
 
 
 def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tuple[str, int, Traits]]:
-    """Yield (spec, steps of BFB, traits)."""
+    """Yield (spec, number of BFB steps, traits)."""
     if nodes == degree + 1:
         yield f"complete:{nodes}", 1, _TWO_WAY
     if nodes == 2 * degree and degree >= 2:
@@ -57,7 +57,7 @@ def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tup
         if rest == 0 and (letters + 1) ** dimensions == nodes:
             spec = f"hypercube:{dimensions}" if letters == 1 else f"hamming:{dimensions},{letters + 1}"
             yield spec, dimensions, _TWO_WAY
-    if degree == 4 and nodes > 6:  # the circulant of two offsets with the smallest diameter (theorem 22)
+    if degree == 4 and nodes > 6:  # the circulant with two offsets and the smallest diameter (theorem 22)
         root = math.isqrt(2 * nodes - 1)
         offset = (root + (root * root != 2 * nodes - 1)) // 2  # ceil((sqrt(2 n - 1) - 1) / 2)
         yield f"circulant:{nodes},{offset},{offset + 1}", offset, _TWO_WAY
@@ -73,7 +73,7 @@ def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tup
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
-    """Yield the members of families for which the cost of BFB has to be computed.
+    """Yield members of the families for which BFB's cost has to be computed.
 
     Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families are
     one-way: generalized Kautz graphs exist for all nodes > degree >= 2, de Bruijn graphs for powers of the degree.
@@ -90,7 +90,7 @@ def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: 
 
 
 def _circulants(nodes: int, degree: int) -> Iterator[str]:
-    """Yield circulants of more than two offsets, or of two and half a turn: consecutive offsets, or growing strides."""
+    """Yield circulants of degree 3 or above 4, with consecutive or growing offsets. Odd degrees also use nodes / 2."""
     pairs = degree // 2
     if degree < 3 or degree == 4 or nodes <= degree + 1 or (degree % 2 and nodes % 2):
         return
@@ -112,7 +112,7 @@ _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the entries of the base database. An entry with a stored schedule is yielded with that and with BFB."""
+    """Yield the base database's entries. Those with a stored schedule are yielded twice, with it and with BFB."""
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
@@ -138,7 +138,7 @@ def _spec_and_traits(name: str) -> tuple[str, Traits]:
 
 
 def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
-    """Compute the traits of a built topology. A bidirectional one is always reverse-symmetric. O(L log L)."""
+    """Return a built topology's traits. Bidirectional topologies are reverse-symmetric. O(L log L)."""
     links = topology.links
     pairs = np.column_stack([links.src, links.dst])
     forward = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
@@ -157,7 +157,7 @@ BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 class BaseSources:
     """The bases that a search may use.
 
-    bases:         "paper" for only the bases in tables 8 and 9 of the paper
+    bases:         "paper" for only the bases in the paper's tables 8 and 9
     bidirectional: whether every link must have a reverse link
     extra_bases:   additional bases by (nodes, degree), for example from a search in this run
     """
@@ -168,7 +168,7 @@ class BaseSources:
     extra_bases: Mapping[tuple[int, int], tuple[TopologyCandidate, ...]] = field(default_factory=dict)
 
     def all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield every base of `nodes` and `degree`."""
+        """Yield every base with this node count and degree."""
         yield from self.optimal(nodes, degree)
         yield from scored_families(nodes, degree, self.scores, self.bidirectional)
 

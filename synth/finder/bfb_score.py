@@ -1,7 +1,7 @@
-"""Computes the exact cost of BFB on a topology (steps and bandwidth factor) without making the schedule.
+"""Computes BFB's exact cost on a topology (steps and bandwidth factor) without making the schedule.
 
-For networks of low diameter and degree there are kernels that represent sets of nodes as bits. A search needs thousands
-of generalized Kautz graphs, so their cost is computed from their formula without building them.
+For networks with a small diameter and degree, kernels represent sets of nodes as bits. A search needs thousands of
+generalized Kautz graphs, so their cost is computed from their formula without building them.
 """
 
 import math
@@ -23,31 +23,31 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
 MAX_DEGREE = 8
-"""The largest degree of the kernels that try all 2^degree sets of in-links."""
+"""Largest degree that the kernels accept. They try all 2^degree sets of in-links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""Solving one node per orbit pays off if at most 1 in `_FEW` nodes has to be solved."""
+"""Solving one node per orbit pays off if at most one in `_FEW` nodes has to be solved."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 """Size limit for networks without symmetries. All their nodes are solved, which takes quadratic time."""
 
 
 class BfbScore(NamedTuple):
-    """Cost of the BFB allgather: number of steps, and bandwidth time T_B in units of M / B."""
+    """The BFB allgather's cost: number of steps, and bandwidth time T_B in units of M / B."""
 
     steps: int
     bandwidth_factor: Fraction
 
 
 def bfb_score(topology: Topology) -> BfbScore:
-    """Return the exact cost of the BFB allgather. `bfb_allgather` reaches it if the number of chunks is not limited.
+    """Return the BFB allgather's exact cost, which `bfb_allgather` reaches if the number of chunks is not limited.
 
     T_B = (degree / N) * sum over steps of the largest load. If the network has known symmetries (which are checked),
-    only one node per orbit is solved. Otherwise, networks of low diameter and degree are solved with sets of nodes as
-    bits, and all others with the general BFB kernel.
+    only one node per orbit is solved. Otherwise, networks of low diameter and degree are solved with bit sets of
+    nodes, and all others with the general BFB kernel.
 
     Raises:
-        InvalidInput: unless the network is regular, direct-connect and of equal links, and, if it has more than 2^14
-            nodes, symmetric.
+        InvalidInput: unless the network is regular and direct-connect with identical links. Above 2^14 nodes, it must
+            also have known symmetries.
     """
     degree, nodes = topology.degree, topology.node_count
     if degree is None or topology.node_bandwidth is None:
@@ -67,12 +67,20 @@ def bfb_score(topology: Topology) -> BfbScore:
         loads = native.loads_of_low_diameter(tails, chosen, _LOW_DIAMETER)
         if len(loads[0]):
             return _score(degree, nodes, *loads)
-    network = network_of(topology)
-    return _score(degree, nodes, *native.least_loads(0, nodes, *problems_of(network))[:2])
+    return score_of_all_nodes(topology)
+
+
+def score_of_all_nodes(topology: Topology) -> BfbScore:
+    """Return `bfb_score`, computed for every node by the scheduling kernel. This is slower but shares no other code.
+
+    The network must be regular and direct-connect with identical links.
+    """
+    degree, nodes = int(topology.degree or 0), topology.node_count
+    return _score(degree, nodes, *native.least_loads(0, nodes, *problems_of(network_of(topology)))[:2])
 
 
 def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> BfbScore:
-    """Compute the score from the largest load of each step, given as fractions `top` / `bottom`."""
+    """Compute the score from each step's largest load, given as a fraction `top` / `bottom`."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
     return BfbScore(len(top), Fraction(degree, nodes) * sum(loads))
 
@@ -114,7 +122,7 @@ class ScoreCache(dict[str, BfbScore]):
     """Cache of BFB scores, by spec."""
 
     def of(self, spec: str) -> BfbScore:
-        """Return the score of `spec`; if it is not cached, compute it in this process."""
+        """Return the score of `spec`, and compute it in this process if it is not cached."""
         if spec not in self:
             self[spec] = bfb_score_of(spec)
         return self[spec]

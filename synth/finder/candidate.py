@@ -1,4 +1,4 @@
-"""Candidates of the finder: lower bounds for a size and degree, costs, the Pareto frontier, and allreduce times."""
+"""Finder candidates: lower bounds by node count and degree, costs, the Pareto frontier, and allreduce times."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from chorale.synth.errors import InvalidInput
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
-    """Return the smallest number of steps in which a node can receive data from all others (Moore bound).
+    """Return the fewest steps in which a node can receive data from all others (Moore bound).
 
-    At most degree^t nodes are t hops away. In a bidirectional network (every link has a reverse link) the limit is
-    degree (degree - 1)^(t - 1), because one link of each intermediate node leads back.
+    At most degree^t nodes are t hops away. In a bidirectional network (every link has a reverse link), the limit is
+    degree (degree - 1)^(t - 1), because one of each intermediate node's links leads back.
 
     Raises:
         ValueError: if a bidirectional network of this degree cannot reach that many nodes.
@@ -35,9 +35,9 @@ def least_bandwidth_factor(nodes: int) -> Fraction:
 
 
 def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fraction:
-    """Return an upper bound on the all-to-all rate of any network of this size, in units of one link's bandwidth.
+    """Return an upper bound on any network's all-to-all rate at this size, in units of one link's bandwidth.
 
-    Each unit of data uses one link per hop, and the number of hops is at least that of the Moore bound.
+    Each unit of data uses one link per hop, and the total number of hops is at least that in the Moore bound.
     """
     left, ring, hops, distances = nodes - 1, degree, 1, 0
     while left > 0:
@@ -76,11 +76,11 @@ class TopologyCandidate:
     """A topology, and the cost of an allgather on it.
 
     spec, nodes, degree: the topology
-    method:      the method of the schedule
+    method:      method that makes the schedule
     steps, bandwidth_factor: T_L, and T_B in units of M / B
     exact:       whether a schedule with this cost exists; otherwise the cost is predicted by a rule
     least_steps, least_factor: lower bounds on the real cost, because predictions may be too high
-    expansions:  nesting depth of functions in the spec; among candidates of equal cost, fewer are preferred
+    expansions:  nesting depth of functions in the spec; among candidates of equal cost, lower is preferred
     origin:      the bases from which the topology is constructed
     """
 
@@ -103,7 +103,7 @@ class TopologyCandidate:
 
     @property
     def tie_break(self) -> tuple[int, int, str]:
-        """Sort key for candidates of equal cost: fewer expansions first, then shorter specs."""
+        """Sort key for equally good candidates: fewer expansions first, then shorter specs."""
         return self.expansions, len(self.spec), self.spec
 
 
@@ -120,7 +120,7 @@ def cost_of(candidate: TopologyCandidate) -> Cost:
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the Pareto-efficient candidates in groups of equal cost, ordered by steps, then by `tie_break`."""
+    """Return the Pareto-optimal candidates in groups of equal cost, ordered by steps, then by `tie_break`."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):
@@ -130,9 +130,9 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Remove candidates that cannot be Pareto-efficient, even at their lower bounds. O(n * frontier).
+    """Remove candidates that cannot be Pareto-optimal, even at their lower bounds. O(n * frontier).
 
-    A candidate is removed if the expected cost of another one is better than its lower bounds. All candidates of equal
+    A candidate is removed if another candidate's expected cost is better than its lower bounds. All candidates of equal
     cost are kept.
     """
     everyone = list(candidates)
@@ -161,12 +161,12 @@ class Workload:
             raise InvalidInput("a bandwidth must be positive", self.bandwidth_gbps, "give Gbit/s of a whole node")
 
     def us_of(self, steps: int, bandwidth_factor: Fraction) -> Fraction:
-        """Return 2 (T_L alpha + T_B) in microseconds: the time of a reduce_scatter and an allgather with this cost."""
+        """Return 2 (T_L alpha + T_B) in microseconds: the time of a reduce_scatter and an allgather at this cost."""
         per_factor_us = Fraction(8 * self.size_bytes, 1000) / self.bandwidth_gbps
         return 2 * (steps * self.alpha_us + bandwidth_factor * per_factor_us)
 
     def time_us(self, candidate: TopologyCandidate) -> Fraction:
-        """Return the time of the allreduce on `candidate`, in microseconds."""
+        """Return the allreduce's time on `candidate`, in microseconds."""
         return self.us_of(*cost_of(candidate))
 
     def best(self, candidates: Iterable[TopologyCandidate]) -> TopologyCandidate:

@@ -1,7 +1,7 @@
-"""Searches for base graphs among random Cayley digraphs of a given size.
+"""Searches random Cayley digraphs of a given size for base graphs.
 
 The groups are semidirect products of cyclic groups. Seeds are distributed over an executor. A JSON log stores the
-number of finished seeds and the specs that were found.
+number of finished seeds and the specs found.
 """
 
 import json
@@ -28,9 +28,9 @@ from chorale.synth.topology.spec import parse_topology
 
 @cache
 def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
-    """Return all groups Z_m x|_r Z_k x Z_l with m k l = `order` and r of an order that divides k modulo m.
+    """Return all groups Z_m x|_r Z_k x Z_l with m k l = `order` in which the order of r modulo m divides k.
 
-    Cyclic groups come first. Some of the groups are isomorphic, which only costs time.
+    Cyclic groups come first. Some groups are isomorphic, which only costs time.
     """
     groups = [SemidirectProduct(order, 1, 1)]
     for m in divisors(order)[1:]:
@@ -42,7 +42,7 @@ def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
 
 @lru_cache(maxsize=8)
 def multiplication_table(group: SemidirectProduct) -> NDArray[np.int32]:
-    """Return int32[order, order]: entry [g, x] is x times g. O(order^2) time and memory."""
+    """Return int32[order, order], in which entry [g, x] is x times g. O(order^2) time and memory."""
     elements = np.arange(group.order)
     rows = [group.product(elements, np.full_like(elements, generator)) for generator in elements]
     return np.array(rows, dtype=np.int32)
@@ -57,9 +57,9 @@ _WORK = 2**24
 
 @dataclass(frozen=True, slots=True)
 class CayleySearch:
-    """A search for Cayley digraphs of `nodes` nodes and `degree`.
+    """A search for Cayley digraphs with `nodes` nodes and degree `degree`.
 
-    bidirectional: whether generator sets must contain the inverses of all generators
+    bidirectional: whether generator sets must contain all generators' inverses
     """
 
     nodes: int
@@ -74,15 +74,15 @@ class CayleySearch:
 
     @staticmethod
     def is_possible(nodes: int, degree: int) -> bool:
-        """Return whether a search with this size is supported."""
+        """Return whether a search for this size is supported."""
         return degree < nodes <= MAX_SEARCH_NODES and 2 <= degree <= MAX_DEGREE
 
     @property
     def trials(self) -> int:
-        """Number of random generator sets per seed, limited to what is needed to almost surely see all sets.
+        """Number of random generator sets per seed, at most as many as almost surely include every set.
 
         Each set is drawn with a probability p of at least degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) /
-        p draws, the probability that any of the `sets` has not been drawn is below e^-`_SURELY`.
+        p draws, the probability that any set has not been drawn is below e^-`_SURELY`.
         """
         inverse: int = -(-((self.nodes - 1) ** self.degree) // math.factorial(self.degree))
         sufficient = inverse * (inverse.bit_length() + _SURELY)
@@ -90,7 +90,7 @@ class CayleySearch:
 
 
 def searches_for(query: FinderQuery) -> list[CayleySearch]:
-    """Return the searches that can help a query: graphs of its size, and graphs with line graphs of its size."""
+    """Return searches for graphs of the size of `query`, and for graphs with (repeated) line graphs of this size."""
     searches: list[CayleySearch] = []
     nodes = query.nodes
     while nodes > query.degree + 1:
@@ -109,12 +109,12 @@ def search_cayley_graphs(
     previous: Iterable[TopologyCandidate] = (),
     progress: Progress | None = None,
 ) -> tuple[TopologyCandidate, ...]:
-    """Run the search for all `seeds`; return the Pareto-efficient Cayley digraphs among its results and `previous`.
+    """Run the search for all `seeds`. Return the Pareto-optimal Cayley digraphs among its results and `previous`.
 
     A task runs one seed on one group: seed s uses group s modulo the number of groups. The result depends only on the
     set of seeds, so a search can be stopped and continued later with the remaining seeds. Among graphs of equal cost,
-    the first by `tie_break` is kept. Only the identity node of each graph is scored, which is exact because Cayley
-    digraphs are vertex-transitive.
+    the first by `tie_break` is kept. Only each graph's identity node is scored, which is exact because Cayley digraphs
+    are vertex-transitive.
     """
     tasks = [(search, seed) for seed in sorted(set(seeds))]
     found = list(previous)
@@ -153,7 +153,7 @@ _MAX_SEEDS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Progress of a search: seeds 0 to `seeds` - 1 are finished, and `frontier` contains their best results."""
+    """A search's progress: seeds 0 to `seeds` - 1 are finished, and `frontier` contains their best results."""
 
     seeds: int
     frontier: tuple[TopologyCandidate, ...]
@@ -179,7 +179,7 @@ def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgres
     """Read a log written by `write_log`. The file need not be trusted: every spec is built and scored again.
 
     Raises:
-        InvalidInput: the content is not a valid log; the message names the file.
+        InvalidInput: if the content is not a valid log; the message names the file.
     """
     log = {}
     try:

@@ -1,12 +1,12 @@
-"""Finds all ways to construct networks with a given number of nodes and degree by expanding bases.
+"""Finds all ways to construct networks with a given node count and degree by expanding bases.
 
 The search works backwards from the goal and prunes hopeless candidates: a line graph comes from a network of N / d
 nodes, a degree expansion from N / k nodes of degree d / k, a power from its root, a product from its factors. Source:
 Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 5.4.
 
 If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For
-breadth-first broadcast on the expanded topology, costs are predicted by the formulas of the paper. The real cost may be
-lower: the line graph of an optimal graph can be optimal again, and data of a copy may arrive before the last step.
+breadth-first broadcast on the expanded topology, costs are predicted by the paper's formulas. The real cost may be
+lower: an optimal graph's line graph can be optimal again, and a copy's data may arrive before the last step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 
 
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
-    """Return `base` with the `changes` of an expansion. Costs stay exact only for a stored schedule."""
+    """Return `base` with an expansion's `changes`. Costs remain exact only for a stored schedule."""
     is_exact = base.exact and base.method == "expand"
     return replace(base, **{"exact": is_exact, "expansions": base.expansions + 1, **changes})
 
@@ -33,8 +33,8 @@ def line_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; an upper bound for BFB).
 
     The BFB problem of step t + 1 at a link from u to w contains `degree` copies of every shard that reaches u in step
-    t, minus at most one, because the link does not need its own shard. The real T_B is therefore at most T_L / N lower.
-    The degree must be at least 2, because a one-way ring is its own line graph.
+    t, minus at most one copy, because the link does not need its own shard. The real T_B is therefore at most T_L / N
+    lower. The degree must be at least 2, because a one-way ring is its own line graph.
     """
     traits, nodes = base.traits, base.nodes * base.degree
     slack = Fraction(base.steps, base.nodes) if base.method == "bfb" else Fraction(0)
@@ -54,10 +54,10 @@ def line_of(base: TopologyCandidate) -> TopologyCandidate:
 def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
     """Return the degree expansion of a network without self-loops: copies * N nodes of degree copies * degree.
 
-    The cost is T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if each node of the
-    base is on a cycle of at most T_L links, because then copies of a node reach each other within T_L steps. If every
-    link has a reverse link, two steps are enough for that. The BFB problems are those of the base with all shards and
-    links copied, plus the shards of the copies.
+    The cost is T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if each base node is
+    on a cycle of at most T_L links, because then a node's copies reach each other within T_L steps. If every link has a
+    reverse link, two steps are enough for this. The BFB problems are the base's problems with all shards and links
+    copied, plus the shards of the copies.
     """
     nodes, is_bfb = base.nodes * copies, base.method == "bfb"
     factor = base.bandwidth_factor + Fraction(copies - 1, nodes)
@@ -74,9 +74,9 @@ def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
 
 
 def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
-    """Return the Cartesian power: N^n nodes of degree n * degree. Steps: n * T_L. T_B keeps its ratio to the optimum.
+    """Return the Cartesian power: N^n nodes of degree n * degree, and n * T_L steps.
 
-    Source: theorem 12.
+    The ratio of T_B to the optimum remains the same. Source: theorem 12.
     """
     nodes = base.nodes**times
     factor = base.bandwidth_factor / least_bandwidth_factor(base.nodes) * least_bandwidth_factor(nodes)
@@ -95,7 +95,7 @@ def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
 def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyCandidate:
     """Return the Cartesian product of two simple topologies on which BFB is bandwidth-optimal.
 
-    BFB is bandwidth-optimal on the product too. Node counts are multiplied, degrees and steps are added (theorem 13).
+    BFB is bandwidth-optimal on the product too. Node counts are multiplied; degrees and steps are added (theorem 13).
     """
     nodes, steps = base.nodes * partner.nodes, base.steps + partner.steps
     both = [
@@ -120,7 +120,7 @@ def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyC
 def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the union of a network and its transpose: twice the degree, at most the same cost (appendix A.6).
 
-    For BFB the cost is a guess, because shorter paths over reversed links change its steps and load balance.
+    For BFB, the cost is a guess, because shorter paths over reversed links change its steps and load balance.
     """
     lowest = base.steps, base.bandwidth_factor
     if base.method == "bfb":
@@ -155,7 +155,7 @@ def _power_spec(spec: str, times: int) -> str:
 
 
 def _product_spec(*specs: str) -> str:
-    """Return the spec of a product. Nested products are flattened, and a product of rings is written as a torus."""
+    """Return a product's spec. Nested products are flattened, and a product of rings is written as a torus."""
     trees: list[Any] = []
     for spec in specs:
         tree = parse_spec(spec)
@@ -182,19 +182,19 @@ def roots(number: int) -> Iterator[tuple[int, int]]:
 
 
 _TIES = 3
-"""Of candidates with equal predicted cost and method, at most this many are expanded further."""
+"""Among candidates with equal predicted cost and method, at most this many are expanded further."""
 
 _CLOSED_UNDER_LINE = ("genkautz:", "debruijn:")
-"""Families that contain the line graphs of their members, which therefore need no line graph expansion.
+"""Families that contain their members' line graphs, and therefore need no line graph expansion.
 
-For example, number the link of a generalized Kautz graph from x to -d x - a as d x + a - 1.
+For example, with links from x to -d x - a numbered d x + a - 1, a generalized Kautz graph's line graph is one too.
 """
 
 
 class Constructions:
     """Computes all candidates by (nodes, degree). Unknown costs are predicted.
 
-    Results of smaller sizes are cached, so searching all sizes in increasing order is a dynamic programme.
+    Results for smaller sizes are cached, so searching all sizes in increasing order is dynamic programming.
     """
 
     def __init__(self, sources: BaseSources) -> None:
@@ -205,7 +205,7 @@ class Constructions:
         self._one_way = Constructions(one_way) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return all candidates that can be built from parts that were not pruned; one per spec and method."""
+        """Return all candidates that can be built from parts that were not pruned, one per spec and method."""
         return _one_each(self._all(nodes, degree))
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
@@ -233,11 +233,11 @@ class Constructions:
         yield from self._products(nodes, degree)
 
     def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return candidates that may be Pareto-efficient among all, or among those without self-loops."""
+        """Return candidates that may be Pareto-optimal among all candidates, or among all without self-loops."""
         key = (nodes, degree)
         if key not in self._pruned:
             everyone = self.candidates(nodes, degree)
-            # Degree expansion needs networks without self-loops, so keep some even if those with self-loops are better.
+            # Degree expansion needs networks without self-loops, so keep some even if others are better.
             loopless = [candidate for candidate in everyone if not candidate.traits.self_loops]
             worthy = dict.fromkeys(promising(everyone) + promising(loopless))
             kept, counts = [], Counter[tuple[object, ...]]()
@@ -261,9 +261,9 @@ class Constructions:
                     yield product_of(first, second)
 
     def _best_factor(self, nodes: int, degree: int) -> TopologyCandidate | None:
-        """Return the simple topology of this size on which BFB is bandwidth-optimal with the fewest steps.
+        """Return the simple topology of this size on which BFB is bandwidth-optimal and takes the fewest steps.
 
-        None if none.
+        Returns None if there is no such topology.
         """
         key = (nodes, degree)
         if key not in self._best:
@@ -289,10 +289,10 @@ class Constructions:
 
 
 class SeparateConstructions:
-    """Runs `Constructions` twice: with all requested bases, and with only the bases of the paper.
+    """Runs `Constructions` twice: with all requested bases, and with only the paper's bases.
 
-    Some expansions cost less than predicted. With more bases, pruning could therefore remove candidates that would turn
-    out to be better. Searching both sets ensures that additional bases never make the frontier worse.
+    Some expansions cost less than predicted, so with more bases, pruning could remove candidates that would turn out to
+    be better. Searching both sets ensures that additional bases never make the frontier worse.
     """
 
     def __init__(self, sources: BaseSources) -> None:
@@ -301,7 +301,7 @@ class SeparateConstructions:
             self._parts.append(Constructions(replace(sources, bases="paper", extra_bases={})))
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return every candidate of `nodes` and `degree`, one per spec and method."""
+        """Return every candidate with this node count and degree, one per spec and method."""
         return _one_each(candidate for part in self._parts for candidate in part.candidates(nodes, degree))
 
 

@@ -1,7 +1,7 @@
-"""Topology search: finds the Pareto-optimal networks by steps and T_B for a given number of nodes and degree.
+"""Topology search: finds networks that are Pareto-optimal in steps and T_B, for a given node count and degree.
 
-Constructions with N nodes build on those with divisors of N nodes. If many sizes are searched, sizes with the same
-largest prime factor share most of this work, so they form one task, which starts with the smallest size.
+Constructions with N nodes build on constructions whose node count divides N. If many sizes are searched, sizes with the
+same largest prime factor share most of this work, so they form one task, which starts with the smallest size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class FinderQuery:
     """A search for topologies of `nodes` nodes, each with `degree` links out and in.
 
     bidirectional: whether every link must have a reverse link
-    bases:         "all", or "paper" for only the bases of the paper
+    bases:         "all", or "paper" for only the paper's bases
 
     Raises InvalidInput if no such network exists or it would be too large.
     """
@@ -61,9 +61,9 @@ class FinderQuery:
         ):
             if not holds:
                 raise InvalidInput(rule, value, "choose another number")
-        size = f"{nodes} nodes of degree {degree}"
+        size = f"degree {degree} for {nodes} nodes"
         if degree >= nodes:
-            way_out = f"ask for a degree of at most {nodes - 1}"
+            way_out = f"choose a degree of at most {nodes - 1}"
             raise InvalidInput("the degree must be below the number of nodes", size, way_out)
         if nodes * degree > MAX_LINKS:
             rule = f"nodes times degree must be at most {MAX_LINKS} links"
@@ -77,7 +77,7 @@ class FinderQuery:
 
     @property
     def least_steps(self) -> int:
-        """The Moore bound on the number of steps."""
+        """Moore bound on the number of steps."""
         return least_steps(self.nodes, self.degree, self.bidirectional)
 
     @property
@@ -89,15 +89,15 @@ class FinderQuery:
 _SCORED_AT_ONCE = 16
 
 Stage = Callable[[str], Progress | None]
-"""Called with the name of each stage when it begins; returns a callback for the progress of its tasks, or None."""
+"""Called with each stage's name when the stage begins; returns a callback for the progress of its tasks, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A Pareto-efficient candidate with its real cost.
+    """A Pareto-optimal candidate with its real cost.
 
     diameter:     diameter of the topology; a stored schedule may take more steps
-    confirmation: how the computed cost was confirmed, see `chorale.synth.finder.confirmation`
+    confirmation: how the computed cost was confirmed (see `chorale.synth.finder.confirmation`)
     alternatives: specs of other candidates with equal cost
     rate:         all-to-all rate, if the search ranks by it
     """
@@ -139,21 +139,20 @@ def find(
     goal: Goal = "allreduce",
     allowed: Callable[[TopologyCandidate], bool] | None = None,
 ) -> FinderResult:
-    """Return the Pareto frontier of all networks for `query` that bases and expansions give.
+    """Return the Pareto frontier of all networks for `query` that are expansions of bases.
 
     The result does not depend on the executor. All costs are exact: candidates near the predicted frontier are scored
     by BFB on the built topology, and the cost of an expanded stored schedule follows from exact rules.
 
     Args:
-        query: the size of the network and the bases to use.
-        executor: where scores, rates and schedules are computed.
+        query: the network's size and the bases to use.
+        executor: computes scores, rates and schedules.
         stage: called when a stage begins.
         extra_bases: additional bases by (nodes, degree), for example from `chorale.synth.finder.cayley_search`.
-        confirmed_nodes: every row is also confirmed up to this number of nodes, by a verified schedule if that would
-            not be too large.
+        confirmed_nodes: up to this number of nodes, every row is also confirmed, by a verified schedule unless that
+            would be too large.
         goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns the few
-              best
-            rows; `both` uses all three. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
+            best rows; `both` uses all three. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
         allowed: returns whether a candidate may be chosen; None allows all.
 
     Returns:
@@ -161,8 +160,8 @@ def find(
         Topologies for Collective Communications", section 5.4.
 
     Raises:
-        InvalidInput: if the goal needs rates and the network is too large for that.
-        CheckFailed: if the real cost of a schedule differs from the claimed cost.
+        InvalidInput: if the goal needs rates and the network is too large for them.
+        CheckFailed: if a schedule's real cost differs from the claimed cost.
     """
     if goal != "allreduce" and query.nodes > MAX_NODES_BY_RATE:
         rule = f"networks are ranked by all-to-all rate up to {MAX_NODES_BY_RATE} nodes"
@@ -215,13 +214,13 @@ Frontier = tuple[TopologyCandidate, ...]
 
 _MOST_TASKS = 64
 _FIXED_COST = 500
-"""Finding the constructions of one size takes about as long as scoring a network with this many nodes."""
+"""Finding the constructions for one size takes about as long as scoring a network with this many nodes."""
 
 
 def find_all(
     queries: Sequence[FinderQuery], executor: Executor, stage: Stage | None = None
 ) -> dict[FinderQuery, Frontier]:
-    """Return the Pareto frontier of each query, sorted by steps, with the simplest candidate of each cost.
+    """Return each query's Pareto frontier, sorted by steps, with the simplest candidate for each cost.
 
     All queries must have the same degree, bases and direction. Costs from theorems or from the database are not
     checked; all others are computed. No schedules are made.
@@ -235,7 +234,7 @@ def find_all(
 
 
 def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
-    """Group queries by the largest prime factor of their size; groups that take longest come first."""
+    """Group queries by their size's largest prime factor. Groups that take longest come first."""
 
     def cost_of(group: Sequence[FinderQuery]) -> int:
         return sum(_FIXED_COST + query.nodes for query in group)
@@ -258,7 +257,7 @@ def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
 
 
 def _frontiers(_shared: None, queries: Sequence[FinderQuery]) -> list[Frontier]:
-    """Return the frontier of each query. Queries must be sorted by number of nodes."""
+    """Return each query's frontier. Queries must be sorted by number of nodes."""
     scores = ScoreCache()
     constructions = SeparateConstructions(BaseSources(scores, queries[0].bases, queries[0].bidirectional))
     frontiers = []

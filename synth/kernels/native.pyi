@@ -1,6 +1,6 @@
 """Kernels written in C++, grouped by source file in `cpp`.
 
-Arrays must have exactly the stated types and numbers of axes, and be contiguous in the last axis; otherwise a TypeError
+Arrays must have exactly the stated types and numbers of axes and be contiguous in the last axis; otherwise a TypeError
 says what is expected. Arrays that a kernel writes must not be read-only. Kernels release the interpreter lock. Indices
 are not checked, unless the extension is built with CXXFLAGS=-DCHORALE_CHECK_BOUNDS; then IndexError is raised.
 """
@@ -38,13 +38,6 @@ SOURCES: str
 
 # alltoall.cpp
 
-def cancel_cycles(outgoing: Ints, outgoing_links: Ranks, src: Ranks, dst: Ranks, least: float, flow: Reals) -> None:
-    """Lower `flow`, per link, until the links with more than `least` form no cycle.
-
-    What arrives at a node minus what leaves it stays as it was. Depth-first search; each cycle found loses its
-    smallest flow, so at most one search step back per link. O(links * longest path) at worst, O(links) without cycles.
-    """
-
 def add_priced_loads(
     network: PricedNetwork,
     sources: Ranks,
@@ -55,17 +48,27 @@ def add_priced_loads(
     units: int,
     loads: Ints,
 ) -> tuple[float, float]:
-    """Add the loads of the flows from `sources`, times `weights`, to `loads`, per link: exact, in whole units.
+    """Send the demand of `sources`, times `weights`, along cheap paths and add its exact loads per link to `loads`.
 
-    prices: per link, above 0, by head;  units: how many each unit of demand is. Returns the sums over all units of
-    demand of the distance and of the smoothed one, -temperature * log(sum over paths of exp(-price / temperature)),
-    whose slopes by price are the loads, up to rounding. O(links + nodes * bucket searches) per source.
+    O(links + nodes * bucket searches) per source.
+
+    Args:
+        prices: Each link's price, above 0; links are sorted by head.
+        units: Number of whole units into which each unit of demand is divided.
+
+    Returns:
+        Two sums over all units of demand: the distances, and the smoothed distances
+        -temperature * log(sum over paths of exp(-price / temperature)). The derivatives of the second sum with respect
+        to the prices are the loads, up to rounding.
     """
 
 def price_distances(
     outgoing: Ints, outgoing_links: Ranks, dst: Ranks, prices: Reals, sources: Ranks, distances: Matrix[np.float64]
 ) -> None:
-    """Fill `distances`, [sources, nodes]. O(sources * links * log(links))."""
+    """Write the cheapest distance from each source to each node to `distances`, [sources, nodes].
+
+    O(sources * links * log(links)).
+    """
 
 def route(
     incoming: Ints,
@@ -81,23 +84,24 @@ def route(
     debt: Reals,
     whole: Matrix[np.int64],
 ) -> None:
-    """Write to `whole`, [sources, links], flows that deliver `units` times the demand, close to `flows`.
+    """Round `flows` to whole flows that deliver `units` times the demand, and write them to `whole`, [sources, links].
 
-    debt: per link, what rounding took from it so far; updated
+    debt: per link, the amount by which rounding has exceeded the link's flow so far; updated
     """
 
 def peel(
     incoming: Ints, src: Ranks, demand: Ints, source: int, units: int, flow: Ints, rows: Matrix[np.int64], links: Ranks
 ) -> tuple[int, int]:
-    """Walk back from every rank along the widest links that are left, until its `units` are all explained.
+    """Split a source's flow into paths: from each rank, follow the widest remaining links back to the source.
 
-    Fills `rows` (start in `links`, target, first chunk, chunks) and `links`; returns how much of both.
+    Repeats until `units` chunks have a path to each rank. Fills `rows` (start in `links`, target, first chunk, chunks)
+    and `links`; returns the number of entries in both.
     """
 
 def column_colours(
     src: Ranks, dst: Ranks, link_class: Ranks, rows: Matrix[np.uint64], capacities: Words, colours: Matrix[np.uint64]
 ) -> None:
-    """Write to `colours`, [sources, links], the colours of the columns of the linear program."""
+    """Write the colours of the linear program's columns to `colours`, [sources, links]."""
 
 def refine_colours(
     src: Ranks,
@@ -110,10 +114,13 @@ def refine_colours(
     next_rows: Matrix[np.uint64],
     next_capacities: Words,
 ) -> None:
-    """Give each row a colour made of its own and the sum over its columns; sums do not depend on the order."""
+    """Compute each row's new colour from its old colour and the sum of its columns' colours."""
 
 class ColourTable:
-    """Numbers colours 0, 1, 2, … in the order in which they are first seen. `expected`: about how many will come."""
+    """Numbers colours 0, 1, 2, … in order of first appearance.
+
+    expected: estimated number of different colours
+    """
 
     def __init__(self, expected: int) -> None: ...
     def number(self, colours: Words) -> Ranks: ...
@@ -123,21 +130,26 @@ class ColourTable:
 # bfb.cpp
 
 def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
-    """Solve the problems of nodes `first` to `last - 1`: the largest U(u, t) of each step and why.
+    """Return each step t's largest load U(u, t) over nodes u = `first` to `last - 1`, and what causes it.
 
-    Returns (p, q, node, links), rows by step: max over the block's nodes of U(u, t) = p / q in lowest terms,
-    the node that attains it and its critical link set S, so that S has carried n(S) shards at p / q ticks and not
-    before. q = 0: nothing arrives.
+    Returns:
+        (p, q, node, links) per step: U = p / q in lowest terms, a node with this load, and its critical set of links S,
+        which needs exactly p / q ticks to carry its n(S) shards. q = 0 if nothing arrives in the step.
     """
 
 def integral_chunk_times(
     first: int, last: int, problems: Problems, chunks: int, least_top: Ints, least_bottom: Ints
 ) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
-    """Return (p, q, node, links) per step: the least time p / q >= the given one that lets all nodes finish it.
+    """Return the minimum time of each step for all nodes to receive their whole chunks.
 
-    `node` and `links` say which problem made the time longer than the given one (-1: none did). Shards are cut
-    into `chunks` equal chunks and a link of capacity c and delay a carries floor(c * (time - a) / grain) whole
-    chunks, if its delay is over; the given time (in ticks of a chunk) is a lower bound to start from.
+    Shards are cut into `chunks` equal chunks. A link of capacity c and delay a carries floor(c * (time - a) / grain)
+    whole chunks, or none if time < a.
+
+    Args:
+        least_top, least_bottom: Lower bound on each step's time in ticks of a chunk: numerator, denominator.
+
+    Returns:
+        (p, q, node, links) per step: the time p / q, and the node and links that need more than the lower bound, or -1.
     """
 
 def assign_chunks(
@@ -145,8 +157,8 @@ def assign_chunks(
 ) -> tuple[Ranks, Ranks]:
     """Assign every chunk that nodes `first` to `last - 1` receive to a link, within time top / bottom per step.
 
-    Returns the step of each row, and link, shard, lo and hi of each row one after the other, ordered by node, step and
-    shard. Raises ValueError if a step does not fit its time.
+    Returns each row's step, and an array with each row's link, shard, lo and hi. Rows are ordered by node, step
+    and shard. Raises ValueError if a step's chunks do not fit into its time.
     """
 
 # bounds.cpp
@@ -154,48 +166,56 @@ def assign_chunks(
 def violated_cuts(
     graph: ResidualGraph, capacity: Ints, supply: Ints, sinks: Flags, settled: Flags, cuts: Matrix[np.bool_]
 ) -> int:
-    """Test the cuts around every one of `sinks`; return how many were found violated, at most `len(cuts)`.
+    """Test the cuts around every node in `sinks`; return the number of violated cuts, at most `len(cuts)`.
 
-    capacity: per half-arc;  supply: per node, trees that still have to leave it
-    sinks:    flags of the nodes that every tree must reach
-    settled:  flags of sinks around which all cuts are known to hold; those that pass are added. A sink whose cut
-              is violated is added too, unless it fills the table: then the call may be repeated after a repair.
-    cuts:     [rows, nodes], row i receives the sink side T of the i-th violated cut: capacity into T is less
-              than the supply outside T. It is the smallest such T of its sink.
+    All amounts and their sums must be below `LARGEST_AMOUNT`. O(sinks * flow), usually far less.
 
-    All amounts must be below `LARGEST_AMOUNT`, sums included. O(sinks * flow), mostly far less.
+    Args:
+        capacity: Each half-arc's capacity.
+        supply: Per node, the number of trees that still have to leave it.
+        sinks: Flags of the nodes that every tree must reach.
+        settled: Flags of the sinks that need no further test; updated. If the last violated cut fills `cuts`, its
+            sink is not added, so that it can be tested again after a repair.
+        cuts: [rows, nodes]; row i receives the sink side T of the i-th violated cut: capacity into T is less than the
+            supply outside T. T is the smallest such set for its sink.
     """
 
 # finder.cpp
 
 def loads_of_low_diameter(tails: Matrix[np.int32], chosen: Ints, max_steps: int) -> tuple[Ints, Ints]:
-    """Return the BFB load of every step as p / q, in shards per link of capacity 1; nothing beyond `max_steps`.
+    """Return each step's BFB load, up to `max_steps`, as p / q in shards per link of capacity 1.
 
-    tails: [N, degree], tails of the in-links of every node; degree <= 8. `chosen`: at least one node of every orbit.
-    The load of a step is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the shards that
-    arrive and that only S brings (full paper, theorem 19). A shard arrives if it has not been heard before, and link k
-    brings it if its tail has heard it. A node that can split what arrives over its links without taking longer than
-    another one is passed over. N^2 / 4 bytes, and time O(diameter * degree * N * N / 64), 2^degree in place of degree
-    for the others.
+    tails: [N, degree], tails of the in-links of every node; degree <= 8. `chosen`: at least one node from every orbit.
+    A step's load is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the arriving shards
+    that only S brings (full paper, theorem 19). A shard arrives if the node does not have it yet, and link k brings it
+    if its tail has it. Nodes whose load is clearly below the largest are skipped. Memory: N^2 / 4 bytes.
+    Time: O(diameter * degree * N * N / 64); for nodes that are not skipped, 2^degree replaces degree.
     """
 
 def best_generators(
     right: Matrix[np.int32], degree: int, two_way: bool, max_steps: int, trials: int, seed: int
 ) -> tuple[Ints, Matrix[np.int32]]:
-    """Try `trials` random generator sets; return the least total load for each number of steps, and who reaches it.
+    """Try `trials` random generator sets; return the minimum total load for each number of steps, and its generators.
 
-    right: [N, N] of `chorale.synth.finder.cayley_search.multiplication_table`. Returns [max_steps + 1] in parts of
-    `LOAD_UNIT` (`NO_LOAD` where there is no graph) and [max_steps + 1, degree]. The same seed gives the same result. A
-    graph whose load cannot beat one with as few steps is not evaluated further. O(trials * N * degree), and
-    O(steps * degree * 2^degree) for those that are.
+    The same seed gives the same result. O(trials * N * degree), and O(steps * degree * 2^degree) for each graph that
+    may beat the best one with the same number of steps.
+
+    Args:
+        right: [N, N] of `chorale.synth.finder.cayley_search.multiplication_table`.
+
+    Returns:
+        int64[max_steps + 1], loads in parts of `LOAD_UNIT` (`NO_LOAD` if there is no graph), and
+        int32[max_steps + 1, degree].
     """
 
 def kautz_loads(degree: int, nodes: int, common: int) -> tuple[Ints, Ints]:
-    """Return the BFB load of every step of genkautz:degree,nodes as p / q, in shards per link of capacity 1.
+    """Return each step's BFB load on genkautz:degree,nodes as p / q in shards per link of capacity 1.
 
-    common: the greatest common divisor of degree and nodes; 2 <= degree < nodes. Equal to `loads_of_low_diameter` of
-    the built network. Below the largest number of steps T every node arrives over one link; in step T over up to
-    degree. O(nodes * (T^2 + degree * 2^degree)) time, O(nodes * T) memory.
+    The result equals `loads_of_low_diameter` for the network, which is not built. Before the last step T, every shard
+    arrives over one link; in step T over up to `degree` links. O(nodes * (T^2 + degree * 2^degree)) time,
+    O(nodes * T) memory.
+
+    common: greatest common divisor of degree and nodes; 2 <= degree < nodes
     """
 
 # forest.cpp
@@ -203,12 +223,13 @@ def kautz_loads(degree: int, nodes: int, common: int) -> tuple[Ints, Ints]:
 def in_arc_shares(
     tails: Ranks, left: Ints, needs: Ints, hops: Matrix[np.uint16], node: int, first_arc: int, beside: bool
 ) -> tuple[Ranks, Ranks, Ints, Ints]:
-    """Return the columns of `InArcShares`, root after root; `left` and `needs` are lowered by what is placed."""
+    """Return the columns of `InArcShares`, ordered by root; subtract the placed units from `left` and `needs`."""
 
 def fill_trees(shares: InArcShares, first: Ints, end: Ints, node: int, parent_arc: Matrix[np.int32]) -> None:
-    """Write what `node` takes into the trees that it covers, [trees, nodes]; the trees of a root follow one another.
+    """Write the parent arc of `node` into each tree that reaches it: column `node` of `parent_arc`, [trees, nodes].
 
-    first: per root, its first tree;  end: per tree, the first unit of its root after it
+    first: per root, its first tree; a root's trees are adjacent
+    end: per tree, the first unit of its root that belongs to a later tree
     """
 
 def enter_blocks(
@@ -218,18 +239,19 @@ def enter_blocks(
     ranks: Matrix[np.int32],
     capacities: tuple[Ints, Ints, Ranks],
 ) -> tuple[Ranks, Ints, Ranks]:
-    """Choose where the data of `roots` enter all blocks but the first, and over which links.
+    """Choose the rank at which each root's data enters each block except the first, and the links to this rank.
 
     Args:
         k: trees per root.
-        network: links by the node they lead into: offsets per node, then source and length per link; number of ranks.
+        network: links by the node into which they lead: offsets per node, then source and length per link; number of
+            ranks.
         ranks: [positions, blocks], the ranks of each block.
-        capacities: per orbit of links, trees that a link can carry (lowered) and how many images of a use share a
-            link; per link, its orbit.
+        capacities: per orbit of links, the number of trees that a link can still carry (lowered) and the number of
+            images of one use that share a link; per link, its orbit.
 
     Returns:
-        The rank that is entered per root and block, offsets of the paths to these ranks, links of the paths. The
-        arrays end early if an entry does not fit.
+        Per root and block, the rank at which data enters; offsets of the paths to these ranks; links of the paths. The
+        arrays are shorter if there is no capacity left for an entry.
     """
 
 # fragments.cpp
@@ -243,32 +265,32 @@ def is_exchange(messages: Messages, cells: Cells, marks: NDArray[np.uint8]) -> b
 def step_fragments(
     messages: Messages, cells: Cells, marks: NDArray[np.uint8], longest: int, across: bool
 ) -> tuple[Ranks, Ranks, Ranks, Ranks, Ranks]:
-    """Return the columns of `StepFragments` of the messages, and update the places in `cells`. O(chunks moved).
+    """Return the messages' `StepFragments` columns, and update the places in `cells`. O(chunks moved).
 
-    The first chunk that reaches a cell is added to the earlier contents, later ones are added to the sum.
+    The first chunk that reaches a cell is added to the earlier contents; later ones are added to the sum.
 
     Args:
-        marks: Bits of cells, which must be 0 and stay 0.
-        longest: Chunks of a fragment.
+        marks: One bit per cell, which must be 0 and stays 0.
+        longest: Maximum number of chunks in a fragment.
         across: Whether a fragment may contain several messages of a connection.
     """
 
 def remaining_times(moves: Moves, visits: Visits, latest_first: Ints) -> Ints:
-    """Return for each row the time until everything that waits for it has ended, if links were never shared. O(visits).
+    """Return, for each row, the time until everything that waits for it has ended if links are never shared. O(visits).
 
     latest_first: all rows, ordered so that each row comes before the rows that it waits for
     """
 
 def start_times(moves: Moves, visits: Visits, row_at: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """Return the start of each row, and the start of the last row that it waits for (-1 if it waits for none).
+    """Return each row's start, and the start of the last row that it waits for (-1 if it waits for none).
 
-    A free link takes the ready row of the lowest `rank`; `row_at` is the inverse of `rank`. Further links of a route
-    take rows in the order of their arrival, because switches can buffer them. Times are whole numbers below 2^53, which
-    the keys of the heap represent exactly. O(visits + links of rows + rows * log(rows)).
+    A free link takes the ready row with the lowest `rank`; `row_at` is the inverse of `rank`. A route's further links
+    take rows in the order of arrival, because switches can buffer them. Times are whole numbers below 2^53, which the
+    heap's keys represent exactly. O(visits + links of rows + rows * log(rows)).
     """
 
 def time_stretches(start: Ints, before: Ints, order: Ints) -> Ints:
-    """Return the number of the stretch of time of each row. No row waits for another row of its stretch. O(rows).
+    """Return the number of each row's time stretch. No row waits for another row in its stretch. O(rows).
 
     order: the rows by their starts
     """
@@ -276,22 +298,22 @@ def time_stretches(start: Ints, before: Ints, order: Ints) -> Ints:
 # lowering.cpp
 
 def dependences(src: Ints, dst: Ints, count: Ints, cells: int) -> tuple[Ints, Ints]:
-    """Return the earlier instructions that each instruction of a rank depends on.
+    """Return the earlier instructions on which each of a rank's instructions depends.
 
     An instruction depends on an earlier one if it reads or writes a cell that the earlier one wrote, or writes a cell
     that it read. O(cells touched * log(dependences of an instruction)).
 
     Args:
-        src, dst: First cell that each instruction reads and writes, -1 for none, in the order of execution.
+        src, dst: First cell that each instruction reads and writes, -1 for none, in execution order.
         count: Number of cells.
-        cells: Cells of the rank.
+        cells: Number of the rank's cells.
 
     Returns:
         (offsets, earlier): instruction i depends on earlier[offsets[i]:offsets[i + 1]], latest first.
     """
 
 def is_needed(src: Ints, dst: Ints, count: Ints, needed_cells: Flags) -> Flags:
-    """Return whether a cell that each instruction writes is read later, or is one of `needed_cells`."""
+    """Return, for each instruction, whether a cell that it writes is read later or is one of `needed_cells`."""
 
 def ordered_ops(
     fragments: Fragments, sent: Ints, received: Ints, sends_first: bool, extra: int
@@ -301,7 +323,7 @@ def ordered_ops(
     They are in the order of steps and turns. In a turn, exchanged fragments (all with `sends_first`) are sent before
     any is received; otherwise each fragment is sent before it is received. O(instructions * log(those of a step)).
 
-    sent, received: rising numbers of fragments
+    sent, received: fragment numbers, ascending
     """
 
 def columns_of_ops(
@@ -310,12 +332,12 @@ def columns_of_ops(
     """Return the instructions block by block, with all necessary waits and no redundant ones.
 
     Args:
-        ops: Instructions, in an order in which they could be executed one by one.
-        blocks: Block of each instruction.
+        ops: Instructions in a valid sequential order.
+        blocks: Each instruction's block.
 
     Returns:
-        First instruction of each block, and the end; rows with op, source buffer and offset, target buffer and offset,
-        and chunks; first wait of each instruction, and the end; block and step of each wait.
+        Each block's first instruction, and the end; rows with op, source buffer and offset, target buffer and offset,
+        and chunks; each instruction's first wait, and the end; each wait's block and step.
     """
 
 # programs.cpp
@@ -329,8 +351,8 @@ def execute(
     O(messages * blocks that wait for one another).
 
     Args:
-        longest: Chunks of the longest send of each connection.
-        identity, members: `ChunkValues` of the memory of all ranks at the start.
+        longest: Number of chunks in each connection's longest send.
+        identity, members: Initial `ChunkValues` of all ranks' memory.
 
     Returns:
         identity and members of the memory, then of two more cells: after a wrong sum, the sum and what was added to it;
@@ -344,24 +366,34 @@ def execute(
 def add_relayed_loads(
     amounts: Matrix[np.int64], senders: Matrix[np.int32], receivers: Matrix[np.int32], loads: RailLoads
 ) -> None:
-    """Add what amounts load, each over the NIC of one rank in the box of the source and of one in that of the target.
+    """Add the loads of `amounts`, each sent over one NIC in its source's box and one in its target's box.
 
-    senders: int32[ranks, ranks], -1 for what stays inside a box. O(ranks^2).
+    O(ranks^2).
+
+    senders: int32[ranks, ranks], the rank whose NIC sends each amount; -1 if source and target share a box
+    receivers: the same for the NIC that receives
     """
 
 def add_piece_loads(
     source: Ranks, target: Ranks, sender: Ranks, receiver: Ranks, amount: Ints, loads: RailLoads
 ) -> None:
-    """Add what pieces load, each from the NIC of `sender`, -1 inside a box, to that of `receiver`. O(pieces)."""
+    """Add the loads of pieces, sent from the NIC of `sender` (-1 inside a box) to that of `receiver`. O(pieces)."""
 
 def split_over_rails(
     amounts: Matrix[np.int64], members: Matrix[np.int32], widths: Matrix[np.float64], own: Matrix[np.float64]
 ) -> tuple[Ranks, Ranks, Ranks, Ranks, Ints]:
-    """Return pieces (source, target, sender, receiver, amount), which keep the NICs between any two boxes evenly busy.
+    """Split amounts into pieces so that the NICs between any two boxes are evenly busy.
 
-    members: int32[boxes, places], ranks;  widths: float64[2, ranks], of NICs out and in
-    own: float64[2, ranks], which part of what a rank sends, and of what it receives, must go over its own NIC
-    Ranks keep as much as the level of their NIC allows, senders first. O(ranks^2), O(boxes^2 * places) more pieces.
+    A rank sends as much over its own NIC as an even load allows; senders are assigned before receivers. O(ranks^2);
+    at most O(boxes^2 * places) additional pieces.
+
+    Args:
+        members: int32[boxes, places], the ranks of each box.
+        widths: float64[2, ranks], bandwidths of the NICs out and in.
+        own: float64[2, ranks], share of the data sent and received by each rank that must use the rank's own NIC.
+
+    Returns:
+        Columns of the pieces: source, target, sender, receiver, amount.
     """
 
 # simulation.cpp
@@ -376,14 +408,16 @@ def largest_loads(
     loads: Ints,
     worst: Matrix[np.int64],
 ) -> None:
-    """Add up the loads of links, then store the largest that a message meets for each (bandwidth class, kind)."""
+    """Add up the links' loads; store the largest load on a message's route for each bandwidth class and kind."""
 
 class FlowSimulation:
     """Messages and gates that wait for events, see `chorale.synth.simulation.flow_simulation.MessageGraph`.
 
-    amount:  what each message sends, in capacity times seconds;  latency_s: of its route
-    message m uses `link_ids[first[m] : first[m] + hops[m]]`; `targets[offsets[e] : offsets[e + 1]]` wait for event e
-    needs:   for how many events each gate waits
+    amount:  each message's size, in capacity times seconds
+    latency_s: latency of each message's route
+    link_ids: message m uses `link_ids[first[m] : first[m] + hops[m]]`
+    targets: `targets[offsets[e] : offsets[e + 1]]` wait for event e
+    needs:   number of events that each gate waits for
     """
 
     def __init__(
@@ -400,7 +434,7 @@ class FlowSimulation:
         needs: Ranks,
     ) -> None: ...
     def advance(self, moments: int) -> bool:
-        """Run `moments` moments at which something happens; return whether events remain."""
+        """Advance by `moments` moments at which something happens; return whether events remain."""
 
     @property
     def arrived(self) -> int: ...
@@ -414,25 +448,27 @@ class FlowSimulation:
 def propose(
     groups: SwitchGroups, src: Ranks, dst: Ranks, capacity: Ints, cuts: CutTable, aligned: bool, returns: bool
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the columns of `Splits` through the `groups` that leave no cut of `cuts` with negative slack.
+    """Return the columns of `Splits` through the `groups` that keep the slack of each cut in `cuts` at least 0.
 
-    aligned: whether ports at the same place of different clusters are to be joined first
-    returns: whether what is left may go back to where it came from, which drops it
     O(ports of a group ^ 2 + splits * degrees along their paths).
+
+    aligned: whether to join ports at the same position of different clusters first
+    returns: whether remaining capacity may be paired with the arc back to its origin, which discards it
     """
 
 def join_pieces(
     pieces: PathPieces, left: Ints, splits: Splits, src: Ranks, dst: Ranks, nodes: int
 ) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
-    """Take the units of `splits` from `left` (units per piece); return the pieces that they make.
+    """Take the units of `splits` from `left` (units per piece); return the pieces that result.
 
-    Split, amount, start and length per piece, and hops, the old ones and those of the new pieces.
+    Returns:
+        Per piece: its split, amount, start and length; then the hops of old and new pieces.
     """
 
 def pieces_over_links(
     pieces: PathPieces, link_offsets: Ints, links: Ranks, room: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
-    """Return the columns of `pieces` over links; every arc fills its links in order."""
+    """Return the columns of `pieces` with arcs replaced by links; each arc uses up its links in order."""
 
 # topology.cpp
 
@@ -442,59 +478,59 @@ def search_from(
     """Fill `distances[i]` with the number of hops from `starts[i]` to each node; unreachable nodes keep `unreached`."""
 
 def refine_cells(links: MarkedLinks, cells: OrderedCells, first: int, trace: Words, follows: bool) -> int:
-    """Refine `cells` in place; return how many entries of `trace` that took, -1 if it went another way than `trace`.
+    """Refine `cells` in place; return the number of steps, or -1 if a step differs from `trace`.
 
-    first:   the cell that splits others first, the only one to do so for now; -1 for all cells
-    trace:   a digest of each step, written; with `follows`, read: the refinement of another copy of the network, which
-             ends early where a step differs
+    O(links * log nodes) for all refinements of a partition until every cell is a single node.
 
-    O(links * log nodes) over all refinements of one partition on its way to single nodes.
+    first:   cell that splits the others at the start; -1 for all cells
+    trace:   a digest of each step. It is written, or, with `follows`, compared with the refinement of another copy of
+             the network, which then ends at the first difference
     """
 
 # trees.cpp
 
 def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Ints, supply: Ints) -> Ints:
-    """Return per cut: capacity out of its source side minus supply inside. O(arcs * words) and crossings."""
+    """Return, per cut, the capacity out of its source side minus the supply inside it. O(arcs * words + crossings)."""
 
 def feasible_trees(
     members: Matrix[np.uint64], slack: Ints, tails: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
 ) -> int:
-    """Return how many trees can be taken, in order, until one of the given cuts would get a negative slack.
+    """Return how many trees can be taken, in order, before one of the given cuts would get a negative slack.
 
-    slack: slack of each cut before the first tree (read only). O(trees * nodes * words) and crossings.
+    slack: slack of each cut before the first tree (read only). O(trees * nodes * words + crossings).
     """
 
 def feasible_arcs(
     members: Matrix[np.uint64], slack: Ints, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
 ) -> int:
-    """Return how many arcs of one growing tree, taken in order, leave the given cuts a slack of at least 0."""
+    """Return how many arcs of a growing tree can be added, in order, before a given cut would get a negative slack."""
 
 def grow_trees(
     arcs: ArcTable, room: ResidualNetwork, roots: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
 ) -> int:
-    """Grow trees from `roots` in their order, until all their supply is used, the table is full or one is stuck.
+    """Grow trees from `roots` in order until their supply is used up, the table is full or a tree cannot grow.
 
-    Row i of the table (root, weight, parent_arc[i]) receives the i-th tree, and `room` what they leave. Returns
-    the number of trees. They keep all known cuts; other cuts may be overdrawn. O(trees * arcs), mostly less.
+    Row i of the table (root, weight, parent_arc[i]) receives the i-th tree, and `room` the remaining capacity. Returns
+    the number of trees. The trees respect all known cuts but may violate others. O(trees * arcs), usually less.
     """
 
 def continue_tree(
     arcs: ArcTable, room: ResidualNetwork, root: int, weight: int, path: Ranks, order: Ranks, parent: Ranks
 ) -> tuple[int, int]:
-    """Grow one tree of `root` on from the arcs of `path`, which are in the order in which they were reached.
+    """Continue a tree of `root` that already has the arcs in `path`, which are in the order in which they were added.
 
-    Writes the nodes in the order in which they are reached, and their arcs. Returns (weight, nodes reached); fewer
-    than all if the tree is stuck. `room` is not changed.
+    Writes the nodes in the order in which they are reached, and their arcs. Returns (weight, nodes reached); the tree
+    could not be completed if these are not all nodes. `room` is not changed.
     """
 
 def take_trees(root: Ranks, weight: Ints, parent_arc: Matrix[np.int32], capacity: Ints, supply: Ints) -> None:
     """Subtract the capacity and supply that the trees use from `capacity` and `supply`. O(trees * nodes)."""
 
 def grow_rooted_trees(arcs: ArcTable, capacity: Ints, root: int, parent_arc: Matrix[np.int32]) -> bool:
-    """Write the trees of one root, which take from `capacity`; return whether all span the network."""
+    """Write one root's trees and subtract them from `capacity`; return whether all of them span the network."""
 
 def tree_heights(root: Ranks, parent_arc: Matrix[np.int32], src: Ranks, heights: Ranks) -> None:
-    """Write the height of each tree to `heights`."""
+    """Write each tree's height to `heights`."""
 
 def send_trees(
     roots: Ranks,
@@ -505,35 +541,34 @@ def send_trees(
     path_offsets: Ints,
     path_amounts: Ints,
 ) -> tuple[Ranks, Ranks, Ranks, Ranks, Ranks]:
-    """Return depth, path, root, lo and hi of the rows of all trees, each node's in turn; arcs hand out their paths in
-    order."""
+    """Return depth, path, root, lo and hi of all trees' rows, node by node. Each arc uses its paths in order."""
 
 def mend(
     old: _OldEdges, old_units: int, arcs: _ArcIndex, supply: Ints, left: Ints
 ) -> tuple[Ranks, Ints, Matrix[np.int32]]:
-    """Return (root, weight, parent_arc) of the trees that could be made; `left` is what they leave of the capacity."""
+    """Return the repaired trees' (root, weight, parent_arc). `left` receives the capacity that they do not use."""
 
 # verify.cpp
 
 def record_rows(
     rows: Matrix[np.int32], first: int, last: int, offsets: Ints, ranks: int, tables: ActorTables
 ) -> tuple[int, int, int]:
-    """Write into `tables` what the rows of shards `first` to `last - 1` do.
+    """Record the effects of the rows of shards `first` to `last - 1` in `tables`.
 
     rows: [7, rows] as in `chorale.synth.verify.replay`, with actors in place of ranks
 
     Returns:
-        (duplicate cells at ranks, a fault or 0, its row)
+        (number of cells that a rank receives twice, a fault or 0, the row of the fault)
     """
 
 def settle_actors(
     ends: Ranks, size: Ints, ranks: int, can_add: Flags, sums: Ints, tables: ActorTables
 ) -> tuple[int, int, int]:
-    """Find the actor where each sum is completed, and write into `arrival` when.
+    """Find the actor where each sum is completed, and write the completion step to `arrival`.
 
     ends: per cell, the rank that must hold the sum, or -1 for any actor
-    size: chunks per cell; empty if all have one
-    sums: per switch, chunks of sums of several inputs; increased by those that it makes
+    size: chunks per cell; empty if each cell is one chunk
+    sums: per switch, chunks of sums of several inputs; increased by the chunks that the switch adds
 
     Returns:
         (a fault or 0, its actor, its cell)
@@ -549,7 +584,7 @@ def check_actors(
     """
 
 def check_copies(ranks: int, can_copy: Flags, tables: ActorTables) -> tuple[int, int, int]:
-    """Check that switches send results on, to several receivers only if they multicast, from a rank or a sum.
+    """Check that switches forward only a rank's data or a sum, and that only multicast switches have several receivers.
 
     Returns:
         (a fault or 0, its actor, its cell)
@@ -566,7 +601,7 @@ def longest_paths(
     downward: Matrix[np.int64],
     of_step: Ints,
 ) -> bool:
-    """Add up latencies through switches within steps. Call it until it returns False, once per switch in a chain.
+    """Add up latencies through switches within steps. Call this until it returns False: once per switch in a chain.
 
     latency: per row
     upward, downward: per switch and cell, latest arrival of its inputs, and of the result; updated
@@ -576,11 +611,12 @@ def longest_paths(
 def add_loads(
     step: Ranks, route: Ranks, chunks: Ranks, offsets: Ints, link_ids: Ranks, loads: Matrix[np.int64]
 ) -> None:
-    """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
+    """Add every row's chunks to `loads[step, link]` for every link on its route. O(hops)."""
 
 def replay_step(rows: Matrix[np.int32], held: Table[np.uint64]) -> tuple[int, int, int]:
-    """Apply the rows of a step (src, dst, first cell, end cell, reduce) to `held`, [ranks, cells, words].
+    """Apply a step's rows (src, dst, first cell, end cell, reduce) to `held`, [ranks, cells, words].
 
     Returns:
-        A row that sends nothing, one that adds to nothing, and one that adds a contribution twice; -1 for none.
+        Three rows, or -1: a row that sends a chunk that its sender does not have, a row that adds to a missing chunk,
+        and a row that adds a contribution twice.
     """

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
-"""Increment of the generator state. It is odd, so all its multiples modulo 2^64 are different."""
+"""Increment of the generator's state. It is odd, so its first 2^64 multiples are all different modulo 2^64."""
 
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)

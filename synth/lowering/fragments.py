@@ -27,7 +27,7 @@ class Messages(NamedTuple):
 
 
 class StepFragments(NamedTuple):
-    """Fragments of one step: the first message of each (`row`), its places in memory, and its number of chunks."""
+    """Fragments of one step: for each, its first message (`row`), its places in memory, and its chunk count."""
 
     row: NarrowColumn
     source: NarrowColumn
@@ -72,9 +72,9 @@ class Fragments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FragmentLimits:
-    """Largest size of fragments.
+    """Limits on the size of fragments.
 
-    longest:   largest number of chunks in a fragment
+    longest:   maximum number of chunks in a fragment
     exchanged: the same limit for steps in which a rank receives into memory from which it also sends
     across:    whether a fragment may span several messages of a connection
     """
@@ -94,7 +94,7 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
     steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
     if not steps:
         return Fragments(*(np.zeros(0, dtype=np.int32) for _ in Fragments._fields))
-    # Concatenate one column at a time, to save memory.
+    # Concatenate one column at a time to save memory.
     return Fragments(*(np.concatenate([step.pop(0) for step in steps]) for _ in Fragments._fields))
 
 
@@ -116,7 +116,7 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
         changes = np.zeros(len(messages), dtype=np.bool_)
         for column in (messages.sender, messages.receiver, messages.channel):
             changes[1:] |= np.diff(column) != 0
-        connection = np.cumsum(changes, dtype=np.int32)  # numbers the runs of messages of one connection
+        connection = np.cumsum(changes, dtype=np.int32)  # numbers the runs of messages on one connection
         turn = _turns(connection[made.row], made.chunks, sent, received).astype(np.int32)
     whole = np.full(len(made.row), exchanged, dtype=np.int32)
     places = (made.source, made.operand, made.target, made.chunks)
@@ -124,13 +124,13 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
 
 
 def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received: Column) -> Column:
-    """Return the index of each fragment within its connection; -1 for all if an unsent cell would be overwritten.
+    """Return each fragment's index within its connection; -1 for all if a cell would be overwritten before it is sent.
 
     Args:
-        connection: Connection of each fragment.
-        count: Number of chunks of each fragment.
-        sent: Cell at the sender, for each chunk of each fragment.
-        received: Cell at the receiver, for each chunk of each fragment.
+        connection: Each fragment's connection.
+        count: Number of chunks in each fragment.
+        sent: The sender's cell for each chunk of each fragment.
+        received: The receiver's cell for each chunk of each fragment.
     """
     starts = np.flatnonzero(np.diff(connection, prepend=-1))
     turn = np.arange(len(connection)) - np.repeat(starts, np.diff(starts, append=len(connection)))
@@ -144,9 +144,9 @@ def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received
 
 
 def contiguous_runs(columns: tuple[Codes | Column, ...], longest: int) -> tuple[Column, Column]:
-    """Return the first index and the length of each stretch in which all columns increase by one per row.
+    """Return the first index and the length of each run of rows in which all columns increase by one per row.
 
-    Stretches with more than `longest` rows are cut.
+    Runs with more than `longest` rows are split.
     """
     if not len(columns[0]):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -1,8 +1,8 @@
-"""Turns fragments into the operations of each rank, in a valid sequential order.
+"""Turns fragments into each rank's operations, in a valid sequential order.
 
 The operations say which memory cells they read and write, but do not have thread blocks or waits yet. If a rank
 forwards exactly the chunks that it received, the receive and the send are fused into one instruction. This file also
-finds the blocks of a program that deadlock.
+finds the blocks that deadlock in a program.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ NO_PEER = -1
 
 
 class Role(IntEnum):
-    """The work of a block. Sends and receives normally have separate blocks, so that they can wait for each other."""
+    """What a block does. Sends and receives normally have separate blocks, so that they can wait for each other."""
 
     RECEIVE = 0
     SEND = 1
@@ -32,7 +32,7 @@ class Role(IntEnum):
 
 
 class UnscheduledOps(NamedTuple):
-    """The instructions of a rank as columns, without waits, in a valid sequential order.
+    """A rank's instructions as columns, without waits, in a valid sequential order.
 
     channel, role, peer: identify the block; `peer` is NO_PEER for local work
     op:       index into OPS
@@ -91,7 +91,7 @@ _SCRATCH = BUFFERS.index("s")
 
 
 def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
-    """Return the first cell that each instruction reads, and the first cell that it writes; -1 if it does not."""
+    """Return the first cell that each instruction reads and the first cell that it writes; -1 if there is none."""
     bases = np.array([layout.base(buffer) for buffer in BUFFERS])
     src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
     return np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
@@ -140,7 +140,7 @@ def fuse_ops(
         dst: First cell that each instruction writes; -1 for none.
         needed_cells: bool[cells], whether a cell is needed after the last instruction.
         apart: (channel, sending rank) of the receives that must not be fused.
-        stores_sums: Whether a sum is stored even if the rank does not read it afterwards.
+        stores_sums: Whether to store a sum even if the rank does not read it afterwards.
     """
     receives, sends = _candidates(unfused, src, dst, len(needed_cells))
     keys, key = np.unique(np.stack([unfused.channel, unfused.role, unfused.peer], axis=1), axis=0, return_inverse=True)
@@ -173,7 +173,7 @@ def fuse_ops(
 
 
 def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
-    """Return the receives and sends that could be fused pairwise, in the order of the receives."""
+    """Return (receives, sends) that could be fused pairwise, in the order of the receives."""
     offsets, earlier = native.dependences(src, dst, unfused.chunks, cells)
     sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
     receives = earlier[offsets[sends]]
@@ -197,7 +197,7 @@ def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
 
 
 def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> list[tuple[int, int]]:
-    """Return the (receive, send) pairs that can be fused without changing the order of sends of the `connection`."""
+    """Return the (receive, send) pairs that can be fused without changing the order of the sends in `connection`."""
     position = {send: number for number, send in enumerate(connection)}
     found: list[tuple[int, int]] = []
     last = -1
@@ -211,7 +211,7 @@ def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> l
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
-    """Return (rank, block) of each block that never finishes, with one message per step or with one per chunk.
+    """Return (rank, block) of blocks that hang with one message per step or, if there are none, with one per chunk.
 
     O(messages * blocks that wait for one another).
     """

@@ -6,6 +6,9 @@ from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.fragments import FragmentLimits, fragments_of
@@ -43,29 +46,29 @@ from chorale.synth.verify.verified import VerifiedSchedule
 LONGEST_INSTRUCTION = 71  # chunks; supported by every target so far
 LONGEST_NAME = 63
 MAX_CELLS = 2**25
-MAX_CELLS_IN_ORDER = 2**28  # higher, because nothing is stored per chunk if chunks stay in order
+MAX_CELLS_IN_ORDER = 2**28  # higher limit, because nothing is stored per chunk if chunks stay in order
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
 MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
-"""Largest number of bytes per chunk that MSCCL runtimes move in one pass over all steps, with default buffers."""
-MAX_FUSION_TRIES = 8  # largest number of attempts to resolve deadlocks by splitting fused blocks
-MAX_DOUBLINGS = 5  # of the number of channels, in the search for options that fit
+"""Largest number of bytes per chunk that MSCCL runtimes with default buffers move in one pass over all steps."""
+MAX_FUSION_TRIES = 8  # maximum number of attempts to resolve deadlocks by splitting fused blocks
+MAX_DOUBLINGS = 5  # of the channel count, in the search for options that fit
 
 UnfusedReceives = Mapping[int, Collection[tuple[int, int]]]
 """By rank: (channel, sending rank) of the receives that must not be fused."""
 
 
 class _TooBig(Exception):  # noqa: N818 - caught in this file
-    """Raised before a program is built if it would exceed a limit; the message names the limit."""
+    """Raised before building a program that would exceed a limit; the message names the limit."""
 
 
 def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool = True) -> Program:
-    """Return the program that executes `verified` on the target of `options`.
+    """Return the program that executes `verified` on the target in `options`.
 
     Each instance is a copy of the schedule that uses its own part of every shard and its own channels. A rank has one
     block per direction of each of its connections, or one block for two directions if blocks are scarce. A block
-    executes the steps in order (in trees, the depths) and waits only where necessary. Collectives with given sizes are
-    out of place. O(chunks moved * log(chunks of a step)).
+    executes the steps in order (in trees, the depths) and waits only where necessary. Collectives whose shards have
+    given sizes are out of place. O(chunks moved * log(chunks of a step)).
 
     Args:
         verified: The schedule.
@@ -86,9 +89,6 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
     schedule = rechunked(_of_processes(columns, options), options.chunks)
     options = replace(options, in_place=options.in_place and not schedule.collective.name.is_uneven)
     limits = limits_of(options)
-    if schedule.collective.members is not None:
-        rule = "there are no programs for copies and sums of tokens yet"
-        raise InvalidInput(rule, schedule.collective.name.value, "lower an all-to-all of the same amounts (--traffic)")
     if limits.one_sided_operations is None and options.moves_differently:
         rule = f"{options.target} must have no reads, groups, pipelines or boxes: its runtime sends and receives"
         raise InvalidInput(rule, "one of them", "leave them out, or use mscclpp-json")
@@ -111,7 +111,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
 
 def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
-    """If switches add or multicast in `schedule`, turn them into processes; InvalidInput if the target has none."""
+    """Turn switches that act in `schedule` into processes. Raises InvalidInput if the target does not support them."""
     if not schedule.is_in_network:
         return schedule
     require_processes(options)
@@ -119,11 +119,11 @@ def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
 
 
 def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
-    """Return `options` with a number of channels that suits the schedule.
+    """Return `options` with a channel count that suits the schedule.
 
-    In deep trees, several channels let consecutive passes over long chunks overlap. The best number is about twice the
-    duration of a pass, divided by the time that the busiest link needs for it; fewer if that many do not fit. All other
-    schedules get one channel.
+    In deep trees, several channels let consecutive passes over long chunks overlap. The best count is about twice the
+    duration of a pass divided by the time for which the pass occupies the busiest link, or fewer channels if that many
+    do not fit. All other schedules get one channel.
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)
@@ -146,7 +146,7 @@ def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
 
 
 def limits_of(options: LoweringOptions) -> TargetLimits:
-    """Return the limits of the target, for the device that `options` describe."""
+    """Return the target's limits for the device that `options` describe."""
     limits = target_named(options.target).limits
     if options.sm_count is None:
         return limits
@@ -168,8 +168,8 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
 def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
     """Remove deadlocks from the fused `program` by splitting as few fused blocks as possible.
 
-    In a fused instruction the send waits for the receive, so fused blocks may wait for each other in a cycle. Splitting
-    one block of the cycle breaks it, because that block can then receive even while its send has to wait.
+    In a fused instruction, the send waits for the receive, so fused blocks may wait for each other in a cycle.
+    Splitting one block of the cycle breaks it, because that block can then receive even while its send has to wait.
     """
     unfused: dict[int, set[tuple[int, int]]] = {}
     for _ in range(MAX_FUSION_TRIES):
@@ -203,8 +203,8 @@ def _build(
         MAX_CELLS_IN_ORDER if stays_in_order(shape) else MAX_CELLS,
     )
     messages = messages_of(schedule, vector, options)
-    if switches:
-        messages = with_first_stored(messages, ranks - len(switches))
+    if switches or schedule.collective.name == CollectiveName.COMBINE:
+        messages = with_first_stored(messages, _holders(schedule, shape, len(switches)))
     channels = 1 + int(messages.channel.max(initial=0))
     _require_at_most("channels", channels, limits.channels)
     placement = Placement(shape, messages)
@@ -240,8 +240,16 @@ def _build(
     )
 
 
+def _holders(schedule: Schedule, shape: BufferShape, switches: int) -> NDArray[np.bool_]:
+    """Return, as bool[ranks, chunks], which ranks hold a contribution to each chunk initially; switches hold none."""
+    holds = np.zeros((schedule.topology.compute_count, shape.identities), dtype=np.bool_)
+    for rank in range(len(holds) - switches):
+        holds[rank, shape.initial_chunks(rank)] = True
+    return holds
+
+
 def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> PlanOptions:
-    """Return the plan options for a one-sided target. `boxes` is empty if all ranks are in one box."""
+    """Return the plan options for a one-sided target. The field `boxes` is empty if all ranks are in one box."""
     if limits.one_sided_operations is None:
         return WHOLE_CHUNKS
     boxes = boxes_of(schedule.topology, options.ranks_per_box)
@@ -251,7 +259,7 @@ def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLi
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
-    """Return the layout of the vector. For trees with many roots, transfers are split so that data can stream."""
+    """Return the vector's layout. For trees with many roots, transfers are split so that data can stream."""
     vector = vector_layout_of(schedule, options.instances)
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
@@ -261,11 +269,11 @@ def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) 
 def _fragment_limits(
     schedule: Schedule, vector: VectorLayout, options: LoweringOptions, limits: TargetLimits
 ) -> FragmentLimits:
-    """Return how long fragments may be.
+    """Return the limits on fragment lengths.
 
-    When data streams along a tree, a fragment is forwarded only after all of it has arrived. Short fragments are
-    therefore best: one chunk in a tree for the complete vector, one transfer in trees with many roots. Schedules with
-    steps use the longest fragments, because steps are sequential anyway. So do the streams of an alltoall, because
+    When data streams along a tree, a fragment is only forwarded after it has arrived completely. Short fragments are
+    therefore best: one chunk in a tree for the complete vector, one transfer in trees with many roots. Stepped
+    schedules use the longest fragments, because steps are sequential anyway. So do the streams of an alltoall, because
     nothing is forwarded.
     """
     streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
@@ -273,7 +281,7 @@ def _fragment_limits(
     most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
     by_chunk = options.block_group > 1 or options.pipeline_bytes > 0
     longest = 1 if by_chunk or (streams and vector.is_single_shard) else most
-    # Puts never wait for their receiver, so exchanges need no cuts.
+    # Puts never wait for their receivers, so exchanges need not be cut.
     return FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
 
@@ -305,7 +313,7 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
         for block in body.blocks
         for peer in (block.send_peer, block.recv_peer)
     )
-    # Check this first, because making the plan takes long if there are many blocks.
+    # Check this first, because making a plan takes long if there are many blocks.
     blocks = sum(len(body.blocks) for body in program.ranks)
     excess = exceeded_clock_limit(len(program.ranks), blocks, ports, bool(ports) or program.protocol == "LL")
     if excess:
@@ -318,11 +326,11 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
 
 
 def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -> str:
-    """Return a message if the vector clocks in the check of a plan would need too much memory; otherwise "".
+    """Return a message if the vector clocks needed to check a plan would take too much memory; otherwise "".
 
     Args:
-        ranks: Ranks of the program.
-        blocks: Total number of thread blocks. One signal in flight is counted for each.
+        ranks: Number of ranks in the program.
+        blocks: Total number of thread blocks. The estimate includes one signal in flight for each.
         ports: Total number of ports.
         by_others: Whether the plan uses ports or packets, for which clocks need a second row.
     """
@@ -333,10 +341,10 @@ def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
-    """Return the options closest to `options` that fit, with other numbers of channels or instances; None if none fit.
+    """Return the options closest to `options` that fit, with other channel or instance counts; None if none fit.
 
     Fewer instances or fewer channels need fewer blocks; more channels mean fewer steps per block. Each of these changes
-    is tried separately. If none helps, fewer channels with one instance are tried. O(log) calls of `fits`.
+    is tried separately. If none helps, fewer channels with one instance are tried. O(log) calls to `fits`.
     """
 
     def largest(high: int, with_count: Callable[[int], LoweringOptions]) -> list[LoweringOptions]:

@@ -1,6 +1,6 @@
-"""Turns the transfers of a schedule into messages, each with a channel, sender, receiver and chunks of the program.
+"""Turns a schedule's transfers into messages, each with a channel, sender, receiver and chunks of the program.
 
-Runtimes choose the network port of a message by its channel. If the ranks of a box share several rails (for example one
+Runtimes choose a message's network port by its channel. If the ranks of a box share several rails (for example one
 with all even ports and one with all odd ports), all transfers of a tree should use channels of the same rail.
 """
 
@@ -23,12 +23,11 @@ Flags = NDArray[np.bool_]
 
 
 def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
-    """Return the rail of each of `transfers`; 0 for all if channels need not distinguish rails.
+    """Return the rail of each transfer; 0 for all if channels need not distinguish rails.
 
     A rail is a switch that is not linked directly to a rank. A transfer between boxes passes exactly one rail. A
-    transfer inside a box gets the rail on which its chunk first leaves a box. If the chunk never does, it gets the rail
-    of its sender.
-    O(rows + chunks moved between boxes).
+    transfer inside a box gets the rail on which its chunk first leaves a box. If the chunk never does, it gets its
+    sender's rail. O(rows + chunks moved between boxes).
     """
     rail = _rails_of_routes(schedule)[transfers.route]
     links = schedule.topology.links
@@ -66,7 +65,7 @@ def _are_shared(ports: Flags, sender: NDArray[np.int32], receiver: NDArray[np.in
 
 
 def _rails_of_routes(schedule: Schedule) -> Column:
-    """Return the rail that each route passes, -1 if none. If any route passes several, return -1 for all."""
+    """Return the rail that each route passes, or -1 if none. If any route passes several rails, all entries are -1."""
     links, routes = schedule.topology.links, schedule.routes
     ranks = schedule.topology.compute_count
     if not len(routes) or schedule.topology.node_count == ranks:
@@ -104,7 +103,7 @@ def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Colu
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
 """In trees with at least this many levels, each channel serves a range of levels or of time.
 
-Trees with fewer levels would not get faster by that.
+Trees with fewer levels would not get faster this way.
 """
 MIN_LEVELS_FOR_TIMETABLE = 3
 """Streams with at least this many levels follow a timetable. For others, ordering by depth is good enough."""
@@ -134,7 +133,7 @@ class ChannelMessages:
         return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def cells(self) -> tuple[NarrowColumn, NarrowColumn]:
-        """Return one row per chunk of each message, in order: columns of message numbers and of chunk numbers."""
+        """Return two columns, message numbers and chunk numbers, with one row per chunk of each message, in order."""
         length = self.end - self.first
         before = np.cumsum(length, dtype=np.int32) - length
         row = np.repeat(np.arange(len(length), dtype=np.int32), length)
@@ -144,19 +143,16 @@ class ChannelMessages:
 
 
 def tree_levels(schedule: Schedule) -> int:
-    """Return the number of tree levels (up and down) through which data streams.
-
-    0 if the schedule has steps instead.
-    """
+    """Return the number of tree levels (up and down) through which data streams; 0 for a schedule with steps."""
     if schedule.kind != "pipelined" or schedule.collective.is_alltoall:
         return 0
     return int(schedule.transfers.step.max(initial=0)) + 1
 
 
 def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | None:
-    """Return a timetable for the transfers of high trees with many roots; None if blocks follow steps or depths.
+    """Return a timetable for the transfers of deep trees with many roots; None if blocks follow steps or depths.
 
-    A tree for the complete vector needs no timetable, because it sends one chunk after the other through all depths.
+    A tree for the complete vector needs no timetable, because it sends the chunks one by one through all depths.
     """
     borders = (0, *schedule.barriers, tree_levels(schedule))
     height = max(after - before for before, after in pairwise(borders))
@@ -168,11 +164,11 @@ def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | Non
 
 
 def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
-    """Return how many chunks should travel together, in trees with many roots.
+    """Return how many chunks should travel together in trees with many roots.
 
-    Chunks that travel together are forwarded when all of them have arrived, so few are best. However, with few chunks
-    per transfer a pair of ranks or a rank may need more transfers than the limits allow. Returns the smallest number
-    that stays well below the limits, or the length of the longest transfer if no number does.
+    Chunks that travel together are forwarded when all of them have arrived, so fewer are better. However, with few
+    chunks per transfer, a rank or pair of ranks may need more transfers than the limits allow. Returns the smallest
+    number that stays well below the limits, or the length of the longest transfer if no number does.
     O(rows * log(chunks of a transfer)).
     """
     transfers, links = vector.transfers, schedule.topology.links
@@ -198,7 +194,7 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
 def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptions) -> ChannelMessages:
     """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
 
-    Steps are the steps of the schedule, or the time intervals of its `streaming_order`. A transfer over a route of
+    Steps are the schedule's steps or the time intervals of its `streaming_order`. A transfer over a route of
     several links becomes one message between the ends of the route.
 
     Normally, the chunks that a connection carries in a step are distributed over the channels of every instance. In
@@ -209,7 +205,7 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
     """
     rows = _sorted_rows(schedule, vector, options.channels)
     in_order = rows.moment is rows.step and options.channels == options.instances == 1
-    # Convert a limited number of rows at a time, to save memory.
+    # Convert a limited number of rows at a time to save memory.
     lanes = 1 + int(rows.lane.max(initial=0))
     parts = [
         _part(rows.select(slice(first, first + _ROWS_AT_ONCE)), instance, group, vector, lanes, options)
@@ -217,7 +213,7 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
         for group in range(options.channels)
         for first in range(0, max(1, len(rows.step)), _ROWS_AT_ONCE)
     ]
-    del rows  # as large as the messages
+    del rows  # they are as large as the messages
     order, start, *columns = (np.concatenate([part.pop(0) for part in parts]) for _ in range(_COLUMNS))
     if columns[_CHANNEL].any():
         _, columns[_CHANNEL] = np.unique(columns[_CHANNEL], return_inverse=True)
@@ -240,8 +236,8 @@ class _MessageRows:
 
     lane:       index among parallel links between two ranks, combined with the rail
     connection: number of the group
-    begun:      number of chunks of the group in earlier rows
-    total:      number of chunks of the group in all rows
+    begun:      number of the group's chunks in earlier rows
+    total:      number of the group's chunks in all rows
     channels:   number of channels over which the group is spread, proportional to the traffic between its ranks
     whole:      the one channel that gets the entire row; -1 if the group is spread over channels
     moment:     step of the program
@@ -265,13 +261,12 @@ class _MessageRows:
     start: Column
 
     def select(self, rows: slice) -> _MessageRows:
-        """Return some of the rows."""
         return _MessageRows(*(getattr(self, item.name)[rows] for item in fields(self)))
 
 
 def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _MessageRows:
     transfers = vector.transfers
-    # For each route of one link, its index among the parallel links between the two ranks; 0 for longer routes.
+    # For each one-link route, its index among the parallel links between the two ranks; 0 for longer routes.
     routes = schedule.routes
     single = np.diff(routes.offsets) == 1
     of_first_link = schedule.topology.links.parallel_index()[routes.link_ids[routes.offsets[:-1]]]
@@ -312,8 +307,8 @@ def _same(number: int, rows: int) -> Column:
 def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int) -> Column:
     """Return the number of channels for the chunks of each row.
 
-    The busiest lane gets `most` channels. Others get a number proportional to their work, so that all blocks of a rank
-    have nearly equal work.
+    The busiest lane gets `most` channels. Other lanes get a number proportional to their work, so that all of a rank's
+    blocks have nearly equal work.
     """
     _, number = np.unique(pair * (1 + int(lane.max(initial=0))) + lane, return_inverse=True)
     work = np.bincount(number, weights=length).astype(np.int64)
@@ -329,7 +324,7 @@ def _part(
     In each step, the chunks of a connection are divided among its channels as evenly as possible.
     """
     used, low, high = _stretch(rows, group)
-    # Rotate by step, so that not always the same channel gets one more chunk, and by rank, to balance the channels.
+    # Rotate by step, so that it is not always the same channel that gets one more chunk, and by rank for balance.
     turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
     channel = np.where(rows.whole[used] < 0, turned % options.channels, group)
     slot = instance * options.channels + channel
@@ -341,9 +336,9 @@ def _part(
 
 
 def _stretch(rows: _MessageRows, group: int) -> tuple[Column, Column, Column]:
-    """Return the rows from which channel `group` takes chunks, with the first chunk and the end of the range in each.
+    """Return the rows from which channel `group` takes chunks, and for each the first chunk and the end of the range.
 
-    Chunk numbers count within the group of rows of the connection.
+    Chunks are numbered within the connection's group of rows.
     """
     end = rows.begun + rows.high - rows.low
     low = np.where(rows.whole == group, rows.begun, np.maximum(rows.begun, rows.total * group // rows.channels))

@@ -14,18 +14,18 @@ MAX_CHUNKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """How to lower a schedule. The limits of the target decide whether the options can be used.
+    """How to lower a schedule. The target's limits decide whether the options can be used.
 
     target:    name of the target, see `chorale.synth.targets.registry`
-    channels:  number of channels over which the transfers of each step and connection are spread
+    channels:  number of channels among which each connection's transfers in a step are divided
     instances: number of parallel copies of the schedule, each with its own part of the data and its own channels
-    protocol:  wire protocol of the runtime
+    protocol:  the runtime's wire protocol
     in_place:  whether input and output share memory
-    sm_count:  number of streaming multiprocessors of the device, which is the number of blocks of a rank that can run
-               simultaneously; None for the default of the target
+    sm_count:  number of the device's streaming multiprocessors, which is the number of a rank's blocks that can run
+               simultaneously; None for the target's default
     fuse:      whether a rank receives and forwards data in one instruction where possible, instead of in two blocks
-    chunks:    chunks per shard of each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
-    min_bytes, max_bytes: smallest and largest size of the vector that the program is for; max_bytes 0: no limit
+    chunks:    chunks per shard in each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
+    min_bytes, max_bytes: smallest and largest vector size that the program is for; `max_bytes` 0 means no limit
     reads, block_group, pipeline_bytes, threads: for one-sided targets, see `chorale.synth.programs.plans.options`
     ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: derived from the
                topology

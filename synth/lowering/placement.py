@@ -36,9 +36,9 @@ _IN_ORDER = (
 class Cells(NamedTuple):
     """Places of chunks, as codes `buffer << SHIFT | offset`.
 
-    ordered: code of chunk 0 if on all ranks all chunks are in one buffer in the order of their indices, otherwise
-             NOWHERE. In the first case `current` and `arrival` are empty.
-    current: [ranks, chunks], present place of each chunk
+    ordered: code of chunk 0 if all chunks are in one buffer, in index order, on all ranks; `current` and `arrival` are
+             then empty. Otherwise NOWHERE.
+    current: [ranks, chunks], current place of each chunk
     arrival: [ranks, chunks], place where each chunk is stored when it arrives
     stride:  number of distinct chunks
     """
@@ -55,12 +55,12 @@ def stays_in_order(shape: BufferShape) -> bool:
 
 
 class Placement:
-    """Knows where each rank holds each chunk (`current`), and where it stores the chunk when it arrives (`arrival`).
+    """Where each rank holds each chunk (`current`), and where it stores the chunk when it arrives (`arrival`).
 
-    A chunk is in the input until it is first written. The first reduction therefore reads the input and writes to
-    another place, so that an out-of-place program needs no copy before it. Chunks of the result are stored in their
-    final place. Chunks that only pass through go to scratch, except that in-place reduce_scatter keeps partial sums in
-    its buffer. In a reduce, ranks other than the root never write to their input or output.
+    A chunk is in the input until it is first written. The first reduction therefore reads the input and writes
+    elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored in their final
+    place. Chunks that only pass through go to scratch, except that in-place reduce_scatter keeps partial sums in its
+    buffer. In a reduce, only the root ever writes to its input or output.
     """
 
     def __init__(self, shape: BufferShape, messages: ChannelMessages) -> None:
@@ -84,27 +84,27 @@ class Placement:
 
     @property
     def cells(self) -> Cells:
-        """The places of all chunks, in the form that kernels take."""
+        """The places of all chunks, in the format that kernels need."""
         ordered = BUFFERS.index(self._shared_buffer) << SHIFT if self.is_ordered else NOWHERE
         return Cells(ordered, self.current, self.arrival, self.shape.identities)
 
     @property
     def used_chunks(self) -> tuple[int, int]:
-        """Numbers of input and output chunks that a rank declares; 0 for a buffer that no instruction uses."""
+        """Numbers of input and output chunks that a rank declares; a buffer that no instruction uses counts as 0."""
         inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
         if not self.shape.in_place:
             return inputs, outputs
         return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
-        """For result chunks of `rank` that end up in a wrong place, return the actual and the required places."""
+        """Return (actual places, required places) of `rank`'s result chunks that end up in a wrong place."""
         result, final = self._result(rank)
         home = final if self.is_ordered else self.current[rank, result]
         wrong = home != final
         return home[wrong], final[wrong]
 
     def result_cells(self, rank: int, layout: Layout) -> NDArray[np.bool_]:
-        """Return bool[cells]: the cells of `rank` that contain its result at the end."""
+        """Return, as bool[cells], which of `rank`'s cells contain its result at the end."""
         kept = np.zeros(layout.cells, dtype=np.bool_)
         _, final = self._result(rank)
         for number, buffer in enumerate(BUFFERS):
@@ -114,9 +114,9 @@ class Placement:
     def _put_held(self, rank: int) -> None:
         shape = self.shape
         held = shape.initial_chunks(rank)
-        first = held.start if shape.in_place and shape.collective == CollectiveName.ALLGATHER else 0
+        first = int(held[0]) if shape.in_place and shape.collective == CollectiveName.ALLGATHER else 0
         buffer = self._shared_buffer if shape.in_place else "i"
-        self.current[rank, held] = _codes(buffer, first, held.stop - held.start)
+        self.current[rank, held] = _codes(buffer, first, len(held))
 
     def _put_arriving(self, rank: int, arrives: Moments, leaves: Moments) -> None:
         shape, work = self.shape, self.arrival[rank]
@@ -138,7 +138,7 @@ class Placement:
         return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
     def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
-        """Return the indices of the result chunks of `rank`, and their final places."""
+        """Return the indices of `rank`'s result chunks, and their final places."""
         result = self.shape.result_chunks(rank)
         in_shared = self.shape.in_place and self.shape.collective == CollectiveName.REDUCE_SCATTER
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
@@ -147,7 +147,7 @@ class Placement:
 def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> Moments:
     """Return the first (or `latest`) step in which a message moves each chunk from or to each rank; -1 if none does.
 
-    rank: the sender of each message for moves from a rank, or the receiver for moves to a rank
+    rank: each message's sender, to find moves from ranks, or its receiver, to find moves to ranks
     """
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
     columns = (rank, messages.step, messages.first, messages.end)

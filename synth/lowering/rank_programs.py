@@ -1,4 +1,4 @@
-"""Distributes the instructions of a rank over thread blocks."""
+"""Distributes a rank's instructions over thread blocks."""
 
 import sys
 from collections.abc import Collection
@@ -30,7 +30,7 @@ Key = tuple[int, Role, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockAssignment:
-    """The thread blocks of a rank: for each block its peers (or NO_PEER) and its channel.
+    """A rank's thread blocks: for each block, its peers (or NO_PEER) and its channel.
 
     of_op: for each instruction, the number of its block
     """
@@ -42,16 +42,16 @@ class BlockAssignment:
 
 
 def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
-    """Return a block for each direction of each connection and channel of a rank, and one for local work.
+    """Assign a block to each direction of a rank's connections on each channel, and one to local work.
 
     O(instructions * log(instructions) + directions^2).
 
     Args:
-        ops: The instructions of the rank.
-        max_blocks: Desired limit. Above it, a sending and a receiving block of the same channel are merged. Blocks with
-            the fewest chunks are merged first, because sends and receives in one block take turns. The limit may still
-            be exceeded, because a block can send to only one rank and receive from only one.
-        joins: Directions that have to share a block.
+        ops: The rank's instructions.
+        max_blocks: Desired limit. Above it, sending and receiving blocks of the same channel are merged in pairs.
+            Blocks with the fewest chunks are merged first, because sends and receives in one block take turns. The
+            limit may still be exceeded, because a block can send to only one rank and receive from only one.
+        joins: Directions that must share a block.
     """
     keys_of_ops = np.stack([ops.channel, ops.role, ops.peer])
     (channel, role, peer), direction = np.unique(keys_of_ops, axis=1, return_inverse=True)
@@ -67,7 +67,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
         if keys[number][1] == Role.SEND:
             send[other] = peer[number]
     for (channel_of_join, source), target in joins.items():
-        # If all sends were fused into receives, the sending direction has no instructions of its own.
+        # If all sends were fused into receives, the sending direction has no instructions left.
         send[keys.index((channel_of_join, Role.RECEIVE, source))] = target
     remaining = np.array([number for number in range(len(keys)) if number not in joined], dtype=np.int64)
     into = np.array([joined.get(number, number) for number in range(len(keys))], dtype=np.int64)
@@ -76,7 +76,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Return which sending or local direction joins the block of which receiving one, as indices into `keys`."""
+    """Map sending and local directions to the receiving directions whose blocks they join (indices into `keys`)."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]
@@ -111,14 +111,14 @@ def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
 
 
 class MemoryBases(NamedTuple):
-    """First cell of each buffer in the memory of a rank, and the number of its cells."""
+    """First cell of each buffer in a rank's memory, and the total number of cells."""
 
     base: Column
     cells: int
 
 
 def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layout) -> RankColumns:
-    """Return the instructions of a rank by block, with all necessary waits and no redundant ones.
+    """Return a rank's instructions by block, with all necessary waits but no redundant ones.
 
     `ops` must be in a valid sequential order.
     """
@@ -138,7 +138,7 @@ class Grouping(NamedTuple):
 
 
 def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping: Grouping) -> RankProgram:
-    """Return the program of `rank`: fuse its instructions `ops` and distribute them over blocks."""
+    """Fuse the instructions `ops` of `rank`, distribute them over blocks, and return the resulting program."""
     scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
     if grouping.fuse:

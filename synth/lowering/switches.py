@@ -1,14 +1,14 @@
 """Converts schedules in which switches add or multicast, either to MSCCL++ plans or to schedules of processes.
 
-A plan is possible if all trees of the schedule are stars around one switch. Each rank is responsible for some chunks:
-in one operation (`glres`) it lets the switch add them over all ranks and store the sums at all ranks. Before and after
-this operation, all ranks exchange relaxed signals: the first round says that all have begun, the second that all are
-done. No release of MSCCL++ can read an operation in which the switch adds for one rank only, so other trees, for
+A plan is possible if all the schedule's trees are stars around one switch. Each rank is responsible for some chunks:
+with one operation (`glres`), it lets the switch add them over all ranks and store the sums at all ranks. Before and
+after this operation, all ranks exchange relaxed signals: the first round shows that all have begun, the second that all
+have finished. No MSCCL++ release can read an operation in which the switch adds for one rank only, so other trees, for
 example over several boxes, cannot become plans.
 
 In a schedule of processes, each rank is a process, and each switch that acts is a process, numbered after the ranks.
-This is how CPUs emulate switches, and how parameter servers and SmartNICs work. A process stores data before it sends
-it on, so what a switch does within one step takes several steps here.
+CPUs emulate switches in this way, and parameter servers and SmartNICs also work like this. A process stores data before
+it forwards it, so the work that a switch does within one step takes several steps here.
 """
 
 from dataclasses import fields
@@ -42,13 +42,13 @@ LONGEST_NAME = 63
 
 
 def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
-    """Return the plan of `schedule`, which has been verified. O(rows + ranks^2).
+    """Return an execution plan for the verified `schedule`. O(rows + ranks^2).
 
     Each rank has `options.block_group` thread blocks, or more if they are needed for a channel to each peer.
 
     Raises:
-        InvalidInput: Another target or protocol is chosen, or the trees are not stars around one switch that all ranks
-            are linked to.
+        InvalidInput: `options` name another target or protocol, or the trees are not stars around one switch that is
+            linked to all ranks.
     """
     if options.target != TARGET:
         rule = f"schedules in which switches act are lowered to {TARGET}, whose runtime reaches them"
@@ -74,7 +74,7 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
 
 
 def _roots(schedule: Schedule) -> Numbers:
-    """Return int64[chunks]: for each chunk of the vector, the rank that receives its sum from the switch.
+    """Return, as int64[chunks], the rank that receives each chunk's sum from the switch.
 
     Raises InvalidInput unless all trees are stars around one switch.
     """
@@ -109,7 +109,7 @@ def _roots(schedule: Schedule) -> Numbers:
 
 
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
-    """Return the plan of `rank`: its blocks synchronise with all ranks, add the `own` chunks, and synchronise again."""
+    """Return the plan of `rank`. Its blocks synchronise with all ranks, add the `own` chunks, and synchronise again."""
     peers = [peer for peer in range(ranks) if peer != rank]
     buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
     nop = Operation(Action.NOP)
@@ -154,7 +154,7 @@ def require_processes(options: LoweringOptions) -> None:
 
 
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
-    """Convert `schedule`, in which switches act, into a schedule of processes. O(rows * switches in a chain).
+    """Convert `schedule`, in which switches act, into a schedule for processes. O(rows * switches in a chain).
 
     If data passes several switches within a step, the hops get consecutive steps.
     """
@@ -180,7 +180,7 @@ def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
 
 
 def _levels(schedule: Schedule) -> NDArray[np.int64]:
-    """Return for each row the number of switches that its chunks have already passed in the same step."""
+    """Return how many switches each row's chunks have already passed in the same step."""
     rows, ranks = schedule.transfers, schedule.topology.compute_count
     src, dst = schedule.src.tolist(), schedule.dst.tolist()
     step, shard, low, high, adds = (
@@ -209,15 +209,15 @@ def _levels(schedule: Schedule) -> NDArray[np.int64]:
     return np.array(levels, dtype=np.int64)
 
 
-def with_first_stored(messages: ChannelMessages, ranks: int) -> ChannelMessages:
-    """Change `messages` so that a switch process stores the first contribution to each chunk instead of adding it.
+def with_first_stored(messages: ChannelMessages, holds: NDArray[np.bool_]) -> ChannelMessages:
+    """Change `messages` so that a node without its own data stores the first contribution to a chunk instead of adding.
 
-    A switch process has no data of its own to which it could add the first contribution. A message is cut if only some
-    of its chunks are first contributions. O(chunks * log(chunks)).
+    Switch processes have no data, and ranks that relay parts of a combine have no contribution to them. A message is
+    cut if only some of its chunks are first contributions. O(chunks * log(chunks)).
 
-    ranks: number of ranks; switch processes have higher numbers
+    holds: bool[nodes, chunks]: whether a node holds a contribution initially
     """
-    chosen = np.flatnonzero((messages.reduces == 1) & (messages.receiver >= ranks))
+    chosen = np.flatnonzero(messages.reduces == 1)
     if not len(chosen):
         return messages
     some = messages.select(chosen)
@@ -225,6 +225,7 @@ def with_first_stored(messages: ChannelMessages, ranks: int) -> ChannelMessages:
     key = some.receiver[row].astype(np.int64) * (1 + int(chunk.max())) + chunk
     is_first = np.zeros(len(row), dtype=np.bool_)
     is_first[np.unique(key, return_index=True)[1]] = True
+    is_first &= ~holds[some.receiver[row], chunk]
     begins = np.flatnonzero(np.diff(row, prepend=-1) | np.diff(is_first, prepend=~is_first[:1]))
     ends = np.append(begins[1:], len(row)) - 1
     place = np.concatenate([np.setdiff1d(np.arange(len(messages)), chosen), chosen[row[begins]]])
@@ -239,4 +240,4 @@ def with_first_stored(messages: ChannelMessages, ranks: int) -> ChannelMessages:
 
 
 SHAPE_OF_PROCESSES = CollectiveName.ALLREDUCE
-"""Memory shape of all processes: each can hold the complete vector, like a rank in an in-place allreduce."""
+"""Memory shape of all processes. Each can hold the complete vector, like a rank in an in-place allreduce."""

@@ -1,4 +1,4 @@
-"""Timetables: start times for the transfers of trees if they wait only for data and links.
+"""Timetables: start times for tree transfers if they wait only for data and links.
 
 A block processes its messages in one fixed order. If this order followed the tree depths, all blocks would work on the
 same depth at the same time, and the run time would be the sum over depths of the time of the busiest link at each
@@ -18,7 +18,7 @@ from chorale.synth.lowering.vector_layout import Column
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
 
 FASTEST_CHUNK_TIME = 2**12
-"""Time units that a chunk takes on the fastest link; times on other links are rounded up to whole units."""
+"""Number of time units that a chunk takes on the fastest link; times on other links are rounded up to whole units."""
 MAX_CHUNK_TIME = 2**26
 MAX_VISITS = 2**23
 
@@ -27,12 +27,12 @@ WRITES_SUM, WRITES, READS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timetable:
-    """A list schedule of transfers. The time unit is such that a chunk takes FASTEST_CHUNK_TIME on the fastest link.
+    """A list schedule of transfers. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
 
     start:   start time of each transfer
-    step:    number of the time interval in which each transfer begins; transfers that wait for it begin in a later one
+    step:    time interval in which each transfer begins; transfers that wait for it begin in a later interval
     end:     time at which all transfers have ended
-    busiest: total time for which the busiest link is busy
+    busiest: total time for which the busiest link is occupied
     """
 
     start: Column
@@ -42,7 +42,7 @@ class Timetable:
 
 
 class Moves(NamedTuple):
-    """Links used by each row: row i occupies each of `links[first[i] : end[i]]` for `chunks[i]` * its weight."""
+    """Links of each row: row i occupies each of `links[first[i] : end[i]]` for `chunks[i]` * the link's weight."""
 
     chunks: Column
     first: Column
@@ -55,7 +55,7 @@ class Visits(NamedTuple):
     """Dependences between rows. A row visits the cells of its chunks at both ends of its route.
 
     A run is a sequence of consecutive visits to a cell that are all reads, all writes, or all writes of sums. The rows
-    of a run wait for those of the run before it. Runs of the same cell have consecutive numbers.
+    of a run wait for the rows of the previous run. Runs of the same cell have consecutive numbers.
 
     first:     first visit of each row, followed by the number of visits
     run:       run that each visit belongs to

@@ -1,14 +1,15 @@
-"""The chunks into which a program divides its vector, and the transfers of the schedule that move them.
+"""The chunks into which a program divides its vector, and the schedule's transfers that move them.
 
-Chunks can be split or merged. Smaller chunks stream better; with larger ones, more vector sizes are divisible into
-chunks. If shards have given sizes, they are stored in the order of their indices, which is the default of MPI: the
-input of an alltoallv begins with the shard for rank 0, and its output with the shard from rank 0. The vector of a
-program is the longest buffer of all ranks.
+Chunks can be split or merged. Smaller chunks stream better; with fewer, larger ones, more vector sizes can be divided
+evenly. If shards have given sizes, they are stored in index order, as is the default in MPI: the input of an alltoallv
+begins with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a source stores its shards
+once, and each target stores the shards that it receives; a combine does the opposite. A program's vector is the longest
+buffer of all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName, custom_collective
-from chorale.synth.custom_collective import MAX_CONTRIBUTIONS, CustomCollective, RequiredChunk
+from chorale.synth.custom_collective import MAX_CONTRIBUTIONS, Cell, CustomCollective, RequiredChunk
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.memory import BufferShape
@@ -24,11 +25,11 @@ from chorale.synth.schedule.schedule import ColumnBounds, Schedule, Transfers
 
 Column = NDArray[np.int64]
 NarrowColumn = NDArray[np.int32]
-"""Columns with 32 bits per entry, to save memory. No count in a program comes near 2^31."""
+"""Columns with 32 bits per entry to save memory. No count in a program comes near 2^31."""
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
-    """Return one row per member of each interval, in order: columns of interval numbers and of members."""
+    """Return (interval numbers, members): one row per member of each interval, in order."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)
     within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -36,7 +37,7 @@ def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Colu
 
 
 def min_chunks(schedule: Schedule) -> int:
-    """Return the smallest number of chunks per shard with which all transfers move complete chunks. O(rows)."""
+    """Return the smallest number of chunks per shard for which all transfers move complete chunks. O(rows)."""
     sizes = np.array(schedule.collective.sizes or (), dtype=np.int64)
     bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi, sizes])
     return schedule.chunks_per_shard // gcd(schedule.chunks_per_shard, int(np.gcd.reduce(bounds, initial=0)))
@@ -72,10 +73,10 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 class VectorLayout:
     """How chunks are numbered: by shard, then by instance, then by chunk within the instance.
 
-    transfers: transfers of the schedule; if the complete vector is one shard, only those of the first shard
-    shards:    total number of shards; in an alltoall every rank has a different vector
+    transfers: the schedule's transfers; if the complete vector is one shard, only those of the first shard
+    shards:    total number of shards; in an alltoall, every rank has a different vector
     chunks_per_shard: chunks per shard in one instance
-    sizes:     int64[shards], number of chunks of each shard in an uneven collective
+    sizes:     int64[shards], chunk count of each shard in an uneven collective
     """
 
     transfers: Transfers
@@ -110,17 +111,17 @@ class VectorLayout:
         return replace(self, transfers=replace(rows, lo=low.astype(kind), hi=high.astype(kind)))
 
     def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
-        """Return the number of the first chunk of each of the shards `shard` in instance `instance`."""
+        """Return the index of the first chunk in `instance`, for each of the shards in `shard`."""
         if self.sizes is not None:
             return (np.cumsum(self.sizes) - self.sizes)[shard]
         return (shard * self.instances + instance) * self.chunks_per_shard
 
 
 def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
-    """Return the layout of the vector for `instances` copies of `schedule`. O(rows * log(rows)).
+    """Return the vector's layout for `instances` copies of `schedule`. O(rows * log(rows)).
 
     If all shards take the same paths and none belongs to a rank, as in trees for the complete vector, they are merged
-    into one shard. With fewer chunks, more vector sizes are divisible, and messages are longer.
+    into one shard. With fewer chunks, more vector sizes can be divided evenly, and messages are longer.
     """
     shards, transfers = schedule.shard_count, schedule.transfers
     if schedule.collective.name in _UNDIVIDED and _all_alike(transfers, shards):
@@ -149,7 +150,7 @@ def _all_alike(transfers: Transfers, shards: int) -> bool:
 def options_for_sizes(
     schedule: Schedule, options: LoweringOptions, sizes_bytes: Sequence[int], granule_bytes: int
 ) -> LoweringOptions:
-    """Choose instances and chunks so that all of `sizes_bytes` are divisible into chunks; return the changed `options`.
+    """Return `options` with instance and chunk counts for which all of `sizes_bytes` can be divided into equal chunks.
 
     Runtimes silently fall back to their own algorithm for sizes that are not divisible by N chunks. The result has as
     many instances as possible, at most those of `options`, and then as many chunks per shard as possible, at most those
@@ -159,11 +160,11 @@ def options_for_sizes(
         schedule: The schedule.
         options: Upper limits on instances and chunks; all other options are kept.
         sizes_bytes: Vector sizes that the program must support.
-        granule_bytes: Chunk sizes must be multiples of this: the size of an element, or the alignment of the runtime.
+        granule_bytes: Chunk sizes must be multiples of this: the element size, or the runtime's alignment.
 
     Raises:
         InvalidInput: A size is not divisible even with one instance and the fewest chunks; the message names the
-            nearest sizes that are.
+            nearest divisible sizes.
     """
     least = min_chunks(schedule)
     step = _shards_of_vector(schedule) * least * granule_bytes
@@ -192,79 +193,84 @@ def _largest_divisor(number: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnevenShape(BufferShape):
-    """The buffers of all ranks in an uneven collective. `sizes`: number of chunks of each shard."""
+    """The buffers of all ranks in an uneven collective. Shard i has `sizes[i]` chunks.
+
+    inputs, outputs: for each rank, the shards that it holds initially and those that it must hold at the end, in order
+    """
 
     sizes: tuple[int, ...] = ()
+    inputs: tuple[tuple[int, ...], ...] = ()
+    outputs: tuple[tuple[int, ...], ...] = ()
 
     @property
     def identities(self) -> int:
         return sum(self.sizes)
 
-    def initial_chunks(self, rank: int) -> slice:
-        """Return the indices of the chunks that `rank` holds initially."""
-        if self.collective == CollectiveName.REDUCE_SCATTERV:
-            return slice(0, self.identities)
-        row = rank * self.ranks, (rank + 1) * self.ranks
-        first, last = (rank, rank + 1) if self.collective == CollectiveName.ALLGATHERV else row
-        return slice(sum(self.sizes[:first]), sum(self.sizes[:last]))
+    def initial_chunks(self, rank: int) -> Column:
+        """Return the indices of the chunks that `rank` holds initially, in buffer order."""
+        return self._chunks_of(self.inputs[rank])
 
-    def result_chunks(self, rank: int) -> NDArray[np.int64]:
+    def result_chunks(self, rank: int) -> Column:
         """Return the indices of the chunks that `rank` must hold at the end, in buffer order."""
-        if self.collective == CollectiveName.ALLGATHERV:
-            return np.arange(self.identities)
-        sizes = np.array(self.sizes, dtype=np.int64)
-        first = np.cumsum(sizes) - sizes
-        own = (
-            slice(rank, rank + 1)
-            if self.collective == CollectiveName.REDUCE_SCATTERV
-            else slice(rank, None, self.ranks)
-        )
-        parts = [np.arange(start, start + size) for start, size in zip(first[own], sizes[own], strict=True)]
-        return np.concatenate(parts)
+        return self._chunks_of(self.outputs[rank])
+
+    def _chunks_of(self, shards: tuple[int, ...]) -> Column:
+        sizes, chosen = np.array(self.sizes, dtype=np.int64), np.array(shards, dtype=np.int64)
+        return expand_intervals((np.cumsum(sizes) - sizes)[chosen], sizes[chosen])[1]
 
 
 def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tuple[Collective, BufferShape]:
     """Return the collective and buffers of a program for `schedule`. Uneven collectives become custom collectives."""
     collective, ranks = schedule.collective, schedule.topology.compute_count
     if collective.name.is_uneven:
-        shape = uneven_shape(collective, ranks)
-        return custom_collective(custom_of_shape(shape)), shape
+        shape = _uneven_shape(collective, ranks)
+        return custom_collective(_custom_of_shape(shape)), shape
     chunks = vector.chunks // (ranks if collective.is_alltoall else 1)
     return collective, BufferShape(collective.name, chunks, ranks, in_place, collective.root)
 
 
-def uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
-    """Return the buffers of an uneven collective; InvalidInput if its program would have too many chunks."""
-    sizes = collective.sizes or ()
-    shape = UnevenShape(collective.name, 1, ranks, False, sizes=sizes)
-    sums = ranks if collective.reduces else 1
-    copies = ranks if collective.name == CollectiveName.ALLGATHERV else 1
-    if shape.identities * sums * copies > MAX_CONTRIBUTIONS:
+def _uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
+    """Return an uneven collective's buffers. Raises InvalidInput if its program would have too many chunks."""
+    sizes, everyone = collective.sizes or (), range(ranks)
+    sides: tuple[list[list[int]], ...] = ([[] for _ in everyone], [[] for _ in everyone])
+    moved = 0
+    for shard, size in enumerate(sizes):
+        if collective.members is not None:
+            source, *targets = collective.members[shard]
+            ends: tuple[Iterable[int], ...] = [source], targets
+        elif collective.is_alltoall:
+            ends = [shard // ranks], [shard % ranks]
+        else:
+            ends = [shard], everyone
+        for side, members in zip(sides, ends[::-1] if collective.reduces else ends, strict=True):
+            for rank in members:
+                side[rank].append(shard)
+        moved += size * len(list(ends[1]))
+    if moved > MAX_CONTRIBUTIONS:
         rule = f"a program of given sizes must require at most {MAX_CONTRIBUTIONS} chunks of sources"
-        raise InvalidInput(rule, f"{shape.identities * sums * copies} of {collective}", "plan it with fewer --chunks")
-    return UnevenShape(collective.name, max(*_lengths(shape)), ranks, False, sizes=sizes)
+        raise InvalidInput(rule, f"{moved} of {collective}", "plan it with fewer --chunks")
+    longest = max(sum(sizes[shard] for shard in held) for side in sides for held in side)
+    inputs, outputs = (tuple(map(tuple, side)) for side in sides)
+    return UnevenShape(collective.name, longest, ranks, False, sizes=sizes, inputs=inputs, outputs=outputs)
 
 
-def custom_of_shape(shape: UnevenShape) -> CustomCollective:
-    """Return a custom collective for these buffers: each output chunk with the input chunks that are added in it."""
-    held = [shape.initial_chunks(rank) for rank in range(shape.ranks)]
-    reduces = shape.collective == CollectiveName.REDUCE_SCATTERV
-    starts = np.array([part.start for part in held])
+def _custom_of_shape(shape: UnevenShape) -> CustomCollective:
+    """Return the custom collective for these buffers: for each output chunk, the input chunks whose sum it is."""
+    begins: list[list[Cell]] = [[] for _ in shape.sizes]  # where each shard begins in the inputs that hold it
+    lengths = [0, 0]
+    for rank, shards in enumerate(shape.inputs):
+        place = 0
+        for shard in shards:
+            begins[shard].append((rank, place))
+            place += shape.sizes[shard]
+        lengths[0] = max(lengths[0], place)
     required: list[RequiredChunk] = []
-    for rank in range(shape.ranks):
-        result = shape.result_chunks(rank)
-        owner = np.searchsorted(starts, result, side="right") - 1 if not reduces else np.zeros(len(result), dtype=int)
-        for place, (chunk, source) in enumerate(zip(result.tolist(), owner.tolist(), strict=True)):
-            sources = (
-                [(peer, chunk) for peer in range(shape.ranks)] if reduces else [(source, chunk - held[source].start)]
-            )
-            required.append(RequiredChunk(rank, place, tuple(sources)))
-    inputs, outputs = _lengths(shape)
-    return CustomCollective(shape.collective.value, shape.ranks, inputs, outputs, tuple(required))
-
-
-def _lengths(shape: UnevenShape) -> tuple[int, int]:
-    """Return the numbers of chunks in the longest input and in the longest output of any rank."""
-    ranks = range(shape.ranks)
-    inputs = max(part.stop - part.start for part in map(shape.initial_chunks, ranks))
-    return inputs, max(len(shape.result_chunks(rank)) for rank in ranks)
+    for rank, shards in enumerate(shape.outputs):
+        place = 0
+        for shard in shards:
+            for chunk in range(shape.sizes[shard]):
+                sources = tuple((peer, first + chunk) for peer, first in begins[shard])
+                required.append(RequiredChunk(rank, place + chunk, sources))
+            place += shape.sizes[shard]
+        lengths[1] = max(lengths[1], place)
+    return CustomCollective(shape.collective.value, shape.ranks, lengths[0], lengths[1], tuple(required))

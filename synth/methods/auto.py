@@ -37,14 +37,14 @@ _OPTIMAL_METHODS = ("bfb", "forest")
 
 
 class Auto(Method):
-    """Tries `methods` and returns the schedule with the least time per byte, then the fewest steps.
+    """Tries `methods` and returns the schedule with the least time per byte; equally fast ones are compared by steps.
 
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
-    breadth-first broadcast, which takes the fewest possible steps, and tree packing, which reaches the optimum of every
-    network if a rank may have many trees. Tree packing is tried first if breadth-first broadcast is known to miss the
-    optimum, for example on meshes. Methods that cannot be better than the best so far, as proved by `Floors`, are
-    skipped. Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises
-    InvalidInput if no method is suitable.
+    breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
+    if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known to miss the
+    optimum, for example on meshes. Methods that `Floors` proves cannot beat the best schedule so far are skipped.
+    Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises InvalidInput
+    if no method is suitable.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Auto(Method):
             if topology.compute_count > self._most_second:
                 try:
                     return make()
-                except InvalidInput:  # the method does not suit the network
+                except InvalidInput:  # the method does not support this network
                     continue
             has_pattern = isinstance(method, Algorithm) and not options.non_default()
             if best is not None:
@@ -110,8 +110,7 @@ class Auto(Method):
         collective, options, ranks = task.collective, task.options, task.topology.compute_count
         names: tuple[str, ...] = _OPTIMAL_METHODS
         if ranks <= self._most_second:
-            is_fast = {*ALGORITHMS, *_AROUND_ALL_RANKS}
-            names += tuple(name for name in self._methods if ranks <= self._most_all or name in is_fast)
+            names += tuple(name for name in self._methods if ranks <= self._most_all or name in ALGORITHMS)
         if collective.name == CollectiveName.ALLTOALL:
             names = ("alltoall",)
         names = names if among is None else tuple(name for name in among if name in self._methods)
@@ -121,7 +120,7 @@ class Auto(Method):
         return TimedChoices(task, model, suited)
 
     def first(self, topology: Topology, collective: Collective, options: Options) -> str | None:
-        """Return the name of the method to try first (on large networks, usually the only one), or None for none."""
+        """Return the name of the method to try first (on large networks, usually the only one), or None."""
         tries_all = topology.compute_count <= self._most_all
         return next((each.name for each in self._candidates(topology, collective, options, tries_all)), None)
 
@@ -156,8 +155,7 @@ Cost = tuple[Fraction, int]
 
 _BY_RANK_0 = ("blink",)
 _TREES_OF_ANY_ROOTS = ("forest",)
-"""Methods of allreduce that need not have a root at every rank. All others distribute the sums over all ranks."""
-_AROUND_ALL_RANKS = ("ring", "biring")
+"""Allreduce methods that may have roots at only some ranks. All others distribute the sums over all ranks."""
 
 
 def _same(schedule: AnySchedule) -> AnySchedule:
@@ -196,7 +194,7 @@ class TimedChoice:
 
 
 class TimedChoices:
-    """Predicts which of `methods` is the fastest for a vector size. Results for a method are reused for other sizes.
+    """Predicts which of `methods` is the fastest for a vector size. A method's results are reused for other sizes.
 
     Algorithms with a closed form are tried first, because their traffic is known without a schedule. Other methods are
     skipped if a lower bound shows that they are slower: a bound on the bandwidth time plus the latency between the two
@@ -236,8 +234,6 @@ class TimedChoices:
         self._achieved = self._achieved or best.time_per_byte
         byte_s = self._floors.least_time(method.name, self._achieved) / self._model.unit_bytes_per_s(topology)
         hops = self._farthest
-        if method.name in _AROUND_ALL_RANKS:
-            hops = max(hops, topology.compute_count - 1)
         if self._task.collective == ALLREDUCE and method.name not in (*_BY_RANK_0, *_TREES_OF_ANY_ROOTS):
             hops *= 2
         hop_s = min(topology.links.latencies_s, default=Fraction(0)) + self._model.per_hop_s
@@ -249,7 +245,7 @@ class TimedChoices:
         return int(distances_to(self._task.topology, np.arange(ranks))[:, :ranks].max())
 
     def _of(self, method: Method, size_bytes: int) -> tuple[TimedChoice, list[Congestion]] | None:
-        """Return (choice with 0 for its seconds, costs of its streams), or None if the method is not suitable."""
+        """Return (choice whose seconds are still 0, its streams' costs), or None if the method is unsuitable."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key not in self._known:
@@ -276,7 +272,7 @@ class TimedChoices:
 
 
 class Floors:
-    """Lower bounds on the cost of methods without a closed form, for a collective and topology. Computed on use."""
+    """Lower bounds on the cost of methods without a closed form, for a collective and topology. Computed on demand."""
 
     def __init__(self, topology: Topology, collective: Collective) -> None:
         self._topology = topology
@@ -284,7 +280,7 @@ class Floors:
         self._bound = lru_cache(self._lower_bound)
 
     def rules_out(self, method: str, best: Cost) -> bool:
-        """Return whether `method` is proven not to be faster than `best`, nor equally fast with fewer steps."""
+        """Return whether bounds prove that `method` is neither faster than `best` nor equally fast with fewer steps."""
         time, steps = best
         least = time if self.is_optimal(time) else self.least_time(method, time)
         return least > time or (least == time and self.least_steps(method) >= steps)
@@ -294,9 +290,9 @@ class Floors:
         return self._bound(self._collective, time) >= time
 
     def least_time(self, method: str, achieved: Fraction) -> Fraction:
-        """Return a lower bound on the time per byte of `method`, at most `achieved` unless it follows from its phases.
+        """Return a lower bound on the time per byte of `method`.
 
-        achieved: time per byte of a known schedule, at which the search for bounds ends
+        achieved: time per byte of a known schedule; bounds that do not depend on `method` are not computed beyond it
         """
         least = min(self._bound(self._collective, achieved), achieved)
         if self._collective == ALLREDUCE:
@@ -321,12 +317,10 @@ class Floors:
         return sum(phases.values(), Fraction(0))
 
     def least_steps(self, method: str) -> int:
-        """Return a lower bound on the steps of a schedule by `method`. Without switches, data move one hop per step."""
+        """Return a lower bound on the steps that `method` needs. Without switches, data move one hop per step."""
         if self._collective not in (ALLGATHER, REDUCE_SCATTER, ALLREDUCE):
             return 0
         phases = 2 if self._collective == ALLREDUCE else 1
-        if method in _AROUND_ALL_RANKS:
-            return (self._topology.compute_count - 1) * phases
         if self._topology.switch_count:
             return 0
         if phases == 2 and method in (*_BY_RANK_0, *_TREES_OF_ANY_ROOTS):
@@ -339,6 +333,6 @@ class Floors:
 
     @cached_property
     def _steps_by_one_rank(self) -> int:
-        """The fewest steps in which data of all ranks can reach some rank and then, from this rank, all ranks."""
+        """The fewest steps in which all ranks' data can reach some rank and then, from this rank, all ranks."""
         hops = distances_to(self._topology, np.arange(self._topology.compute_count)).astype(np.int64)
         return int((hops.max(axis=1) + hops.max(axis=0)).min())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO, Auto
-from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
+from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
@@ -16,10 +16,10 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
-# Algorithms are imported inside functions, so that a command imports only the one that it uses.
+# Algorithms are imported inside functions, so that a command imports only those that it uses.
 
 MIN_SYMMETRIC_ROOTS = 512
-"""Below this number of ranks, the symmetric form is not needed: packing trees for every root is fast, with few rows."""
+"""Below this number of ranks, the symmetric form is not needed, because packing trees for all roots is fast."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
 """Methods that `auto` does not try: one needs switches that add or multicast, the other is for shared memory."""
@@ -35,8 +35,8 @@ class OutwardMethod(Method):
     """A method that only has to make allgather or broadcast (`spread`); other collectives are derived from these.
 
     A reduce_scatter is an allgather on the transpose, run backwards in time, and a reduce is a broadcast run backwards.
-    An allreduce is one of these reductions followed by its counterpart, with rank 0 as root if the method only makes
-    broadcasts.
+    An allreduce is one of these reductions followed by its counterpart; if the method only makes broadcasts, rank 0 is
+    the root.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class OutwardMethod(Method):
         back = reverse_allgather(there, topology, original_link)
         if collective.name != CollectiveName.ALLREDUCE:
             return back
-        # On a network that equals its transpose, both halves are the same.
+        # If the network is identical to its transpose, both halves are the same.
         is_same = transposed.id == topology.id
         forwards = (
             there.on(topology)
@@ -97,20 +97,8 @@ class Bfb(OutwardMethod):
         )  # fmt: skip
 
 
-class RingMethod(OutwardMethod):
-    """One cycle through all ranks; over boxes of GPUs, one ring per network port (in one direction only)."""
-
-    def spread(self, task: SynthesisTask) -> Schedule:
-        from chorale.synth.methods.rings.rings import ring_allgather  # noqa: PLC0415
-
-        over_boxes = pattern_of("ring", task.topology, ALLGATHER) if self.name == "ring" else None
-        if over_boxes is not None:
-            return over_boxes.schedule(task.options.chunks)
-        return ring_allgather(task.topology, bidirectional=self.name == "biring", chunks=task.options.chunks)
-
-
 class Expand(OutwardMethod):
-    """The stored schedule of a base network, expanded according to its spec."""
+    """Expansion of a base network's stored schedule, as the topology's spec describes."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415
@@ -119,7 +107,7 @@ class Expand(OutwardMethod):
 
 
 class TreeMethod(OutwardMethod):
-    """Tree packing; schedules carry the name of the method."""
+    """Tree packing; each schedule contains the name of its method."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415
@@ -128,7 +116,7 @@ class TreeMethod(OutwardMethod):
 
 
 class Forest(TreeMethod):
-    """Tree packing. Allreduce by pairs of trees and trees that symmetries move to all ranks are tried first."""
+    """Tree packing. First tries pairs of trees (for allreduce), and trees that symmetries map to all ranks."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         # A warm start has one or two phases, unlike pairs of trees.
@@ -142,7 +130,7 @@ class Forest(TreeMethod):
             from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest  # noqa: PLC0415
 
             options = task.options
-            defaults = {"k": None, "objective": options.objective, "seed": options.seed, "seeds": options.seeds}
+            defaults = {"k": None, "objective": options.objective, "seed": options.seed}
             moved = symmetric_forest(task.topology, task.collective, self.name, defaults)
             if moved is not None:
                 return moved
@@ -150,7 +138,7 @@ class Forest(TreeMethod):
 
 
 class AllToAll(Method):
-    """All-to-all over many routes at the same time."""
+    """All-to-all over many routes in parallel."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.alltoall.schedule import alltoall_schedule  # noqa: PLC0415
@@ -159,7 +147,7 @@ class AllToAll(Method):
 
 
 class InNetwork(Method):
-    """Trees over switches that add and multicast, or the schedule that `auto` makes without their help."""
+    """Trees over switches that add and multicast, or the schedule that `auto` makes without these switches' help."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
@@ -170,9 +158,9 @@ class InNetwork(Method):
 def form_of(
     method: str, topology: Topology, collective: Collective = ALLGATHER, options: Options | None = None
 ) -> Form:
-    """Return the form of the schedules that `method` makes.
+    """Return the form of schedules that `method` makes.
 
-    For trees, "symmetric" means that this form is tried first. If that fails, schedules are in columns.
+    For trees, "symmetric" means that this form is tried first; if that fails, the schedule has the column form.
     """
     options = options or Options()
     name = AUTO_METHOD.first(topology, collective, options) if method == AUTO else method
@@ -186,44 +174,40 @@ def form_of(
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
-    """Return whether trees in symmetric form are worth trying and support the options."""
+    """Return whether the symmetric form of trees is worth trying and supports the options."""
     is_plain = not collective.is_rooted and not options.non_default()
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
 
-_TREE_OPTIONS = ("k", "objective", "seed", "seeds", "warm_start", "gap")
+_TREE_OPTIONS = ("k", "objective", "seed", "warm_start", "gap")
 _PHASES = TreeMethod(
     "forest-phases",
-    "allreduce as reduce_scatter, then allgather of forest, even where pairs of higher trees are faster",
+    "allreduce as the reduce_scatter, then the allgather of forest, even if pairs of deeper trees are faster",
     _TREE_OPTIONS,
 )
 _PHASES.collectives = (CollectiveName.ALLREDUCE,)
 _ALL: tuple[Method, ...] = (
-    Bfb("bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",)),
-    RingMethod(
-        "ring",
-        "around one cycle of all ranks, in one direction; over boxes of GPUs one ring per network port",
-        ("chunks",),
-    ),
-    RingMethod("biring", "around one cycle of all ranks, half the data each way", ("chunks",)),
-    Expand("expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",)),
+    Bfb("bfb", "every shard takes all shortest paths, balanced exactly in each step", ("chunks",)),
+    ALGORITHMS["ring"],
+    ALGORITHMS["biring"],
+    Expand("expand", "the stored schedule of a base network, expanded like the network", ("chunks",)),
     Forest(
         "forest",
-        "down trees that reach the optimum of the network exactly, through switches too",
+        "spanning trees that reach the optimum of the network exactly, also through switches",
         _TREE_OPTIONS,
         (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
     ),
     _PHASES,
     TreeMethod(
         "blink",
-        "down the best trees of one root; allreduce by way of rank 0",
-        ("k", "objective", "seed", "seeds", "gap"),
+        "the best trees of one root; allreduce as reduce to rank 0, then broadcast",
+        ("k", "objective", "seed", "gap"),
         (CollectiveName.BROADCAST,),
     ),
-    *ALGORITHMS.values(),
+    *ALGORITHMS.values(),  # the rings keep their place above
     AllToAll(
         "alltoall",
-        "from every rank to every other over all routes at once, between exact bounds",
+        "all-to-all over many routes at the same time, with exact bounds",
         (CollectiveName.ALLTOALL,),
         ("chunks",),
     ),
@@ -235,18 +219,18 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Names used by other libraries and papers, in the spelling of `plain`."""
+"""Names that other libraries and papers use, spelled as `plain` returns them."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {
     **_NAMED,
     AUTO: AUTO_METHOD,
     ONE_SHOT: Algorithm(
-        ONE_SHOT, "allreduce in one step: every rank sends all it has to all others; auto does not try it",
+        ONE_SHOT, "allreduce in one step, by sending all data to all; not tried by auto: ranks add in different orders",
         (CollectiveName.ALLREDUCE,), "grid.algorithms", "one_shot",
     ),
     IN_NETWORK: InNetwork(
-        IN_NETWORK, "trees over switches that add and multicast; those of ranks alone where these are faster",
+        IN_NETWORK, "trees over switches that add and multicast, or over ranks alone if that is faster",
         _NAMED["forest"].collectives, ("k", "objective", "seed", "gap"),
     ),
 }  # fmt: skip
@@ -254,7 +238,7 @@ METHODS: Mapping[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """Return the method called `name`, or raise UnknownName with the names that exist."""
+    """Return the method called `name`. Raises UnknownName, which lists the existing names."""
     return METHODS[name_among("method", name, METHODS, METHOD_ALIASES)]
 
 
@@ -266,10 +250,10 @@ def synthesize_unverified(
     executor: Executor,
     progress: Progress | None = None,
 ) -> AnySchedule:
-    """Return the schedule that `method` makes, in the form that suits its size, not yet verified.
+    """Return the unverified schedule that `method` makes, in the form that suits its size.
 
     Raises UnknownName for an unknown method, and InvalidInput for a collective or an option that it does not support.
-    options: None for the defaults
+    options: None for the default options
     """
     return method_named(method).schedule(topology, collective, options or Options(), executor, progress)
 

@@ -1,6 +1,6 @@
-"""Algorithms with a closed form, by name. Each can make a schedule, or only its traffic on very large networks.
+"""Algorithms with a closed form, by name. Each can make a schedule or, on very large networks, only its traffic.
 
-Double binary tree: half of the data on each of two trees, in which no rank is an inner node twice.
+Double binary tree: each of two trees carries half of the data, and no rank is an inner node of both.
 
 Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 """
@@ -34,9 +34,9 @@ def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
 def double_binary_tree(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return allreduce, broadcast or reduce on the two trees of dbt:N, pipelined.
 
-    allreduce sums up to the root of each tree and copies back down; the steps are both heights together. For broadcast
-    and reduce, ranks are rotated so that the root of the collective is the root of the first tree; in the second, it
-    moves from a leaf to above the root. On networks other than dbt:N, routes are minimal.
+    Allreduce adds data up to each tree's root and copies the sums back down, in 2 * height steps. For broadcast and
+    reduce, ranks are rotated so that the collective's root is the root of the first tree; in the second tree, where it
+    is a leaf, it is moved above the root. On networks other than dbt:N, data take shortest routes.
     """
     ranks = topology.compute_count
     parents = double_tree_parents(ranks)
@@ -49,9 +49,9 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
 
 
 def _subcollective(parent: NDArray[np.int64], height: int, collective: Collective) -> SubCollective:
-    """Return the steps of `collective` on a tree, in which a rank sends to its parent after all ranks below it.
+    """Return the steps of `collective` on a tree. A rank sends to its parent after all its descendants have sent.
 
-    parent: int64[N], the parent of each rank, -1 for the root
+    parent: int64[N], each rank's parent, -1 for the root
     height: number of steps
     """
     depth = tree_depths(parent)
@@ -92,7 +92,7 @@ _WHOLE = (CollectiveName.ALLREDUCE, *_ROOTED)
 class Algorithm(Method):
     """An algorithm with a closed form, implemented by `function` in the module `module` of this package.
 
-    all_ports: whether to use the variant that is mirrored onto all ports
+    variant: arguments that select a variant of the algorithm
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class Algorithm(Method):
         collectives: tuple[CollectiveName, ...],
         module: str,
         function: str,
-        all_ports: bool = False,
+        **variant: bool,
     ) -> None:
         super().__init__(name, summary, collectives, ("chunks",))
-        self._module, self._function, self._all_ports = module, function, all_ports
+        self._module, self._function, self._variant = module, function, variant
 
     def pattern(self, topology: Topology, collective: Collective) -> CollectivePattern:
-        """Return the communication pattern of the algorithm. Raises InvalidInput if the topology is not suitable."""
+        """Return the algorithm's communication pattern. Raises InvalidInput if the topology is not suitable."""
         make = getattr(importlib.import_module(f".{self._module}", __package__), self._function)
-        pattern: CollectivePattern = make(topology, collective, **({"all_ports": True} if self._all_ports else {}))
+        pattern: CollectivePattern = make(topology, collective, **self._variant)
         return pattern
 
     def make(self, task: SynthesisTask) -> AnySchedule:
@@ -119,57 +119,51 @@ class Algorithm(Method):
 
 _ALL = (
     Algorithm(
+        "ring", "one ring through all ranks, in one direction; on boxes of GPUs, one ring per network port",
+        _SCATTERED, "rings.rings", "ring",
+    ),
+    Algorithm(
+        "biring", "one ring through all ranks, half of the data in each direction", _SCATTERED,
+        "rings.rings", "ring", bidirectional=True,
+    ),
+    Algorithm(
         "swing", "Swing, bandwidth-optimal, on grids of any sizes", (*_SCATTERED, *_ROOTED), "grid.algorithms", "swing"
     ),
-    Algorithm("swing-latency", "Swing with whole vectors, log2 N steps", _WHOLE, "grid.algorithms", "swing_latency"),
+    Algorithm("swing-latency", "Swing with complete vectors, log2 N steps", _WHOLE, "grid.algorithms", "swing_latency"),
     Algorithm(
-        "hamiltonian-ring", "rings around edge-disjoint cycles, all ports", _SCATTERED,
+        "hamiltonian-ring", "rings along edge-disjoint cycles, on all ports", _SCATTERED,
         "rings.rings", "hamiltonian_ring",
     ),
-    Algorithm("bfb-ring", "the same cycles, both ways to meet half-way", _SCATTERED, "rings.rings", "bfb_ring"),
+    Algorithm("bfb-ring", "the same rings, both ways to meet half-way", _SCATTERED, "rings.rings", "bfb_ring"),
     Algorithm(
-        "bucket", "rings along one dimension after the other, all ports in step", _SCATTERED,
+        "bucket", "rings along one dimension after the other, on all ports in lockstep", _SCATTERED,
         "grid.algorithms", "bucket",
     ),
     Algorithm(
-        "traditional-torus", "bucket in which no port waits for others", _SCATTERED,
+        "traditional-torus", "bucket whose ports do not wait for each other", _SCATTERED,
         "grid.algorithms", "traditional_torus",
     ),
     Algorithm(
-        "recursive-doubling", "exchange of whole vectors, one port", _WHOLE,
+        "recursive-doubling", "exchange of complete vectors, on one port", _WHOLE,
         "grid.algorithms", "recursive_doubling",
     ),
     Algorithm(
-        "mirrored-recursive-doubling", "the same, mirrored onto all ports", _WHOLE,
+        "mirrored-recursive-doubling", "recursive doubling, mirrored onto all ports", _WHOLE,
         "grid.algorithms", "recursive_doubling", all_ports=True,
     ),
     Algorithm(
-        "rabenseifner", "recursive halving and doubling, one port", (*_SCATTERED, *_ROOTED),
+        "rabenseifner", "recursive halving and doubling, on one port", (*_SCATTERED, *_ROOTED),
         "grid.algorithms", "rabenseifner",
     ),
     Algorithm(
-        "mirrored-rabenseifner", "the same, mirrored onto all ports", (*_SCATTERED, *_ROOTED),
+        "mirrored-rabenseifner", "rabenseifner, mirrored onto all ports", (*_SCATTERED, *_ROOTED),
         "grid.algorithms", "rabenseifner", all_ports=True,
     ),
     Algorithm(
-        "double-binary-tree", "two trees, half of the data each, pipelined", _WHOLE,
+        "double-binary-tree", "two trees, each with half of the data, pipelined", _WHOLE,
         "closed_forms", "double_binary_tree",
     ),
 )  # fmt: skip
 
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
 """All algorithms with a closed form by name."""
-
-
-def pattern_of(method: str, topology: Topology, collective: Collective) -> CollectivePattern | None:
-    """Return the pattern of `method` if it has a closed form on `topology`, else None.
-
-    `ALGORITHMS` have one, and ring on networks of boxes (`chorale.synth.methods.rings.rings`). Raises InvalidInput if
-    the algorithm does not make the collective or is not suitable for the topology.
-    """
-    if method == "ring" and topology.switch_count:
-        from chorale.synth.methods.rings.rings import box_ring, count_boxes  # noqa: PLC0415 (few wait for it)
-
-        if count_boxes(topology) > 1:
-            return box_ring(topology, collective)
-    return ALGORITHMS[method].pattern(topology, collective) if method in ALGORITHMS else None

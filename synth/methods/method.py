@@ -25,20 +25,18 @@ class Options:
         k: trees per root; None for the smallest number that reaches the optimum.
         objective: which of equally fast tree packings to prefer: low trees, few trees, or a balance of both.
         seed: seed of random choices.
-        seeds: number of seeds to try, starting with `seed`; each is a task of the executor.
         warm_start: an older schedule, whose trees are kept where possible.
-        gap: time that trees may take above the optimum, relative to it, if the optimum needs more than 96 trees per
+        gap: time above the optimum that trees may take, relative to the optimum, if it needs more than 96 trees per
             root; 0 for the optimum itself.
-        size_bytes: bytes of the whole vector: auto chooses by the time at this size, bfb considers link latencies, and
-            verification reports the time.
-        link_gbps: Gbit/s of a link of unit capacity, for the time at this size.
+        size_bytes: bytes of the complete vector: auto chooses by the time at this size, bfb considers link latencies,
+            and verification reports the time.
+        link_gbps: Gbit/s of a link of unit capacity, from which the time at this size is computed.
     """
 
     chunks: int | None = None
     k: int | None = None
     objective: Objective = "height"
     seed: int = 0
-    seeds: int = 1
     warm_start: Schedule | None = None
     gap: Fraction = DEFAULT_GAP
     size_bytes: int | None = None
@@ -54,16 +52,16 @@ class Options:
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
-        """Return names of options that differ from the default, without size and rate, which all methods accept."""
+        """Return the names of options that differ from the default, except size and rate, which all methods accept."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
         return tuple(name for name in names if name not in ("size_bytes", "link_gbps"))
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesisTask:
-    """A schedule to make, with the executor that runs parts of the work.
+    """A schedule to make, and the executor that runs parts of the work.
 
-    preferred_k: trees per root to use if no other number is faster, for example those of the other half of an allreduce
+    preferred_k: trees per root to use if no other number is faster, for example as many as in an allreduce's other half
     """
 
     topology: Topology
@@ -77,7 +75,7 @@ class SynthesisTask:
 class Method(ABC):
     """A method to make schedules.
 
-    options: names of the fields of `Options` that it supports; requests that set others are rejected
+    options: names of the `Options` fields that it supports; requests that set other fields are rejected
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class Method(ABC):
 
     @abstractmethod
     def make(self, task: SynthesisTask) -> AnySchedule:
-        """Return the schedule of a task that this method supports."""
+        """Return the schedule for a task that this method supports."""
 
 
 def _flag(option: str) -> str:

@@ -1,12 +1,12 @@
-"""The order in which a program adds the contributions of ranks, found by executing it on expressions.
+"""The order in which a program adds the ranks' contributions, found by executing it on expressions.
 
-An expression is the contribution of a rank or the sum of two expressions. A sum of two floating-point numbers does not
-depend on which of them comes first, so a sum is an unordered pair; how sums are nested does matter.
+An expression is a rank's contribution or the sum of two expressions. The sum of two floating-point numbers does not
+depend on which comes first, so a sum is an unordered pair, but the nesting of sums does matter.
 
 One execution is enough: a program without races (see `check_execution`) orders all accesses to a chunk by its blocks,
-waits and messages, and blocks have no choices, so each chunk goes through the same values whichever block goes on
-first. A runtime may cut chunks into pieces and let a reduction follow another piece by piece, but the order for each
-element stays. The size of the vector only changes which elements are in which chunk.
+waits and messages, and blocks make no choices. Each chunk therefore takes the same values whichever block runs first. A
+runtime may split chunks into pieces and pipeline reductions piece by piece, but the order stays the same for each
+element. The vector size only determines which chunk an element is in.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from typing import Any
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import shape_of
 from chorale.synth.programs.plain_execution import PlainExecution
-from chorale.synth.programs.plans.explanation import pieces_moved
+from chorale.synth.programs.plans.moves import pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.values import PlanValues
-from chorale.synth.programs.program import Position, Program, chunks_moved
+from chorale.synth.programs.program import Program, chunks_moved
 
 MAX_MOVES = 2**22
 """`order_of_additions` returns None for programs that move more chunks than this, because it would take too long."""
@@ -29,15 +29,15 @@ MAX_MOVES = 2**22
 
 @dataclass(frozen=True, slots=True)
 class OrderOfAdditions:
-    """How a program adds. The order is fixed: it is the same in every run, over every transport, with every timing.
+    """The order in which a program adds. It is the same in every run, over every transport and with any timing.
 
     Expressions are numbered: first the contributions of the ranks, then `sums`.
 
     ranks:    number of ranks
-    sums:     entry k contains the two operands of expression `ranks + k`, the smaller number first. Operands come
-              before their sum.
-    results:  for each rank that has a result, the expression of each output chunk
-    chunk_of: for each of these ranks, the index in the vector of each output chunk
+    sums:     entry k contains the two operands of expression `ranks + k`, the smaller number first. Sums come after
+              their operands.
+    results:  for each rank that has a result, the expression in each output chunk
+    chunk_of: for each of these ranks, the index of each output chunk in the vector
     """
 
     ranks: int
@@ -47,12 +47,12 @@ class OrderOfAdditions:
 
     @property
     def orders(self) -> int:
-        """Number of different orders over all chunks."""
+        """Number of different orders of addition among all chunks."""
         return len({expression for result in self.results.values() for expression in result})
 
     @property
     def same_on_all_ranks(self) -> bool:
-        """Whether all ranks that hold a result chunk hold bitwise equal values in it."""
+        """Whether each result chunk is bitwise identical on all ranks that hold it."""
         seen: dict[int, int] = {}
         pairs = (
             pair for rank, result in self.results.items() for pair in zip(self.chunk_of[rank], result, strict=True)
@@ -65,21 +65,21 @@ class OrderOfAdditions:
         return self.orders == 1
 
     def text(self, expression: int) -> str:
-        """Return an expression in terms of rank numbers, such as ((0+1)+(2+3))."""
+        """Return an expression as a string of rank numbers, such as ((0+1)+(2+3))."""
         texts = [str(rank) for rank in range(self.ranks)]
         for left, right in self.sums[: max(0, expression - self.ranks + 1)]:
             texts.append(f"({texts[left]}+{texts[right]})")
         return texts[expression]
 
     def depth(self) -> int:
-        """Return the largest number of additions that a contribution goes through, which bounds the rounding error."""
+        """Return the maximum number of additions that a contribution goes through, which bounds the rounding error."""
         depths = [0] * self.ranks
         for left, right in self.sums:
             depths.append(1 + max(depths[left], depths[right]))
         return max(depths[expression] for result in self.results.values() for expression in result)
 
     def digest(self) -> str:
-        """Return a hash that two programs share if and only if they add all chunks in the same orders."""
+        """Return a hash that is equal for two programs if and only if they add all chunks in the same orders."""
         hashes = [sha256(f"{rank}".encode()).digest() for rank in range(self.ranks)]
         for left, right in self.sums:
             hashes.append(sha256(b"+" + b"".join(sorted((hashes[left], hashes[right])))).digest())
@@ -89,7 +89,7 @@ class OrderOfAdditions:
         return together.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the facts as they appear in certificates and in tables of programs."""
+        """Return the facts about this order that certificates and program tables contain."""
         return {
             "fixed": True,
             "same_on_all_ranks": self.same_on_all_ranks,
@@ -107,11 +107,11 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
 
     Args:
         program: A program or plan that passed the check.
-        most_moves: Limit on the chunks moved by a program. The limit for plans is a quarter of it.
+        most_moves: Maximum number of chunks that a program may move. For plans, a quarter of this is allowed.
 
     Returns:
-        None for collectives that add nothing, for custom collectives, for programs above `most_moves`, and for plans
-        in which a switch adds, because it adds in its own order.
+        The order. None for collectives that add nothing, custom collectives, programs that exceed `most_moves`, and
+        plans in which a switch adds, because a switch chooses its own order.
 
     Raises:
         InvalidInput: The program deadlocks, or a result comes from a chunk that was never written.
@@ -124,7 +124,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
     chunk_of = {rank: chunks for rank, chunks in chunk_of.items() if chunks}
     expressions = _Expressions(len(program.ranks))
     if isinstance(program, ExecutionPlan):
-        if pieces_moved(program) > most_moves // 4 or _adds_by_switch(program):
+        if _pieces_moved(program) > most_moves // 4 or _adds_by_switch(program):
             return None
         results = _PlanExecution(program, expressions).results(chunk_of)
         pieces = len(next(iter(results.values()))) // len(next(iter(chunk_of.values())))
@@ -143,7 +143,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
 
 
 def additions_document(program: object) -> dict[str, Any] | None:
-    """Return the facts of a checked program as JSON values; None if `order_of_additions` gives None."""
+    """Return the facts about a checked program's order as JSON values, or None if `order_of_additions` returns None."""
     order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
     return None if order is None else order.to_json()
 
@@ -170,7 +170,6 @@ class _Execution(PlainExecution[int]):
             self.memory[first : first + program.chunks] = [rank] * program.chunks
 
     def sum_of(self, value: int, other: int) -> int:
-        """Return the number of the sum of two expressions."""
         return self._expressions.sum_of(value, other)
 
 
@@ -186,14 +185,14 @@ class _PlanExecution(PlanValues[int]):
                 for piece in self.pieces_of(rank, cell):
                     self.held[piece] = rank
 
-    def total(self, position: Position, cells: Sequence[int]) -> int | None:
+    def total(self, cells: Sequence[int]) -> int | None:
         """Return the sum of `cells`, added in the order that the kernel uses: plain data first, then packets."""
         values = [self.held[cell] for cell in cells]
         found = [value for value in values if value is not None]
         return reduce(self._expressions.sum_of, found) if len(found) == len(values) else None
 
     def results(self, chunk_of: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """Return the expression of each output chunk of each rank, or of each piece if the pieces of a chunk differ."""
+        """Return the expressions of each rank's output chunks, or of their pieces if the pieces of a chunk differ."""
         self.run()
         found: dict[int, tuple[int, ...]] = {}
         for rank, chunks in chunk_of.items():
@@ -207,6 +206,12 @@ class _PlanExecution(PlanValues[int]):
         return first if is_one else found
 
 
+def _pieces_moved(plan: ExecutionPlan) -> int:
+    """Return the total number of pieces of chunks that operations read and write."""
+    steps = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
+    return pieces_of_a_chunk(plan, 1) * sum(each.count for step in steps for each in (*step.sources, *step.targets))
+
+
 def _adds_by_switch(plan: ExecutionPlan) -> bool:
     operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
     adding = Action.GROUP_LOAD_REDUCE, Action.GROUP_LOAD_REDUCE_STORE
@@ -214,7 +219,7 @@ def _adds_by_switch(plan: ExecutionPlan) -> bool:
 
 
 def _written(values: Sequence[int | None]) -> tuple[int, ...]:
-    """Return `values`; raise InvalidInput if one of them is None, which means never written."""
+    """Return `values`. Raises InvalidInput if one of them is None, which means that it was never written."""
     found = tuple(value for value in values if value is not None)
     if len(found) < len(values):
         raise _wrong("a result comes from a chunk that was never written")

@@ -1,4 +1,4 @@
-"""Executes a program symbolically, with several message sizes and block orders, and reports what goes wrong.
+"""Executes a program symbolically with several message sizes and block orders and reports what goes wrong.
 
 Instead of data, each chunk holds the set of ranks that contributed to it.
 """
@@ -72,7 +72,7 @@ class _Result(NamedTuple):
 def first_excess(sizes: dict[str, tuple[int, int]]) -> str:
     """Return a message about the first size above its limit; "" if all sizes are within their limits.
 
-    sizes: (value, limit) by a phrase that says what is counted
+    sizes: (value, limit), keyed by a phrase that says what is counted
     """
     for what, (value, largest) in sizes.items():
         if value > largest:
@@ -84,7 +84,7 @@ class ExecutionRuns:
     """Executes one program under different conditions.
 
     excess: why the program is too large to be executed; "" if it is not
-    waste:  after a run, a violation if instructions moved chunks that were never written
+    waste:  after a run, a violation if instructions moved chunks that had never been written
     """
 
     def __init__(self, program: Program, max_words: int) -> None:
@@ -107,7 +107,7 @@ class ExecutionRuns:
 
     @cached_property
     def longest_message(self) -> int:
-        """Largest number of chunks that a step sends."""
+        """Largest number of chunks that any step sends."""
         return int(self._flat.longest.max(initial=1))
 
     def with_races(self, message_chunks: int) -> list[ProgramViolation]:
@@ -115,8 +115,8 @@ class ExecutionRuns:
 
         A program that Chorale lowered must order all accesses by waits within the rank. A missing wait counts as a race
         even if a message from another rank happens to enforce the order. Programs from other sources may rely on
-        messages, so their races are confirmed with the clocks of all ranks. The clocks of one rank are tried first,
-        because they are shorter and thus faster.
+        messages, so their races are confirmed with the clocks of all ranks. One rank's clocks are tried first, because
+        they are shorter and thus faster.
         """
         found = self._run(message_chunks, FORWARD, clocks=CLOCKS_OF_A_RANK)
         races = any(violation.rule == "race" for violation in found)
@@ -125,7 +125,7 @@ class ExecutionRuns:
         return found
 
     def in_order(self, message_chunks: int, order: int, seed: int = 0) -> list[ProgramViolation]:
-        """Execute the program with the blocks in `order` (see `RunConditions`), without a search for races."""
+        """Execute the program with the blocks in `order` (see `RunConditions`), without searching for races."""
         return self._run(message_chunks, order, seed)
 
     def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
@@ -177,7 +177,7 @@ class ExecutionRuns:
         return found
 
     def _unwritten(self, violation: ProgramViolation, values: ChunkValues) -> ProgramViolation:
-        """Return `violation`, changed to the rule `uninitialised` if the result comes from a never-written chunk."""
+        """Return `violation`, with rule `uninitialised` if the result comes from a chunk that was never written."""
         if violation.rank is None or violation.chunk is None:
             return violation
         cell = self._flat.first_cell[violation.rank] + self._layouts[violation.rank].output_base + violation.chunk
@@ -192,7 +192,7 @@ class ExecutionRuns:
         return replace(violation, rule="uninitialised", message=message, rank=rank, block=block, step=step)
 
     def _race(self, block: int, other: int, progress: Matrix[np.int64]) -> ProgramViolation:
-        """Return the violation for a race between the next instruction of `block` and an earlier one of `other`."""
+        """Return the violation for a race between the next instruction of `block` and an earlier one in `other`."""
         code, number = self._flat.code, int(progress[block, PC])
         at = self._flat.position(number)
         end = int(progress[other, PC]) + int(progress[other, MOVED] > 0)
@@ -205,7 +205,7 @@ class ExecutionRuns:
                     f"touches {cell_name(shape_of(self._program), rank, layout, offset)}, which block {behind[1]} "
                     f"touches too at step {behind[2]}, and nothing orders the two"
                 )
-                return replace(ProgramViolation.at("race", message, *at), other=behind)
+                return ProgramViolation.at("race", message, *at)
         message = f"touches a chunk that block {self._flat.block_of(other)[1]} touches too, and nothing orders the two"
         return ProgramViolation.at("race", message, *at)
 
@@ -222,7 +222,7 @@ class ExecutionRuns:
         return found
 
     def _obstacle(self, block: int, run: _Result) -> tuple[str, int]:
-        """Return what `block` waits for, and the block that would have to continue first."""
+        """Return what `block` is waiting for, and the block that would have to continue first."""
         flat = self._flat
         rank, index, step = flat.position(run.progress[block, PC])
         instruction = self._program.ranks[rank].blocks[index].instructions[step]
@@ -238,7 +238,7 @@ class ExecutionRuns:
         return what, int(users[0]) if len(users) else block
 
     def _chain(self, block: int, run: _Result) -> str:
-        """Describe who waits for whom, from `block` until a cycle closes or a finished block is reached."""
+        """Describe which block waits for which, from `block` until a cycle closes or a finished block is reached."""
         seen: list[int] = []
         while block not in seen and len(seen) < MAX_REPORTED:
             seen.append(block)
@@ -253,10 +253,10 @@ class ExecutionRuns:
 
 
 def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
-    """Return a cell that both instructions access and at least one of them writes; None if there is none."""
+    """Return a cell that both instructions access and at least one of them writes, or None if there is none."""
 
     def operands(item: NDArray[np.int64]) -> list[tuple[range, bool]]:
-        """Return the ranges of cells that an instruction accesses, each with whether it writes them."""
+        """Return the ranges of cells that an instruction accesses, and for each whether it writes them."""
         flags, count = int(item[FLAGS]), int(item[COUNT])
         found = [(range(int(item[SRC]), int(item[SRC]) + count), False)] if flags & READS_SRC else []
         if flags & (READS_DST | WRITES_DST):
@@ -275,8 +275,7 @@ def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
 class Verdict:
     """The result of checking a program.
 
-    violations: the rules that the program breaks; empty if it is correct at all sizes that it allows, up to
-                `max_bytes`
+    violations: the rules that the program breaks; empty if it is correct at all sizes that it allows, up to `max_bytes`
     notices:    facts worth knowing about a correct program
     max_bytes:  largest vector size in bytes at which the program cannot deadlock with the buffers of its runtime;
                 None: no limit
@@ -307,8 +306,8 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
 
     Args:
         program: The program.
-        buffer: The buffers of its runtime, if their size matters.
-        max_words: Memory limit, in 64-bit words for sets of ranks; a program above it violates the rule `size`.
+        buffer: Its runtime's buffers, if their size matters.
+        max_words: Memory limit, in 64-bit words for sets of ranks; a program that exceeds it violates the rule `size`.
     """
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
     excess = first_excess(

@@ -1,4 +1,4 @@
-"""Rules of a program that are checked without executing it: buffers, peers, operands, waits, connections."""
+"""Checks the rules that can be checked without executing the program: buffers, peers, operands, waits, connections."""
 
 from collections.abc import Iterator
 
@@ -24,13 +24,13 @@ from chorale.synth.programs.program import (
 )
 
 Connection = tuple[int, int, int]
-"""Sender, receiver, channel."""
+"""(sender, receiver, channel)."""
 Counts = dict[Connection, list[int]]
-"""Chunks of all messages of each connection, in order."""
+"""The chunk counts of each connection's messages, in order."""
 
 
 def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
-    """Return every broken rule, including `limits` of the target if given. O(instructions)."""
+    """Return all rules that `program` breaks, including the target's `limits` if given. O(instructions)."""
     found = list(collective_violations(program))
     used = 1 + max(int(rank.columns.channel.max(initial=-1)) for rank in program.ranks)
     if program.channels != max(1, used):
@@ -82,7 +82,7 @@ _Mark = tuple[int, int, int, str, str]
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in the blocks of a rank: connections used by two blocks first, then block by block."""
+    """Return the violations in a rank's blocks: first any connections used by two blocks, then the rest by block."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):
@@ -125,7 +125,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
     chunks = np.array([body.input_chunks, body.output_chunks, body.scratch_chunks])
     base = np.array([layout.base(buffer) for buffer in BUFFERS])
     src_end, dst_end = chunks[columns.src_buffer] - count, chunks[columns.dst_buffer] - count
-    # The threads of a block read and write the chunks of an operand in any order.
+    # A block's threads read and write the chunks of an operand in any order.
     distance = np.abs(base[columns.src_buffer] + columns.src_offset - base[columns.dst_buffer] - columns.dst_offset)
     no_send, no_recv = columns.send_peer[block] == NO_PEER, columns.recv_peer[block] == NO_PEER
     yield from marks(0, "peer", SENDS[op] & no_send, "{op} needs a block with a rank to send to")
@@ -147,7 +147,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
-    """Return the chunk counts of the messages of each connection, in order: as sent, and as received.
+    """Return the chunk counts of each connection's messages in order, as sent and as received.
 
     O(instructions).
     """
@@ -166,7 +166,7 @@ def message_counts(program: Program) -> tuple[Counts, Counts]:
 
 
 def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:
-    """Yield connections that have only one end, or different messages at their ends."""
+    """Yield a violation for each connection that has only one end, or different messages at its two ends."""
     for connection in sorted(sent.keys() | received.keys()):
         sender, receiver, channel = connection
         name = f"connection from rank {sender} to rank {receiver} on channel {channel}"

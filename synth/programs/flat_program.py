@@ -1,4 +1,4 @@
-"""A program as arrays for the kernel that executes it: instructions of all blocks of all ranks one after another.
+"""Converts a program into arrays for the kernel that executes it: all ranks' instructions, block after block.
 
 [`programs.cpp`](../kernels/cpp/programs.cpp) explains how the kernel executes them and why one loop iteration is
 enough.
@@ -28,7 +28,7 @@ class Code(NamedTuple):
 
     items:      int64[instructions + 1, 6], one row per instruction: flags (what the instruction does); first source
                 cell and first target cell, each valid only if the flags say that it is used; number of chunks; index
-                among the instructions that others wait for, or -1; index of its first row in `waits`
+                among the instructions that others wait for, or -1; index of the instruction's first row in `waits`
     waits:      int64[waits, 2]: the instruction to wait for, and the block that contains it
     blocks:     int64[blocks + 1, 5], one row per block: first instruction; connection that it receives from, or -1;
                 connection that it sends to, or -1; first block of its rank; index of its first entry in `neighbours`
@@ -48,7 +48,7 @@ class FlatProgram(NamedTuple):
 
     code: instructions and blocks
     first_block, first_cell: first block and first cell of each rank, followed by the total number
-    longest: for each connection, the number of chunks in its longest send
+    longest: number of chunks in the longest send of each connection
     """
 
     code: Code
@@ -94,7 +94,7 @@ def flatten(program: Program) -> FlatProgram:
     blocks[:, FIRST] = first
     blocks[:-1, BASE] = np.repeat(first_block[:-1], np.diff(first_block))
     connections = _connect(ranks, blocks)
-    ends = np.empty((connections, 2), dtype=np.int64)  # the blocks at both ends of each connection
+    ends = np.empty((connections, 2), dtype=np.int64)  # blocks at both ends of each connection
     for side, column in enumerate((INCOMING, OUTGOING)):
         users = np.flatnonzero(blocks[:-1, column] >= 0)
         ends[blocks[users, column], side] = users
@@ -113,7 +113,7 @@ def flatten(program: Program) -> FlatProgram:
 def _instructions(
     program: Program, first: Integers, first_block: Sequence[int], first_cell: Sequence[int]
 ) -> tuple[Integers, Integers]:
-    """Return the arrays `items` and `waits` of `Code`. `first`: number of the first instruction of each block."""
+    """Return the arrays `items` and `waits` of `Code`. `first`: number of each block's first instruction."""
     items = np.full((int(first[-1]) + 1, 6), -1, dtype=np.int64)
     waits = [np.zeros((0, 2), dtype=np.int64)]
     low, waits_before = 0, 0
@@ -134,7 +134,7 @@ def _instructions(
 
 
 def _connect(ranks: Sequence[RankColumns], blocks: Integers) -> int:
-    """Number the connections and write the numbers into `blocks`; return how many connections there are."""
+    """Number the connections, write the numbers into `blocks`, and return the connection count."""
     numbers: dict[tuple[int, int, int], int] = {}
     block = 0
     for rank, columns in enumerate(ranks):
@@ -152,7 +152,7 @@ FORWARD, REVERSE, RANDOM = range(3)
 NO_CLOCKS, CLOCKS_OF_A_RANK, CLOCKS_OF_ALL_RANKS = range(3)
 OTHER_CHUNK, TWICE, RACE = 1, 2, 3
 FIRST_MARK = -2
-"""Instruction k gives its result the identity FIRST_MARK - k if it reads a chunk that was never written."""
+"""If instruction k reads a chunk that was never written, its result gets the identity FIRST_MARK - k."""
 PC, MOVED = 0, 1
 SENT, RECEIVED = 2, 3
 
@@ -163,9 +163,10 @@ class RunConditions(NamedTuple):
     depth:          number of messages that a connection can hold
     message_chunks: number of chunks per message
     order:          which block runs next. FORWARD: the one that has been ready longest; REVERSE: the one that became
-                    ready most recently; both run as far as they can. RANDOM: one message at a time, chosen with `seed`
+                    ready most recently; in both cases, it runs as far as it can. RANDOM: one message at a time, chosen
+                    with `seed`
     seed:           seed for RANDOM
-    clocks:         what counts as ordered in the search for races. NO_CLOCKS: no search; CLOCKS_OF_A_RANK: only waits
+    clocks:         what orders accesses in the search for races. NO_CLOCKS: no search; CLOCKS_OF_A_RANK: only waits
                     within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks
     """
 

@@ -3,8 +3,8 @@
     {"format": "chorale-library/1", "collective": "allreduce", "root": null, "ranks": 8, "in_place": true,
      "settings": {"algorithm": "ring", "protocol": "LL", "ctas": 4}}
 
-The library chooses all settings that are left out. This module does not import NumPy, so that jobs can read settings
-from tables without it.
+The library chooses all omitted settings. This module does not import NumPy, so that jobs can read settings from tables
+without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chorale.synth.collective import Collective, parse_collective
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput, fault_in
 
-if TYPE_CHECKING:  # jobs read tables without NumPy
+if TYPE_CHECKING:  # jobs read tables without importing NumPy
     from chorale.synth.programs.program import Message
 
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:  # jobs read tables without NumPy
 class LibrarySettings:
     """The algorithm that a library must use, and its settings. The library chooses settings that are None.
 
-    algorithm:    name of the algorithm in the library, in lower case
-    protocol:     name of the protocol in the library
+    algorithm:    the library's name for the algorithm, in lower case
+    protocol:     the library's name for the protocol
     ctas:         number of channels; each is served by one GPU thread block
-    chunk_bytes:  bytes per step of a channel
-    buffer_bytes: bytes of the buffer of a channel
+    chunk_bytes:  bytes that a channel moves per step
+    buffer_bytes: bytes of a channel's buffer
     threads:      number of threads per thread block
     cta_policy:   default, efficiency or zero
     """
@@ -44,12 +44,12 @@ class LibrarySettings:
     cta_policy: str | None = None
 
     def to_json(self) -> dict[str, str | int]:
-        """Return the settings that are set."""
+        """Return the settings that are not None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> LibrarySettings:
-        """Return the settings that `to_json` wrote; InvalidInput for anything else."""
+        """Return the settings that `to_json` wrote. Raises InvalidInput for anything else."""
         kinds = {field.name: str if field.type.startswith("str") else int for field in fields(LibrarySettings)}
         wrong = [name for name, one in value.items() if type(one) is not kinds.get(name)]
         if wrong or "algorithm" not in value or any(type(one) is int and one < 1 for one in value.values()):
@@ -67,7 +67,7 @@ MAX_RANKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LibraryRank:
-    """A rank in a collective of a library. Its instructions are unknown."""
+    """A rank in a library collective. Its instructions are unknown."""
 
     scratch_chunks: int = 0
     blocks: tuple[object, ...] = ()
@@ -75,7 +75,7 @@ class LibraryRank:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A collective of a library. Implements `AnyProgram`, but has no instructions or messages."""
+    """A library collective. Implements `AnyProgram`, but has no instructions or messages."""
 
     collective: Collective
     rank_count: int
@@ -114,7 +114,7 @@ class LibraryCall:
         return False
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return nothing, because the library chooses its paths."""
+        """Return an empty set, because the library chooses its paths."""
         return set()
 
     def messages(self) -> Iterator[Message]:
@@ -123,7 +123,7 @@ class LibraryCall:
 
 
 def library_call_text(call: LibraryCall) -> str:
-    """Return the text of `call`, which `parse_library_call` reads."""
+    """Return `call` as JSON text that `parse_library_call` reads."""
     document = {
         "format": FORMAT,
         "collective": call.collective.name.value,
@@ -136,12 +136,12 @@ def library_call_text(call: LibraryCall) -> str:
 
 
 def is_library_text(text: bytes) -> bool:
-    """Return whether `text` begins like the file of a library call."""
+    """Return whether `text` begins like a library-call file."""
     return f'"{FORMAT}"'.encode() in text[:80]
 
 
 def parse_library_call(text: bytes) -> LibraryCall:
-    """Return the call in `text`; InvalidInput for anything else."""
+    """Return the library call in `text`. Raises InvalidInput for any other text."""
     require_small_json(text, "a library's call")
     try:
         value = json.loads(text)

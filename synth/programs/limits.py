@@ -1,9 +1,9 @@
-"""Limits of a target as data, the check of a program against them, and the number of chunks per message.
+"""A target's limits as data, the check of a program against them, and the number of chunks per message.
 
-The MSCCL runtimes decide from the vector size how many chunks of a step go into one message. The buffer of a connection
-is divided into slots, and a message contains as many complete chunks as fit into one slot. Large vectors therefore need
-more messages, so a program that is correct for small vectors may deadlock with large ones. Source: the code that
-chooses the chunks per message in the kernels of microsoft/msccl and Azure/msccl-executor-nccl.
+The MSCCL runtimes choose the number of chunks per message from the vector size. A connection's buffer is divided into
+slots, and a message contains as many complete chunks as fit into one slot. Large vectors therefore need more messages,
+so a program that is correct for small vectors may deadlock with large ones. Source: the code that chooses the chunks
+per message in the kernels of microsoft/msccl and Azure/msccl-executor-nccl.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,12 +23,12 @@ from chorale.synth.programs.program import (
 )
 
 MOST_CHUNKS = 71
-"""Largest number of chunks in one message, and in one step."""
+"""Maximum number of chunks in one message, and in one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageBuffer:
-    """Default size of the buffer of a connection, and of a slot: the part of the buffer that one message may fill."""
+    """Default sizes of a connection's buffer and of its slots. A slot is the part that one message may fill."""
 
     buffer_bytes: int
     slot_bytes: int
@@ -57,28 +57,29 @@ MSCCL_BUFFERS: Mapping[Protocol, MessageBuffer] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetLimits:
-    """The largest values that the reader of a target accepts.
+    """The largest values that a target's reader accepts.
 
-    ranks:                    ranks of a program
-    channels:                 channels of a program
-    threadblocks:             thread blocks of a rank
-    resident_threadblocks:    thread blocks of a rank that can run simultaneously; with more, a program may deadlock
+    ranks:                    ranks in a program
+    channels:                 channels in a program
+    threadblocks:             thread blocks per rank
+    resident_threadblocks:    thread blocks per rank that can run simultaneously; with more, a program may deadlock
     waitable_threadblocks:    other blocks can only wait for blocks with an id below this number
-    blocks_per_direction:     blocks of one rank and channel that send (and likewise that receive)
-    steps:                    steps of a thread block as written, `nop` included
-    waits:                    waits of a thread block in total
+    blocks_per_direction:     blocks per rank and channel that send (and likewise that receive)
+    steps:                    steps per thread block as written, including `nop`
+    waits:                    total waits per thread block
     single_wait:              whether a step has at most one wait, so that each further wait needs a `nop`
-    count:                    chunks of one instruction
-    offset:                   largest first chunk of an operand
+    count:                    chunks per instruction
+    offset:                   largest index of an operand's first chunk
     elements_per_rank:        XML elements that the reader keeps for a rank: root, all ranks, own blocks and steps
     elements:                 XML elements in a file
-    fused_reductions:         longest run of local reductions that the runtime may fuse into one; None if it fuses none
+    fused_reductions:         maximum length of a run of local reductions that the runtime may fuse into one; None if it
+                              fuses none
     largest_max_bytes:        largest vector size in bytes that a file may state; None: no limit
-    one_sided_operations:     operations of a block if the runtime has puts and signals (see
+    one_sided_operations:     operations per block if the runtime has puts and signals (see
                               `chorale.synth.programs.plans`); None if it has sends and receives
     alltoall_in_place:        whether an alltoall can be in place
-    alignment_bytes:          size of a chunk must be a multiple of this
-    message_buffers:          buffers of a connection, which determine the chunks per message for each size;
+    alignment_bytes:          chunk sizes must be multiples of this
+    message_buffers:          connection buffers, which determine the chunks per message for each size;
                               None if a message may be a single chunk at any size
     """
 
@@ -104,14 +105,14 @@ class TargetLimits:
 
 
 def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:
-    """Return the number of steps of each block in the file, including the `nop` steps added for additional waits."""
+    """Return the number of steps that each block has in the file, including `nop` steps for additional waits."""
     if not limits.single_wait:
         return columns.lengths
     return np.diff(np.concatenate([[0], np.cumsum(np.maximum(columns.waits, 1))])[columns.first])
 
 
 def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViolation]:
-    """Return every limit that `program` exceeds. O(instructions)."""
+    """Return a violation for every limit that `program` exceeds. O(instructions)."""
     ranks = [body.columns for body in program.ranks]
     elements = [columns.blocks + int(written_steps(columns, limits).sum()) for columns in ranks]
     found = [
@@ -135,7 +136,7 @@ def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViol
 
 
 def _of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> Iterator[ProgramViolation]:
-    """Yield the limits that blocks of a rank exceed, block by block."""
+    """Yield a violation for each limit that one of a rank's blocks exceeds, block by block."""
     last = limits.waitable_threadblocks - 1
     waits = np.diff(columns.first_wait[columns.first])
     steps, offset = written_steps(columns, limits), np.maximum(columns.src_offset, columns.dst_offset)
@@ -169,7 +170,7 @@ _REDUCE = OPS.index(Op.REDUCE)
 def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> Iterator[ProgramViolation]:
     """Yield a violation for each run of fusable reductions that is too long.
 
-    A run ends at a reduction that waits, and after one that another block waits for.
+    A run ends before a reduction that waits, and after a reduction that another block waits for.
     """
     begin, end = columns.first[block : block + 2].tolist()
     waited = set(columns.wait_step[columns.wait_block == block].tolist())

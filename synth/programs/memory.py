@@ -1,4 +1,4 @@
-"""The memory of a rank: sizes of its buffers in chunks, and which cells belong to both input and output."""
+"""A rank's memory: buffer sizes in chunks, and the cells that belong to both input and output."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from chorale.synth.programs.postconditions import AnyProgram
 
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
-"""For these collectives the vector has one shard per rank, so N must be a multiple of the number of ranks."""
+"""For these collectives, the vector has one shard per rank, so N must be a multiple of the number of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The memory of one rank as one row of cells, one cell per chunk.
+    """The memory of one rank as a row of cells, one cell per chunk.
 
     input_base, output_base, scratch_base: cell of chunk 0 of each buffer; in place, input and output overlap
     cells: number of cells
@@ -43,7 +43,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class BufferShape:
-    """The buffers of all ranks: `chunks` of the vector, `in_place` if input and output share memory."""
+    """The buffers of all ranks. `chunks`: chunks per vector; `in_place`: whether input and output share memory."""
 
     collective: CollectiveName
     chunks: int
@@ -55,19 +55,19 @@ class BufferShape:
     def identities(self) -> int:
         """Number of distinct data chunks.
 
-        In an alltoall every rank has a different vector, so it is `chunks` * `ranks`.
+        In an alltoall, every rank has a different vector, so the number is `chunks` * `ranks`.
         """
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
-    def initial_chunks(self, rank: int) -> slice:
+    def initial_chunks(self, rank: int) -> NDArray[np.int64]:
         """Return the indices of the chunks that `rank` holds initially, in buffer order."""
         share = self.chunks // self.ranks
         if self.collective == CollectiveName.ALLGATHER:
-            return slice(rank * share, (rank + 1) * share)
+            return np.arange(rank * share, (rank + 1) * share)
         if self.collective == CollectiveName.ALLTOALL:
-            return slice(rank * self.chunks, (rank + 1) * self.chunks)
+            return np.arange(rank * self.chunks, (rank + 1) * self.chunks)
         has_none = self.collective == CollectiveName.BROADCAST and rank != self.root
-        return slice(0, 0 if has_none else self.chunks)
+        return np.arange(0 if has_none else self.chunks)
 
     def result_chunks(self, rank: int) -> NDArray[np.int64]:
         """Return the indices of the chunks that `rank` must hold at the end, in buffer order."""
@@ -81,7 +81,7 @@ class BufferShape:
         return np.arange(0 if has_none else self.chunks)
 
     def layout(self, rank: int, scratch_chunks: int) -> Layout:
-        """Return the memory of `rank`.
+        """Return the layout of `rank`'s memory.
 
         In place: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter `o[k]` is
         `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
@@ -96,7 +96,7 @@ class BufferShape:
 
 
 def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return the chunks of the complete input and output buffer of a rank, for a vector of `chunks` chunks."""
+    """Return (input, output), the chunk counts of a rank's complete buffers if the vector has `chunks` chunks."""
     if collective == CollectiveName.ALLGATHER:
         return chunks // ranks, chunks
     if collective == CollectiveName.REDUCE_SCATTER:
@@ -105,9 +105,9 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 
 
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return the numbers of input and output chunks that a rank declares.
+    """Return (input, output), the chunk counts of the buffers that a rank declares.
 
-    A custom collective may declare fewer than the complete vector, although memory for all of it is available.
+    A custom collective may declare less than the complete vector, although memory for the complete vector is available.
     """
     if collective.custom is None:
         return buffer_chunks(collective.name, chunks, ranks)
@@ -126,11 +126,10 @@ def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str
 
 
 def shape_of(program: AnyProgram) -> BufferShape:
-    """Return the buffers of `program`."""
+    """Return the buffer shape that `program` uses on all ranks."""
     collective = program.collective
     return BufferShape(collective.name, program.chunks, len(program.ranks), program.in_place, collective.root)
 
 
 def layout_of(program: Program, rank: int) -> Layout:
-    """Return the memory of `rank` in `program`."""
     return shape_of(program).layout(rank, program.ranks[rank].scratch_chunks)

@@ -1,13 +1,12 @@
-"""Finds a valid order of the instructions of a program, and executes them in this order in plain Python.
+"""Finds a valid order for a program's instructions and executes them in this order in plain Python.
 
-A program without races gives the same result in every valid order, see `chorale.synth.programs.check_execution`.
+A program without races gives the same result in every valid order; see `chorale.synth.programs.check_execution`.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -16,11 +15,11 @@ from chorale.synth.programs.program import NO_PEER, Op, Position, Program, Threa
 
 Value = TypeVar("Value")
 Connection = tuple[int, int, int]
-"""Sender, receiver, channel."""
+"""(sender, receiver, channel)."""
 
 
 def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection]:
-    """Return the connections from which `block` of `rank` receives and to which it sends.
+    """Return the connection from which `block` of `rank` receives and the one to which it sends.
 
     If the block does not receive or does not send, the peer in that connection is NO_PEER.
     """
@@ -29,9 +28,9 @@ def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection
 
 
 def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Position], list[Position]]:
-    """Return a valid order of the instructions, and the instructions at which blocks hang because of a deadlock.
+    """Return a valid order of the instructions, and the instructions at which blocks hang in a deadlock.
 
-    Equal programs give equal orders. O(instructions * blocks that wait for one another).
+    Identical programs give identical orders. O(instructions * blocks that wait for one another).
 
     Args:
         program: A structurally sound program.
@@ -43,7 +42,7 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Pos
     senders = {ends_of_block(at[0], block)[1]: at for at, block in blocks.items()}
     woken: dict[tuple[int, int], list[tuple[int, int]]] = {
         at: [] for at in blocks
-    }  # blocks to check again after progress of this block
+    }  # blocks to check again after this block makes progress
     for at, block in blocks.items():
         sender = senders.get(ends_of_block(at[0], block)[0])
         if sender is not None:
@@ -79,21 +78,6 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Pos
     return order, [(*at, step) for at, step in done.items() if step < len(blocks[at].instructions)]
 
 
-@dataclass(frozen=True, slots=True)
-class Done(Generic[Value]):
-    """An instruction that has been executed.
-
-    sender: position of the instruction that sent the received message; None if the instruction receives nothing
-    values: result for each chunk, which the instruction writes, sends, or both
-    target: first cell that is written; None if the instruction only sends
-    """
-
-    position: Position
-    sender: Position | None
-    values: list[Value | None]
-    target: int | None
-
-
 class PlainExecution(ABC, Generic[Value]):
     """Executes a structurally sound program on values of any type. Connections hold any number of messages.
 
@@ -111,28 +95,22 @@ class PlainExecution(ABC, Generic[Value]):
     def sum_of(self, value: Value, other: Value) -> Value:
         """Return the sum of two values."""
 
-    def note(self, done: Done[Value]) -> None:
-        """Called for every instruction before its result is written."""
-
     def output(self, rank: int, chunks: int) -> Sequence[Value | None]:
-        """Return the first `chunks` chunks of the output of `rank`."""
+        """Return the first `chunks` chunks of `rank`'s output."""
         first = self.first_cell[rank] + self.layouts[rank].output_base
         return self.memory[first : first + chunks]
 
     def run(self) -> bool:
         """Execute the program; return True if all blocks finish, False on a deadlock. O(chunks moved)."""
         order, stuck = execution_order(self.program)
-        messages: dict[Connection, deque[tuple[Position, list[Value | None]]]] = defaultdict(deque)
-        for position in order:
-            rank, index, step = position
+        messages: dict[Connection, deque[list[Value | None]]] = defaultdict(deque)
+        for rank, index, step in order:
             block, layout, first = self.program.ranks[rank].blocks[index], self.layouts[rank], self.first_cell[rank]
             item = block.instructions[step]
             incoming, outgoing = ends_of_block(rank, block)
-            sender: Position | None = None
             operands: list[list[Value | None]] = []
             if item.op.receives:
-                sender, arrived = messages[incoming].popleft()
-                operands.append(arrived)
+                operands.append(messages[incoming].popleft())
             for place, is_read in ((item.src, item.op.reads_src), (item.dst, item.op is Op.REDUCE)):
                 if is_read:
                     cell = first + layout.cell(place)
@@ -141,10 +119,9 @@ class PlainExecution(ABC, Generic[Value]):
             for others in operands[1:]:
                 pairs = zip(values, others, strict=True)
                 values = [None if a is None or b is None else self.sum_of(a, b) for a, b in pairs]
-            target = first + layout.cell(item.dst) if item.op.writes_dst else None
-            self.note(Done(position, sender, values, target))
-            if target is not None:
+            if item.op.writes_dst:
+                target = first + layout.cell(item.dst)
                 self.memory[target : target + len(values)] = values
             if item.op.sends:
-                messages[outgoing].append((position, values))
+                messages[outgoing].append(values)
         return not stuck

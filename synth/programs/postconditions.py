@@ -1,4 +1,4 @@
-"""The semantics of a collective: what each chunk must contain before and after it, and a check of the results."""
+"""Defines what chunks contain before a collective and what they must contain after it, and checks results."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ _WORD = 64
 
 
 class AnyRank(Protocol):
-    """The thread blocks and the scratch memory of a rank."""
+    """A rank's thread blocks and scratch memory."""
 
     @property
     def scratch_chunks(self) -> int: ...
@@ -32,7 +32,7 @@ class AnyRank(Protocol):
 class AnyProgram(Protocol):
     """A program in any form: instructions (`Program`), one-sided operations (`ExecutionPlan`), or a `LibraryCall`.
 
-    one_sided: whether senders write directly to memory of other ranks, so that they never wait for connection buffers
+    one_sided: whether senders write directly to other ranks' memory, so that they never wait for connection buffers
     """
 
     @property
@@ -64,7 +64,7 @@ class AnyProgram(Protocol):
 
 
 class ChunkValues(NamedTuple):
-    """Symbolic contents of cells. Each cell holds the sum of contributions of some ranks to one chunk of the vector.
+    """Symbolic contents of cells. Each cell holds the sum of some ranks' contributions to one chunk of the vector.
 
     identity: int64[cells], index of the chunk; NOTHING if the cell was never written; smaller values mark results that
               were computed from a chunk that was never written
@@ -85,7 +85,7 @@ def words_of(task: AnyProgram) -> int:
 
 
 def custom_of(task: AnyProgram) -> CustomCollective | None:
-    """Return the custom collective of `task`, divided into as many chunks as `task` has; None for other collectives."""
+    """Return the custom collective of `task`, in as many chunks as `task` has, or None for other collectives."""
     custom = task.collective.custom
     return None if custom is None else _in_parts(custom, max(1, task.chunks // custom.chunks))
 
@@ -101,7 +101,7 @@ def unwritten_values(cells: int, words: int) -> ChunkValues:
 
 
 def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
-    """Return the initial contents of the input of `rank`, chunk by chunk."""
+    """Return the initial contents of `rank`'s input, chunk by chunk."""
     custom = custom_of(task)
     if custom is not None:
         return _custom_values(task, [((rank, chunk),) for chunk in range(custom.input_chunks)])
@@ -116,7 +116,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
 
 
 def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
-    """Return the required contents of the output of `rank`, chunk by chunk; None if any output is allowed."""
+    """Return the required contents of `rank`'s output, chunk by chunk; None if any output is allowed."""
     custom = custom_of(task)
     if custom is not None:
         wanted: list[tuple[Cell, ...]] = [()] * custom.output_chunks
@@ -140,7 +140,7 @@ def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
 
 
 def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
-    """Return the contents of `cell` of `values` in a few words."""
+    """Describe the contents of `cell` in `values` in a few words."""
     identity = int(values.identity[cell])
     if identity < 0 or identity >= task.chunks * len(task.ranks):
         return "nothing" if identity == NOTHING else "what was never written" if identity < 0 else "an earlier call's"
@@ -174,7 +174,7 @@ def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list
 
 
 def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> ChunkValues:
-    """Return cells that are each the sum of `sources`, chunks of inputs; cells without sources may contain anything."""
+    """Return cells, each the sum of its `sources` (input chunks); cells without sources may contain anything."""
     custom = custom_of(task)
     assert custom is not None
     values = unwritten_values(len(sources), words_of(task))
@@ -200,7 +200,7 @@ MAX_REPORTED = 20
 def result_violations(
     task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: ChunkValues, first_rank: int = 0
 ) -> list[ProgramViolation]:
-    """Return violations for output chunks with wrong contents and, out of place, for input chunks that were changed.
+    """Return violations for output chunks with wrong contents and, for out-of-place programs, for changed input chunks.
 
     O(chunks of these ranks).
 
@@ -209,7 +209,7 @@ def result_violations(
         layouts: Memory layout of each checked rank.
         first_cell: For each checked rank, its first cell in `memory`.
         memory: Contents after the run.
-        first_rank: The first checked rank; the others follow it.
+        first_rank: The first checked rank; the other checked ranks follow it.
     """
     found: list[ProgramViolation] = []
     for rank, layout in enumerate(layouts, first_rank):

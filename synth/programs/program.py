@@ -1,7 +1,7 @@
-"""Programs (the instructions of each rank, stored as columns of numbers) and the violations found in them.
+"""Programs (each rank's instructions, stored as columns of numbers) and the violations found in them.
 
 A `Program` serves all XML targets. Buffers, instructions and chunks have the meaning that the MSCCL interpreters give
-them. Targets differ in names, limits and text, see `chorale.synth.targets.base`.
+them. Targets differ in names, limits and text; see `chorale.synth.targets.base`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Position = tuple[int, int, int]
 
 
 def as_protocol(text: str) -> Protocol:
-    """Return the protocol that `text` names, in any spelling; InvalidInput if there is none."""
+    """Return the protocol that `text` names in any spelling. Raises InvalidInput for an unknown name."""
     return cast(Protocol, name_among("protocol", text, get_args(Protocol)))
 
 
 def exact_protocol(text: str) -> Protocol:
-    """Return the protocol `text`; InvalidInput unless it is spelled exactly as runtimes spell it."""
+    """Return the protocol `text`. Raises InvalidInput unless it is spelled exactly as runtimes spell it."""
     if as_protocol(text) != text:
         rule = "runtimes do not know the protocol '{}'"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 class Op(StrEnum):
-    """Instructions on `count` chunks; `net` is the message from the rank that the block receives from."""
+    """Instructions on `count` chunks; `net` is the message from the block's `recv_peer`."""
 
     SEND = "s"  # send src
     RECV = "r"  # dst = net
@@ -73,12 +73,12 @@ class Op(StrEnum):
 
     @property
     def reads_src(self) -> bool:
-        """Whether the src place holds an operand (the src of `r` and `rcs` is ignored)."""
+        """Whether the src field is an operand (`r` and `rcs` ignore it)."""
         return self not in (Op.RECV, Op.RECV_COPY_SEND)
 
     @property
     def writes_dst(self) -> bool:
-        """Whether the dst place is written (the dst of `s` and `rrs` is ignored)."""
+        """Whether the instruction writes to dst (`s` and `rrs` ignore it)."""
         return self not in (Op.SEND, Op.RECV_REDUCE_SEND)
 
 
@@ -96,7 +96,7 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until block `block` of the same rank has finished its instruction number `step`."""
+    """Wait until block `block` of the same rank has finished instruction `step`."""
 
     block: int
     step: int
@@ -104,7 +104,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction on `count` consecutive chunks, which starts when all `waits` are met.
+    """One instruction on `count` consecutive chunks. It starts when all `waits` are met.
 
     Waits refer to instruction numbers within a block. A target that allows only one wait per step writes additional
     waits as `nop` steps and renumbers the steps.
@@ -132,7 +132,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """What one rank executes. The index of a block is its id. Chunk counts cover the entire buffer; 0 if it is unused.
+    """The program of one rank. A block's index is its id. Chunk counts cover entire buffers; unused buffers have 0.
 
     `blocks` may be given as a tuple; it is stored as columns.
     """
@@ -160,8 +160,8 @@ class RankProgram:
 class Program:
     """A collective as instructions for every rank.
 
-    chunks:     N, the number of equal chunks of the whole vector (`nchunksperloop`). Chunk k of a buffer contains its
-                elements [k * S, (k + 1) * S), S = elements of the vector / N. The input of an allgather and the output
+    chunks:     N, the number of equal chunks in the complete vector (`nchunksperloop`). Chunk k of a buffer contains
+                elements [k * S, (k + 1) * S), where S = vector elements / N. The input of an allgather and the output
                 of a reduce_scatter have N / ranks chunks; all other buffers have N.
     in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`;
                 reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
@@ -196,12 +196,12 @@ class Program:
         return False
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return all (sender, receiver) pairs of ranks."""
+        """Return all (sender, receiver) pairs of ranks that exchange messages."""
         peers = (body.columns.send_peer for body in self.ranks)
         return {(rank, peer) for rank, some in enumerate(peers) for peer in some.tolist() if peer != NO_PEER}
 
     def messages(self) -> Iterator[Message]:
-        """Yield all messages, those of each block in order. O(instructions)."""
+        """Yield all messages, block by block in order of sending. O(instructions)."""
         for rank, body in enumerate(self.ranks):
             columns = body.columns
             block = columns.block_of_instruction()
@@ -213,11 +213,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProgramViolation:
-    """A rule that a program breaks. `rule` is a stable short name, `message` one line that includes the place.
+    """A rule that a program breaks. `rule` is a stable short name; `message` is one line that includes the position.
 
     block, step: thread block of `rank` and instruction in it; None if the rule concerns a larger part of the program
-    chunk:       index of the output chunk that is wrong, if any
-    other:       for a race, position of the other instruction: (rank, block, step)
+    chunk:       index of the wrong output chunk, if any
     """
 
     rule: str
@@ -226,13 +225,12 @@ class ProgramViolation:
     block: int | None = None
     step: int | None = None
     chunk: int | None = None
-    other: Position | None = None
 
     @staticmethod
     def at(
         rule: str, message: str, rank: int | None = None, block: int | None = None, step: int | None = None
     ) -> ProgramViolation:
-        """Return a violation whose message begins with its place."""
+        """Return a violation whose message begins with its position."""
         named = (("rank", rank), ("block", block), ("step", step))
         place = ", ".join(f"{name} {value}" for name, value in named if value is not None)
         return ProgramViolation(rule, f"{place}: {message}" if place else message, rank, block, step)
@@ -258,16 +256,16 @@ Column = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankColumns:
-    """What one rank executes, as columns: one row per block, per instruction (block by block), and per wait.
+    """The program of one rank as columns: one row per block, per instruction (block by block), and per wait.
 
-    send_peer, recv_peer: rank of each block, or NO_PEER
-    channel:     channel of each block
-    first:       first instruction of each block, followed by the number of instructions
-    op:          index into OPS of each instruction
+    send_peer, recv_peer: each block's peer rank, or NO_PEER
+    channel:     each block's channel
+    first:       each block's first instruction, followed by the number of instructions
+    op:          each instruction's index into OPS
     src_buffer, dst_buffer: indices into BUFFERS
     src_offset, dst_offset: first chunks of the operands
     count:       chunks of each instruction
-    first_wait:  first wait of each instruction, followed by the number of waits
+    first_wait:  each instruction's first wait, followed by the number of waits
     wait_block, wait_step: for each wait, the block and the instruction in it to wait for
     """
 
@@ -299,7 +297,7 @@ class RankColumns:
 
     @property
     def lengths(self) -> Column:
-        """Number of instructions of each block."""
+        """Number of instructions in each block."""
         return np.diff(self.first)
 
     @property
@@ -313,7 +311,7 @@ class RankColumns:
 
 
 class ColumnBlocks(Sequence[ThreadBlock]):
-    """The blocks described by `columns`, created on first use. Compares equal to a tuple with equal blocks."""
+    """The blocks that `columns` describe, created on first use. Equal to a tuple of equal blocks."""
 
     __slots__ = ("_objects", "columns")
 
@@ -396,12 +394,12 @@ def columns_from(
     rows: Sequence[Sequence[int]],
     waits: Sequence[Sequence[tuple[int, int]]],
 ) -> RankColumns:
-    """Return the columns of a rank.
+    """Return the columns for one rank.
 
     Args:
-        ends: send_peer, recv_peer and channel of each block.
-        lengths: Number of instructions of each block.
-        rows: op, src_buffer, src_offset, dst_buffer, dst_offset and count of each instruction.
+        ends: Each block's send_peer, recv_peer and channel.
+        lengths: Number of instructions in each block.
+        rows: Each instruction's op, src_buffer, src_offset, dst_buffer, dst_offset and count.
         waits: (block, step) pairs that each instruction waits for.
     """
 
@@ -415,10 +413,10 @@ def columns_from(
 
 
 def chunks_moved(program: Program) -> int:
-    """Return the sum of the chunks of all instructions. O(instructions)."""
+    """Return the total number of chunks that instructions process. O(instructions)."""
     return sum(int(rank.columns.count.sum()) for rank in program.ranks)
 
 
 def ends_of(lengths: Sequence[int] | Column) -> Column:
-    """Return the start of each of several consecutive stretches with these `lengths`, followed by the total."""
+    """Return the starts of consecutive ranges with the given `lengths`, followed by the total."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -1,15 +1,15 @@
-"""Programs as rounds: in each round a rank does local steps, then posts all its sends and receives as one batch.
+"""Converts programs into rounds: in a round, a rank does local steps, then posts all its sends and receives as a batch.
 
-PyTorch executes batches of this kind. A rank's work in a round depends only on earlier rounds, so it can post all
+PyTorch can execute such batches. A rank's work in a round depends only on earlier rounds, so it can post all
 messages of a round at the same time: each message is sent and received in the same round, both ranks of a pair post
-their messages in the same order, and no message touches memory that another message of the round sends or receives.
+their messages in the same order, and no message touches memory that another message in the round sends or receives.
 Therefore a round cannot deadlock, whichever message is sent first.
 
-To find the rounds, the program is executed once without data, with all its waits and its queue depth. From the
-resulting order of steps only the memory dependences are kept, and each step is put into the earliest round that they
-allow. If the target memory of a message is still in use when the message could be sent, it is received into spare
-memory instead, so that a message only ever waits for its data. The number of rounds is the number of messages on the
-longest chain of dependences; no round is empty.
+To find the rounds, the program is executed once without data, with all its waits and its queue depth. Of the resulting
+order of steps, only the memory dependences are kept, and each step is put into the earliest round that they allow. If
+the target memory is still in use when a message could be sent, the message is received into spare memory instead, so
+that a message only ever waits for its data. The number of rounds is the number of messages on the longest chain of
+dependences; no round is empty.
 """
 
 from collections import defaultdict, deque
@@ -42,10 +42,10 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of a rank.
+    """A rank's work in one round.
 
     local:           steps to be done in order, before the messages
-    sends, receives: messages to be posted at the same time; messages with one peer stay in this order
+    sends, receives: messages to be posted at the same time; those with the same peer stay in this order
     """
 
     local: tuple[LocalStep, ...]
@@ -55,7 +55,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RankRounds:
-    """The work of a rank: `rounds`, followed by the local steps `after`. All ranks have the same number of rounds.
+    """A rank's work: `rounds`, followed by the local steps `after`. All ranks have the same number of rounds.
 
     A cell holds one chunk. The cells of `layout` come first, then `spare_cells` spare cells.
     """
@@ -73,7 +73,7 @@ class ProgramBlocks(InvalidInput):
 
 
 class _RankTimes:
-    """The times at which cells of a rank are used: 2k for local steps before round k, 2k + 1 for messages of round k.
+    """The times at which a rank's cells are used: 2k for local steps before round k, 2k + 1 for messages in round k.
 
     Cells after those of `layout` are spare memory. Each piece of spare memory is used only once here; `packed` then
     lets pieces with disjoint times share memory.
@@ -87,14 +87,14 @@ class _RankTimes:
         self.steps: list[tuple[int, LocalStep]] = []
 
     def send(self, first: int, count: int) -> int:
-        """Return the earliest time at which `count` cells from `first` on can be sent."""
+        """Return the earliest time at which the `count` cells starting at `first` can be sent."""
         cells = slice(first, first + count)
         time = (max(self._written[cells]) + 1) | 1
         self._note_read(cells, time)
         return time
 
     def spare(self, count: int, time: int) -> int:
-        """Allocate `count` spare cells for a message received at `time`; return the first."""
+        """Allocate `count` spare cells for a message received at `time` and return the first cell."""
         first = len(self._written)
         self._written += [time] * count
         self._read += [0] * count
@@ -129,7 +129,7 @@ class _RankTimes:
     def packed(self) -> tuple[dict[int, int], int]:
         """Let pieces of spare memory share cells.
 
-        Return new first cell by old first cell, and the spare cells needed.
+        Return (map from old first cell to new first cell, number of spare cells needed).
         """
         moved, end = {}, self.layout.cells
         free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by count: time of the last use, cell
@@ -170,7 +170,7 @@ class _Delivery(NamedTuple):
 
 
 def rounds_of(program: Program) -> tuple[RankRounds, ...]:
-    """Return the rounds of every rank; equal programs give equal rounds.
+    """Return the rounds of every rank; identical programs give identical rounds.
 
     O(instructions * blocks that wait for one another + chunks moved).
 
@@ -181,7 +181,7 @@ def rounds_of(program: Program) -> tuple[RankRounds, ...]:
     order, stuck = execution_order(program, QUEUE_DEPTH[program.protocol])
     if stuck:
         where = f"rank {stuck[0][0]}, block {stuck[0][1]}, step {stuck[0][2]} of {program.name} cannot begin"
-        error = ProgramBlocks("a program must come to its end", where, "verify it")
+        error = ProgramBlocks("a program must not deadlock", where, "verify it")
         error.stuck = tuple(stuck)
         raise error
     times = [_RankTimes(layout_of(program, rank)) for rank in range(len(program.ranks))]
@@ -208,7 +208,7 @@ def rounds_of(program: Program) -> tuple[RankRounds, ...]:
 
 
 def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]) -> list[_Delivery]:
-    """Execute the instructions in `order` and record memory accesses in `times`; return all messages."""
+    """Execute the instructions in `order`, record memory accesses in `times`, and return all messages."""
     found: list[_Delivery] = []
     queues: dict[Connection, deque[_Message]] = defaultdict(deque)
     messages = 0

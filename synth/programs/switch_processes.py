@@ -1,6 +1,6 @@
 """Programs in which switches add or multicast. Each of these switches is a process, numbered after the ranks.
 
-A switch contributes no data and needs no result. Therefore the program of all processes is a custom collective.
+A switch contributes no data and needs no result, so the program of all processes is a custom collective.
 """
 
 from collections.abc import Iterable
@@ -26,13 +26,13 @@ def collective_of_ranks(program: AnyProgram) -> Collective:
 
 
 def rank_count(program: AnyProgram) -> int:
-    """Return the number of ranks, without the processes of switches."""
+    """Return the number of ranks, without switch processes."""
     return len(program.ranks) - (len(program.switches) if isinstance(program, Program) else 0)
 
 
 @lru_cache(maxsize=16)
 def switch_collective(collective: Collective, ranks: int, switches: int) -> Collective:
-    """Return the custom collective in which `ranks` ranks get the result of `collective`, with help of the switches.
+    """Return the custom collective in which `ranks` ranks get the result of `collective` with the help of switches.
 
     The processes are the ranks, followed by `switches` switches. Input and output are the complete vector, in place.
     Raises InvalidInput for an alltoall or an uneven collective. O(ranks^2).
@@ -65,7 +65,7 @@ def _sources(collective: Collective, ranks: int, chunk: int) -> Iterable[int]:
 
 
 def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
-    """Add idle processes for `switches` to a program, so that it can be compared with programs in which they act.
+    """Add idle processes for `switches` to a program, so that it can be compared with programs in which switches act.
 
     Raises:
         InvalidInput: The program is not in place, names two buffers, or already uses other switches.

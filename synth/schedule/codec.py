@@ -1,7 +1,7 @@
 """Reads and writes schedule files: Parquet for any size, JSON for people. Reading a file preserves the content id.
 
-A file in symmetric form contains the base rows of every part but not the symmetries, which are derived from the
-topology's spec again. The content id covers them, so the file is rejected if its spec now has different symmetries.
+A file in symmetric form contains every part's base rows but not the symmetries, which are derived from the topology's
+spec again. The content id covers the symmetries, so the file is rejected if its spec now has different ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 if TYPE_CHECKING:
     from chorale.synth.schedule import symmetric
 else:
-    symmetric = LazyModule("chorale.synth.schedule.symmetric")  # only large schedules need it
+    symmetric = LazyModule("chorale.synth.schedule.symmetric")  # only needed for large schedules
 
 FORMAT = "chorale-schedule/1"
 METADATA_KEY = b"chorale"
@@ -43,7 +43,7 @@ _AGAIN = "write the file again with `chorale synth`"
 
 
 def to_parquet(schedule: AnySchedule) -> bytes:
-    """Return `schedule` as the bytes of a Parquet file with one row per transfer and its metadata as JSON.
+    """Return `schedule` as the bytes of a Parquet file, with one row per transfer and the metadata as JSON.
 
     A schedule in columns also gets the columns `src` and `dst`, for readers that do not interpret routes. In symmetric
     form, the file contains the base rows only, and the column `part` says to which part each row belongs. The columns
@@ -63,7 +63,7 @@ def to_parquet(schedule: AnySchedule) -> bytes:
         columns = dict(zip(COLUMN_NAMES, joined, strict=True))
         columns["part"] = np.repeat(np.arange(len(bases), dtype=np.uint32), list(map(len, bases)))
     arrays = {}
-    for name, column in columns.items():  # not by `arrow.array`, which would import pandas to look at the types
+    for name, column in columns.items():  # `arrow.array` would import pandas to inspect the types
         content = np.ascontiguousarray(column)
         buffers = [None, arrow.py_buffer(content)]
         arrays[name] = arrow.Array.from_buffers(arrow.from_numpy_dtype(content.dtype), len(content), buffers)
@@ -84,7 +84,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
         names = [name for name in (*COLUMN_NAMES, "part") if name in file.schema_arrow.names]
         require_small_columns(file, content, names, "a .parquet schedule")
         table: dict[str, np.ndarray] = {}
-        for name in names:  # without Arrow's threads, which could release a Python buffer while the interpreter exits
+        for name in names:  # Arrow's threads could release a Python buffer while the interpreter exits
             column = file.read(columns=[name], use_threads=False).column(0)
             chunks = [np.from_dlpack(chunk) for chunk in column.chunks]
             # Copied, because kernels need writable arrays.
@@ -100,7 +100,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
 
 @contextmanager
 def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
-    """Open a Parquet file and turn Arrow's exceptions into InvalidInput (ValueError: a name is not valid UTF-8)."""
+    """Open a Parquet file and turn Arrow's exceptions into InvalidInput (ValueError means that a name is not UTF-8)."""
     try:
         yield parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
     except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
@@ -108,7 +108,7 @@ def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
 
 
 def to_json_text(schedule: AnySchedule) -> str:
-    """Return the expanded `schedule` as JSON with one transfer per line. InvalidInput above 2^20 transfers."""
+    """Return the expanded `schedule` as JSON, one transfer per line. Raises InvalidInput above 2^20 transfers."""
     rows = schedule.transfer_count
     if rows > MAX_JSON_ROWS:
         rule = f"a JSON schedule holds at most {MAX_JSON_ROWS} transfers"
@@ -134,7 +134,7 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
 
 
 def stated_id(content: bytes) -> str:
-    """Return the content id recorded in a schedule file, which may differ from the id of its actual content."""
+    """Return the content id recorded in a schedule file, which may differ from its actual content's id."""
     if content[:4] == b"PAR1":
         with _parquet_file(content) as file:
             metadata = file.metadata.metadata or {}
@@ -191,7 +191,7 @@ def _symmetric_metadata(schedule: symmetric.SymmetricSchedule) -> dict[str, Any]
 
 
 def _topology_reference(topology: Topology) -> dict[str, Any]:
-    """Return the topology's spec and id, and also the complete network if the spec refers to a file."""
+    """Return the topology's spec and id, and the complete network if the spec refers to a file."""
     reference: dict[str, Any] = {"spec": topology.spec, "id": topology.id}
     if "file:" in topology.spec:
         reference["network"] = to_json(topology)
@@ -210,8 +210,8 @@ def _parse_document(text: bytes) -> dict[str, Any]:
         raise InvalidInput("the schedule is not valid JSON: {}", error, _AGAIN) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         actual = document.get("format") if isinstance(document, dict) else type(document).__name__
-        value = f"{actual}" if actual else "a document that names no format"
-        raise InvalidInput(f"a schedule file has the format {FORMAT}, but this is {{}}", value, _AGAIN)
+        value = f"this one has {actual}" if actual else "this one states none"
+        raise InvalidInput(f"a schedule file must have the format {FORMAT}, but {{}}", value, _AGAIN)
     return document
 
 
@@ -298,7 +298,7 @@ def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topol
 
 
 def _read_routes(table: Mapping[str, Any] | None, topology: Topology) -> Routes:
-    """Return the routes of a file. Without a table of routes, each route is a single link."""
+    """Return the routes in a file. Without a route table, each route is a single link."""
     if table is None:
         return Routes.direct(len(topology.links))
     return Routes(np.array(table["offsets"], dtype=np.int64), np.array(table["link_ids"], dtype=np.int32))

@@ -27,10 +27,10 @@ Column = NDArray[np.unsignedinteger]
 class Transfers:
     """Columns of equal length; row i moves chunks `lo[i]` to `hi[i] - 1` of shard `shard[i]` over `route[i]`.
 
-    step:   step of a stepped schedule, or depth in the tree of a pipelined one, from 0
+    step:   step of a stepped schedule, or depth in a pipelined schedule's tree, from 0
     route:  index into the schedule's `Routes`, which determines the links, the source and the destination
     shard:  number of the shard (in most collectives, the rank that owns it)
-    lo, hi: interval of chunks; a chunk is 1 / chunks_per_shard of a shard, or, in uneven collectives, a fixed unit of
+    lo, hi: interval of chunks; a chunk is 1 / chunks_per_shard of a shard or, in uneven collectives, a fixed unit of
             which a shard has at most `chunks_per_shard`
     reduce: 1 if the destination adds the arriving chunks to its own, 0 if it stores them
 
@@ -53,7 +53,7 @@ class Transfers:
         return (self.step, self.route, self.shard, self.lo, self.hi, self.reduce)
 
     def select(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Transfers:
-        """Return the rows picked by an index array, a mask or a slice."""
+        """Return the rows that an index array, a mask or a slice selects."""
         return Transfers(*(column[rows] for column in self.columns))
 
 
@@ -79,7 +79,7 @@ class ColumnBounds:
 
     @property
     def dtypes(self) -> tuple[np.dtype, ...]:
-        """Return the type of each column, in the order of `COLUMN_NAMES`."""
+        """Return each column's type, in the order of `COLUMN_NAMES`."""
         largest = (self.steps, self.routes, self.shards, self.chunks_per_shard, self.chunks_per_shard, 1)
         return tuple(np.min_scalar_type(value) for value in largest)
 
@@ -93,8 +93,8 @@ class ColumnBounds:
 class Routes:
     """Paths of links in compressed rows: route r uses `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
 
-    On direct-connect networks, every route is usually a single link and has its id. Longer routes lead through switches
-    or through nodes that forward data.
+    On direct-connect networks, every route is usually a single link and has the link's id. Longer routes lead through
+    switches or through nodes that forward data.
     """
 
     offsets: NDArray[np.int64]
@@ -102,7 +102,7 @@ class Routes:
 
     @staticmethod
     def direct(link_count: int) -> Routes:
-        """Return the table in which route r consists of link r."""
+        """Return a table in which route r consists of link r."""
         return Routes(np.arange(link_count + 1, dtype=np.int64), np.arange(link_count, dtype=np.int32))
 
     @staticmethod
@@ -126,7 +126,7 @@ class Routes:
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
     def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
-        """Return (object[routes]: latency of each route in integer ticks, number of ticks per second)."""
+        """Return (object[routes]: each route's latency in integer ticks, number of ticks per second)."""
         parts = lcm(*(latency.denominator for latency in links.latencies_s))
         table = np.array([int(latency * parts) for latency in links.latencies_s], dtype=object)
         return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
@@ -148,12 +148,12 @@ MAX_TRANSFERS = 2**27
 
 
 class AnySchedule(Protocol):
-    """A schedule in either form: columns with the rows of all ranks, or symmetric, with the rows of some ranks.
+    """A schedule in either form: columns with all ranks' rows, or symmetric, with some ranks' rows.
 
-    certificate:    claim of the method that the schedule is optimal, with its proof, as a JSON-compatible mapping
-    transfer_count: number of rows of the expanded schedule
+    certificate:    the method's claim that the schedule is optimal, with the proof, as a JSON-compatible mapping
+    transfer_count: number of rows in the expanded schedule
     is_in_network:  whether switches add or multicast data
-    expand:         returns the equivalent schedule in columns; InvalidInput if it has more than `max_rows` rows
+    expand:         returns the equivalent schedule in columns; raises InvalidInput above `max_rows` rows
     """
 
     @property
@@ -193,18 +193,18 @@ def schedule_repr(schedule: AnySchedule) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """A schedule of a collective on a topology, stored as columns of transfers.
+    """A collective's schedule on a topology, stored as columns of transfers.
 
     Routes lead from rank to rank. If switches multicast or add (`is_in_network`), a route can also start or end at such
-    a switch, which sends on data in the same step in which it receives them.
+    a switch, which forwards data in the same step in which it receives them.
 
-    kind:        "stepped": the transfers of a step send data that were present before the step;
+    kind:        "stepped": the transfers in a step send data that arrived before the step;
                  "pipelined": data stream along trees, and `steps` is the height of the trees
     barriers:    steps, ascending, at which a pipelined schedule starts a new stream once all earlier transfers have
                  ended, for example between the two halves of an allreduce; `steps` is the sum of the streams' heights
     steps:       number of steps, or height of the trees
     method, parameters: how the schedule was made; not part of `id`
-    certificate: claim of the method that the schedule is optimal, JSON-compatible, checked by separate code
+    certificate: the method's claim that the schedule is optimal, JSON-compatible, checked by separate code
     id:          hash of topology, collective, kind, chunks, routes and all rows
     The constructor checks nothing. Only `chorale.synth.verify.verify` turns a schedule into a `VerifiedSchedule`.
     """
@@ -255,7 +255,7 @@ class Schedule:
         return len(self.transfers)
 
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
-        """Return this schedule itself, because it already has the rows of all ranks."""
+        """Return this schedule itself, because it already has all ranks' rows."""
         return self
 
     @property
@@ -264,7 +264,7 @@ class Schedule:
 
     @property
     def chunk_part(self) -> Fraction:
-        """Size of a chunk, as a fraction of the vector."""
+        """Size of a chunk as a fraction of the vector."""
         ranks, sizes = self.topology.compute_count, self.collective.sizes
         if sizes is None:
             return Fraction(1, self.chunks_per_shard * ranks)
@@ -286,17 +286,17 @@ class Schedule:
 
     @property
     def src(self) -> NDArray[np.int32]:
-        """Sending rank of each transfer. O(rows)."""
+        """Each transfer's sending rank. O(rows)."""
         return self.routes.sources(self.topology.links)[self.transfers.route]
 
     @property
     def dst(self) -> NDArray[np.int32]:
-        """Receiving rank of each transfer. O(rows)."""
+        """Each transfer's receiving rank. O(rows)."""
         return self.routes.destinations(self.topology.links)[self.transfers.route]
 
 
 def shard_count(topology: Topology, collective: Collective) -> int:
-    """Return the number of shards: one per group of members if there are any, one per pair in alltoall, or per rank."""
+    """Return the shard count: one per group of members if there are groups, one per pair in alltoall, else per rank."""
     ranks = topology.compute_count
     if collective.members is not None:
         return len(collective.members)

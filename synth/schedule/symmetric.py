@@ -1,4 +1,4 @@
-"""Compact schedules of symmetric networks: the rows of a few ranks, and symmetries that map them to all ranks."""
+"""Compact schedules for symmetric networks: a few ranks' rows, and symmetries that map them to all ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class SymmetricTrees:
 
     generators: indices of the symmetries of `topology` that generate the translations
     base:       rows of the shards of `translations.first_ranks`, over `routes`
-    trees_per_root: k, the sum of the weights of a root's trees
+    trees_per_root: k, the total weight of a root's trees
     id:         hash of topology, generators, steps, chunks, routes and base rows
 
     Raises InvalidInput if `generators` do not generate translations; `chorale.synth.verify.symmetric` checks the rest.
@@ -74,18 +74,18 @@ class SymmetricTrees:
         return len(self.base) * len(self.translations)
 
     def translated_links(self) -> TranslatedLinks:
-        """Return the permutations of links that the translations cause. O(generators * links log links)."""
+        """Return the link permutations that the translations cause. O(generators * links log links)."""
         return TranslatedLinks.of(self.topology, self.generators, self.translations)
 
     def base_schedule(self) -> Schedule:
-        """Return a schedule of the base rows only, without the rows of other roots."""
+        """Return a schedule with the base rows only, without other roots' rows."""
         return Schedule(
             self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, self.base, self.routes,
             "", {}, {}, self.trees_per_root,
         )  # fmt: skip
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
-        """Return the schedule with the rows of all roots, ordered by translation. O(rows * log links)."""
+        """Return the schedule with all roots' rows, ordered by translation. O(rows * log links)."""
         base, moves, elements = self.base, self.translated_links(), np.arange(len(self.translations))
         if self.routes.is_direct(len(self.topology.links)):
             routes = self.routes
@@ -103,10 +103,10 @@ class SymmetricTrees:
 
 
 def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int64]]:
-    """Return (table of all images of the base routes, int64[elements, base rows]: route of each row's image).
+    """Return (table of all images of the base routes, int64[elements, base rows]: the route of each row's image).
 
-    The table contains each image once. Routes that are images of one another differ only in where they start, so a
-    route is identified by the image that starts at the first rank of an orbit, and the element that moves this image.
+    The table contains each image once. Routes that are images of one another differ only in their start, so a route is
+    identified by the image that starts at the first rank of an orbit, and by the element that moves this image.
     """
     routes, group = trees.routes, trees.translations
     lengths = np.diff(routes.offsets)
@@ -159,7 +159,7 @@ class SymmetricGather:
 
     @property
     def bounds(self) -> ColumnBounds:
-        """Upper limits of the columns' values, which are equal to those of the expanded schedule."""
+        """Upper limits of the columns' values, which are the same as in the expanded schedule."""
         return ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
 
     @property
@@ -168,7 +168,7 @@ class SymmetricGather:
         return len(self.base) * self.topology.compute_count
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
-        """Return the schedule with the rows of all ranks. O(N^2 + rows) time, 4 N^2 bytes in addition to the rows."""
+        """Return the schedule with all ranks' rows. O(N^2 + rows) time, 4 N^2 bytes in addition to the rows."""
         links, base, ranks = self.topology.links, self.base, self.topology.compute_count
         elements = self.transversal.images(np.arange(ranks))
         degree = int(np.searchsorted(links.dst, 1))
@@ -192,7 +192,7 @@ class SymmetricGather:
         return loads
 
     def base_links(self) -> NDArray[np.int32]:
-        """Return int32[links]: the in-link of rank 0 that is mapped to each link. O(links * log degree)."""
+        """Return int32[links]: the in-link of rank 0 that symmetries map to each link. O(links * log degree)."""
         links = self.topology.links
         degree = int(np.searchsorted(links.dst, 1))
         positions = _positions_at_target(links.parallel_index()[:degree], self.transversal.images(links.src[:degree]))
@@ -237,7 +237,7 @@ class SymmetricSchedule:
 
     @property
     def parts(self) -> tuple[SymmetricPart, ...]:
-        """The parts in execution order."""
+        """The schedule's parts in execution order."""
         return tuple(part for part in (self.scatter, self.gather) if part is not None)
 
     @property
@@ -272,14 +272,14 @@ class SymmetricSchedule:
 
     @property
     def certificate(self) -> Mapping[str, Any]:
-        """Certificate of the expanded schedule."""
+        """The expanded schedule's certificate."""
         claims = [part.certificate for part in self.parts]
         if self.scatter is not None:
             claims[0] = reversed_certificate(claims[0])
         return joined_certificate(*claims) if len(claims) > 1 else claims[0]
 
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
-        """Return the schedule with the rows of all ranks. O(N^2 + rows).
+        """Return the schedule with all ranks' rows. O(N^2 + rows).
 
         Raises InvalidInput if it would have more than `max_rows` rows.
         """
@@ -309,9 +309,9 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
 
 
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the position of each image of rank 0's in-links among the in-links of the rank where the image ends.
+    """Return the positions of images of rank 0's in-links among all in-links of the ranks at which they end.
 
-    Each row of `sources` gives the sources of the images under one symmetry. In-links are sorted by source and then by
+    Each row of `sources` contains the images' sources under one symmetry. In-links are sorted by source and then by
     position among parallel links, which symmetries preserve.
     """
     order = np.argsort(sources.astype(np.int64) * len(parallel) + parallel, axis=1)

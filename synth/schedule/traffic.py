@@ -1,9 +1,10 @@
-"""Traffic of a collective: how much data crosses each route in each step, regardless of which data.
+"""A collective's traffic: how much data each route carries in each step, regardless of the content.
 
-A schedule has one row per shard and transfer, N (N - 1) or more. Simulators only need the sums per route, which some
-methods compute without making these rows, so 16,384 nodes take only seconds. Also computes the deficiencies of a
-collective (its overheads compared with an ideal network) from its traffic.
- Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
+A schedule has one row per shard and transfer: N (N - 1) rows or more. Simulators only need the sums per route, which
+some methods compute without creating these rows, so that 16,384 nodes take only seconds. Also computes a collective's
+deficiencies (its overheads compared with an ideal network) from its traffic.
+
+Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficStep:
-    """The messages of one step: `amount[i]` / `Traffic.denominator` of the vector is sent over `route[i]`.
+    """One step's messages: `amount[i]` / `Traffic.denominator` of the vector is sent over `route[i]`.
 
     route:  int32, ascending, without repetition
     amount: int64, positive
-    Equal steps can share one object. Thousands of them then take the memory of one, and also the time of one if the
-    caller caches results by identity.
+    Identical steps can share one object. Thousands of steps then need the memory of a single step, and only its time if
+    the caller caches results by identity.
     """
 
     route: NDArray[np.int32]
@@ -40,13 +41,13 @@ class TrafficStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """The messages of a collective on a topology, step by step.
+    """A collective's messages on a topology, step by step.
 
     kind:        "stepped": in step t, a rank sends data that it had before t; "pipelined": data stream along trees, and
                  there is one step per depth
     steps:       one entry per step (or per level of the trees); an entry may be empty
     denominator: an amount a stands for a / denominator of the vector M
-    barriers:    steps at which a new stream begins, see `Schedule.barriers`
+    barriers:    steps at which a new stream begins (see `Schedule.barriers`)
     routes:      paths of links to which `TrafficStep.route` refers; they lead from the sender to the receiver
     """
 
@@ -71,15 +72,15 @@ class Traffic:
         return any(bool((end >= ranks).any()) for end in ends)
 
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
-        """Return the sending rank of each message of `step`."""
+        """Return each message's sending rank in `step`."""
         return self.routes.sources(self.topology.links)[step.route]
 
     def dst(self, step: TrafficStep) -> NDArray[np.int32]:
-        """Return the receiving rank of each message of `step`."""
+        """Return each message's receiving rank in `step`."""
         return self.routes.destinations(self.topology.links)[step.route]
 
     def link_amounts(self, step: TrafficStep) -> NDArray[np.int64]:
-        """Return int64[links]: the total amount that crosses each link in `step`. O(links + hops)."""
+        """Return int64[links]: the total amount on each link in `step`. O(links + hops)."""
         starts = self.routes.offsets[step.route]
         hops = self.routes.offsets[step.route + 1] - starts
         first_hop = np.cumsum(hops) - hops
@@ -90,7 +91,7 @@ class Traffic:
 
 
 def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> TrafficStep:
-    """Return a step with one message per route, the sum of all messages over it. O(messages log messages)."""
+    """Return a step with one message per route: the sum of all messages over this route. O(messages log messages)."""
     order = np.argsort(route, kind="stable")
     ordered = np.asarray(route)[order].astype(np.int32)
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -99,10 +100,10 @@ def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> Traf
 
 
 def traffic_of(schedule: AnySchedule) -> Traffic:
-    """Return the traffic of any schedule.
+    """Return a schedule's traffic.
 
-    Adds up the rows per step and route: O(rows log rows). A stepped schedule in symmetric form is not expanded for
-    this: O(steps * links).
+    Adds up the rows per step and route: O(rows log rows). A stepped schedule in symmetric form need not be expanded:
+    O(steps * links).
     """
     steps: list[TrafficStep] = []
     if isinstance(schedule, SymmetricSchedule) and schedule.kind == "stepped":
@@ -137,14 +138,14 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Deficiencies:
-    """How many times as long as on an ideal network the parts of a collective take.
+    """Latency, bandwidth and congestion factors by which a collective takes longer than on an ideal network.
 
     The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
     steps, ranks: number of steps and of ranks N, from which `latency` is computed
-    bandwidth:    Psi: time that ranks take to send their bytes over their busiest port if messages do not share links,
+    bandwidth:    Psi: time in which ranks send their bytes over their busiest port if messages do not share links,
                   divided by the least possible time (for allreduce: 2 (N - 1) / N of the vector over all ports)
-    congestion:   Xi: factor by which sharing links increases this time, over all steps
-    congestion_sum: sum over steps of the factor by which sharing links slows down the step; table 2 of the paper lists
+    congestion:   Xi: factor by which link sharing increases this time, over all steps
+    congestion_sum: sum over steps of the factor by which link sharing slows down the step; the paper's table 2 lists
                   this number as the congestion of latency-optimal algorithms, which have equally large steps
     """
 
@@ -164,8 +165,8 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
     """Return the exact deficiencies of `traffic` on its topology, for N >= 2 ranks.
 
     Bandwidth and congestion are 1 if every rank uses all its ports equally and no link is shared. On any topology,
-    their product is the time of all bytes divided by the least possible time. A stream along trees counts as one step
-    in which all levels send at the same time. O(messages and hops of all distinct steps).
+    their product is the time to transmit all bytes, divided by the least possible time. A stream along trees counts as
+    one step in which all levels send at the same time. O(messages and hops of all distinct steps).
     """
     links, routes = traffic.topology.links, traffic.routes
     steps = list(traffic.steps)
@@ -176,7 +177,7 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
             )
             for stream in traffic.streams()
         ]
-    times_of: dict[int, tuple[Fraction, Fraction]] = {}  # of the busiest port by what its rank sends, and link
+    times_of: dict[int, tuple[Fraction, Fraction]] = {}  # times: busiest port (own data only), busiest link
     for step in steps:
         if id(step) not in times_of:
             of_first_hops = np.zeros(len(links), dtype=np.int64)
@@ -202,9 +203,9 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataPath:
-    """A path or tree along which some or all data of a rank move.
+    """A path or tree along which some or all of a rank's data move.
 
-    share:   fraction of the rank's data that takes this path; 1 if chunks are not distinguished
+    share:   fraction of the rank's data that take this path; 1 if chunks are not distinguished
     reduces: whether transfers on this path add to sums; otherwise they copy
     step, route: step (or depth in a tree) and route of each edge, ordered by step
     """
@@ -216,10 +217,10 @@ class DataPath:
 
 
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
-    """Return the paths along which the data of `rank` move (of the root's vector if the collective has a root).
+    """Return the paths along which the data of `rank` move (or the root's vector, if the collective has a root).
 
-    Paths of sums come first. In pipelined schedules there is one path per tree, with the largest share first. Trees
-    that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`. In stepped
+    Paths of sums come first. In pipelined schedules there is one path per tree, the largest share first. Trees that
+    cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root` paths. In stepped
     schedules and in an alltoall, there is one path for all copies and one for all sums, if there are any.
     O(rows + chunks of a shard * rows of a shard).
     """
@@ -230,17 +231,17 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
         owner = np.array([ranks[0] for ranks in collective.members])[schedule.transfers.shard]
     else:
         owner = schedule.transfers.shard.astype(np.int64)
-        owner += rank if collective.is_rooted else 0  # shard 0 stands for the vector of a root
+        owner += rank if collective.is_rooted else 0  # shard 0 stands for a root's vector
     rows = schedule.transfers.select(owner == rank)
     own = collective.is_alltoall or collective.members is not None
     whole = schedule.chunks_per_shard if collective.sizes is None or own else collective.sizes[rank]
     intervals = [(0, whole)]
-    if schedule.kind == "pipelined" and not own:  # intervals of chunks that no row splits
+    if schedule.kind == "pipelined" and not own:  # chunk intervals that no row splits
         intervals = list(pairwise(np.unique(np.concatenate([rows.lo, rows.hi])).tolist()))
     first_of: dict[tuple[int, ...], int] = {}
     same = np.zeros(
         len(routes), dtype=np.int64
-    )  # the first route over the same nodes: parallel links are no other path
+    )  # the first route over the same nodes; parallel links do not count as another path
     for route in range(len(routes)):
         path = routes.path(route)
         same[route] = first_of.setdefault((int(links.src[path[0]]), *links.dst[path].tolist()), route)

@@ -1,6 +1,6 @@
-"""Transformations of schedules: time reversal, concatenation, renaming of nodes, splitting for pipelines.
+"""Schedule transformations: time reversal, concatenation, node renaming, and splitting for pipelines.
 
-Reversing an allgather gives a reduce_scatter, and a reduce_scatter followed by an allgather is an allreduce. Splitting
+A reversed allgather is a reduce_scatter, and a reduce_scatter followed by an allgather is an allreduce. Splitting
 transfers into smaller pieces lets trees forward one piece while the next one arrives.
 """
 
@@ -23,9 +23,9 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
     """Return the reduce_scatter (or reduce) on `topology` that runs the allgather (or broadcast) `gather` backwards.
 
     `gather` must be on the transpose of `topology`; link l of the transpose comes from `original_link[l]` of
-    `topology`. If `gather` copies a chunk from w to u in step t of T, the result reduces it from u to w in step
-    T - 1 - t. The tree that spreads a shard becomes the tree that collects its sum, so times and loads are the same
-    (full paper, corollary 1.1).
+    `topology`. If `gather` copies a chunk from w to u in step t of T, the result reduces it from u to w in step T - 1 -
+    t. The tree that spreads a shard becomes the tree that collects its sum, so times and loads are the same (full
+    paper, corollary 1.1).
     """
     transfers = gather.transfers
     if gather.routes.is_direct(len(topology.links)):
@@ -52,8 +52,8 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
 def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     """Return the allreduce that runs the reduce_scatter `scatter` and then the allgather `gather`.
 
-    Both must be on the same topology. The number of chunks per shard is the least common multiple of both. If they are
-    pipelined, so is the result, with a barrier between the two.
+    Both must be on the same topology. The result's number of chunks per shard is the least common multiple of both. If
+    both are pipelined, so is the result, with a barrier between the two.
     """
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
     link_count = len(gather.topology.links)
@@ -75,7 +75,7 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     columns = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
     certificate = joined_certificate(scatter.certificate, gather.certificate)
     kind: Kind = "stepped" if scatter.kind == gather.kind == "stepped" else "pipelined"
-    ends = {scatter.steps}  # of streams; each step of a stepped part is a stream
+    ends = {scatter.steps}  # where streams end; each step of a stepped part is a stream
     for part, first_step in ((scatter, 0), (gather, scatter.steps)):
         inner = range(1, part.steps) if part.kind == "stepped" else part.barriers
         ends.update(first_step + step for step in inner)
@@ -88,20 +88,19 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
 
 
 def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
-    """Return the reversed routes: their links, in reverse order, are replaced by `original_link` of each. O(hops)."""
+    """Return the reversed routes: each route's links in reverse order, mapped by `original_link`. O(hops)."""
     offsets = routes.offsets
     mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
     return Routes(offsets, original_link[routes.link_ids[mirror]].astype(np.int32))
 
 
 def joined_routes(first: Routes, second: Routes) -> Routes:
-    """Return the routes of `first`, then those of `second`."""
     offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
     return Routes(offsets, np.concatenate([first.link_ids, second.link_ids]))
 
 
 def reversed_certificate(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the certificate of the time-reversed schedule."""
+    """Return the time-reversed schedule's certificate."""
     return {"kind": "reversed", "of": certificate} if certificate else {}
 
 
@@ -119,7 +118,7 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers
     ids = link_ids(new_node[links.src], new_node[links.dst], links.bandwidth_class, links.latency_class)
-    is_direct = old.routes.is_direct(len(links))  # then a route stays the link of its number
+    is_direct = old.routes.is_direct(len(links))  # then route r remains link r
     routes = old.routes if is_direct else Routes(old.routes.offsets, ids[old.routes.link_ids])
     route = ids[rows.route] if is_direct else rows.route
     columns = (rows.step, route, _new_shards(old, new_node, rows.shard), rows.lo, rows.hi, rows.reduce)
@@ -138,7 +137,7 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
 
 
 def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Return the new number of every shard."""
+    """Return every shard's new number."""
     ranks = schedule.topology.compute_count
     if not schedule.collective.is_alltoall:
         return shard if schedule.collective.is_rooted else new_node[shard]

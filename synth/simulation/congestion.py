@@ -19,7 +19,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class LinkLoad(NamedTuple):
-    """Largest link load on the routes of a step that have the same number of hops and the same latency.
+    """Largest load of a link on a step's routes with the same number of hops and the same latency.
 
     time_per_byte: load as a fraction of the vector, divided by the link's bandwidth in the topology's unit
     hops:          number of links of these routes
@@ -36,9 +36,9 @@ LinkLoads = frozenset[LinkLoad]
 
 @dataclass(frozen=True, slots=True)
 class Congestion:
-    """Costs of the steps of a traffic pattern, from which the time for any network model and size is computed.
+    """Costs of a traffic pattern's steps, from which the time for any network model and size is computed.
 
-    steps:  loads of a step -> number of steps with these loads; loads that others exceed in every field are left out
+    steps:  maps loads to the number of steps with these loads; loads that others exceed in every field are left out
     stream: time per byte of all steps together if the traffic is pipelined; None if steps follow one another
     """
 
@@ -59,9 +59,9 @@ class Congestion:
     def seconds(self, model: NetworkModel, size_bytes: int, pipeline_chunks: int | None = None) -> Fraction:
         """Return the predicted time in seconds for a vector of `size_bytes`.
 
-        Stepped: a step takes alpha + max over messages of (load / bandwidth + latency), with the load of the busiest
-        link and the latency of the complete route of each message. This is exact if all messages of a step start
-        together and meet equal loads.
+        Stepped: a step takes alpha + max over messages of (load / bandwidth + latency), with the busiest link's load
+        and the latency of each message's complete route. This is exact if all messages of a step start together and
+        meet equal loads.
         Pipelined: P chunks pass h levels in P + h - 1 rounds, in which all links are busy at the same time. P is
         `pipeline_chunks`, or the number that gives the shortest time.
         """
@@ -78,7 +78,7 @@ class Congestion:
             return seconds_of_steps(scale)
         transfer_s = self.stream * scale
         first_byte_s = seconds_of_steps(Fraction(0))
-        # Time that is added to the first byte's: filling h - 1 levels, and alpha for every further chunk.
+        # Time in addition to `first_byte_s`: time to fill h - 1 levels, and alpha for every further chunk.
         filling_s = max(0, sum(self.steps.values()) - 1) * transfer_s
         if pipeline_chunks is None and model.alpha_s == 0:
             return first_byte_s + transfer_s
@@ -88,7 +88,7 @@ class Congestion:
 
 
 def congestion_of(traffic: Traffic) -> Congestion:
-    """Return the exact costs of the steps of `traffic`. O(links of the routes of all distinct steps).
+    """Return the exact costs of the traffic's steps. O(links on the routes of all distinct steps).
 
     If switches add or multicast, a path from rank to rank consists of several routes. The longest route to each level
     of switches is counted, so latencies may be overestimated if paths differ.
@@ -120,9 +120,9 @@ def congestion_of(traffic: Traffic) -> Congestion:
 def _loads(
     traffic: Traffic, step: TrafficStep, of_route: NDArray[np.int64], distances: Sequence[tuple[int, Fraction]]
 ) -> LinkLoads:
-    """Return the loads of a step.
+    """Return a step's loads.
 
-    of_route:  index into `distances` for each route
+    of_route:  each route's index into `distances`
     distances: (hops, latency in seconds), one entry per kind of route
     """
     links, routes = traffic.topology.links, traffic.routes

@@ -1,4 +1,4 @@
-"""Flow-level simulation: messages share links fairly and start as soon as everything they wait for has happened.
+"""Flow-level simulation: messages share links fairly and start as soon as all events that they wait for have happened.
 
 Turns a traffic pattern into messages and their dependencies, without barriers between steps, and simulates them.
 Bandwidths come from the topology; latencies and the rate of a unit link come from the caller.
@@ -28,13 +28,13 @@ _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """Exact cost of a message on the links of any topology.
+    """Exact cost of a message on any topology's links.
 
     A message of s bytes over h links, alone on the network, arrives after
-    alpha + s / bandwidth of its slowest link + h * (link_latency + hop) + the latencies of the topology.
+    alpha + s / bandwidth of its slowest link + h * (link_latency + hop) + the topology's latencies.
 
     alpha_s:        seconds between the moment when a message can start and the departure of its first byte
-    link_latency_s: propagation delay of a link in seconds, in addition to the latencies in the topology
+    link_latency_s: propagation delay of a link in seconds, in addition to the topology's latencies
     hop_s:          seconds that the node at the end of a link takes to forward a packet
     link_gbps:      rate of a link of bandwidth 1 in Gbit/s; required if the topology's unit is "link", else ignored
     efficiency:     fraction of the topology's bandwidths that is available for data
@@ -68,18 +68,18 @@ class NetworkModel:
 
     @staticmethod
     def usual(topology: Topology, link_gbps: Fraction | None = None) -> NetworkModel:
-        """Return the model to use if no latencies are given: those of the topology, or defaults if all are 0."""
+        """Return the model to use if no latencies are given: the topology's latencies, or defaults if all are 0."""
         if any(topology.links.latencies_s):
             return NetworkModel(link_gbps=link_gbps)
         return NetworkModel.of(0, LINK_LATENCY_US, HOP_US, link_gbps)
 
     @property
     def per_hop_s(self) -> Fraction:
-        """Seconds that each link of a route adds to the topology's own latency."""
+        """Seconds that each link on a route adds to the topology's own latency."""
         return self.link_latency_s + self.hop_s
 
     def unit_bytes_per_s(self, topology: Topology) -> Fraction:
-        """Return the bytes per second of a link of bandwidth 1. InvalidInput if unit links have no known rate."""
+        """Return the bytes per second on a link of bandwidth 1. Raises InvalidInput if unit links have no rate."""
         if topology.bandwidth_unit != "link":
             return self.efficiency * _UNIT_BITS_PER_S[topology.bandwidth_unit] / 8
         if self.link_gbps is None:
@@ -108,7 +108,7 @@ class MessageGraph:
     cause, effect: dependencies: effect[i] happens after cause[i]. A cause is the number of an event: g if gate g opens,
              gates + m if message m has left its sender, gates + messages + m if it has arrived. An effect is g for
              opening gate g, or gates + m for starting message m, which must have exactly one cause.
-    delay_s: additional seconds between departure and arrival of each message; None for no delay
+    delay_s: additional seconds between each message's departure and arrival; None for no delay
     """
 
     routes: Routes
@@ -125,15 +125,15 @@ class MessageGraph:
 
 
 MAX_EVENTS = 2**25
-"""Maximum of the number of messages plus gates in a graph. Each takes up to 200 bytes of memory."""
+"""Maximum number of messages plus gates in a graph. Each takes up to 200 bytes of memory."""
 
 
 def stepped_flows(traffic: Traffic) -> MessageGraph:
-    """Return the message graph of a stepped traffic pattern.
+    """Return a stepped traffic pattern's message graph.
 
     A rank starts to send in step t + 1 once all messages to it in step t have arrived and all its messages of step t
     have left. It waits for nothing else, so ranks may be in different steps at the same time. Traffic does not record
-    which data a message carries, so a rank waits for a complete step, like implementations that post one step at a
+    which data a message contains, so a rank waits for a complete step, like implementations that post one step at a
     time. Takes one gate per rank and step, and O(messages). Raises InvalidInput above `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, 1)
@@ -148,15 +148,15 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 
 
 def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
-    """Return the message graph of trees along which `chunks` equal chunks stream one after the other.
+    """Return the message graph of trees along which `chunks` equal chunks stream one after another.
 
-    A rank forwards chunk p at level t + 1 once chunk p has arrived from all levels up to t and chunk p - 1 has left on
+    A rank forwards chunk p at level t + 1 once chunk p has arrived from all levels up to t, and chunk p - 1 has left on
     the same route. Amounts are multiplied by `chunks`, so that they are integers. Raises InvalidInput above
     `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, chunks)
     actors, levels, each = messages.actors, len(traffic.steps), len(messages.step)
-    # A switch that adds or multicasts sends in the level in which it receives, so it waits for the gate after it.
+    # A switch that adds or multicasts sends in the level in which it receives, so it waits for the next level's gate.
     starts = messages.step + (messages.sender >= traffic.topology.compute_count)
     chunk, number = np.repeat(np.arange(chunks), each), np.arange(chunks * each)
     level_gates = actors * (levels + 1)
@@ -174,7 +174,7 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
 
 
 class _Messages(NamedTuple):
-    """The messages of all steps, ordered by step.
+    """All steps' messages, ordered by step.
 
     actors: number of senders and receivers: all nodes if switches add or multicast, otherwise only the ranks
     """
@@ -188,7 +188,7 @@ class _Messages(NamedTuple):
 
     @staticmethod
     def of(traffic: Traffic, chunks: int) -> _Messages:
-        """Return the messages of `traffic`. Raises InvalidInput if `chunks` copies of them exceed `MAX_EVENTS`."""
+        """Return the messages in `traffic`. Raises InvalidInput if `chunks` copies of them exceed `MAX_EVENTS`."""
         actors = traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
         count = np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
         events = chunks * (actors * (len(count) + 1) + 2 * int(count.sum()))
@@ -203,7 +203,7 @@ class _Messages(NamedTuple):
 
 
 MAX_ROUTE_LINKS = 2**28
-"""Maximum of the total number of links in the routes of all messages. Each takes 12 bytes."""
+"""Maximum total number of links in all messages' routes. Each takes 12 bytes."""
 MOMENTS_AT_ONCE = 10_000
 
 Times = NDArray[np.float64]
@@ -211,7 +211,7 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowTimes:
-    """Times in seconds: when each gate opened, and when the last byte of each message left and arrived.
+    """Timestamps in seconds: when each gate opened, and when the last byte of each message left and arrived.
 
     NaN stands for an event that never happened.
     """
@@ -237,14 +237,14 @@ def simulate_flows(
     max_route_links: int = MAX_ROUTE_LINKS,
     moments_at_once: int = MOMENTS_AT_ONCE,
 ) -> FlowTimes:
-    """Return the times of all events of `graph`.
+    """Return the timestamps of all events in `graph`.
 
-    The first byte of a message leaves alpha after the message starts. Its rate at any moment follows from max-min fair
-    sharing of all links on its route. It arrives one route latency after its last byte has left. Nothing else takes
-    time. Times are floating point with a relative error of about 1e-12; the same graph always gives identical results.
-    `progress` is called with (messages arrived, all messages) after every `moments_at_once` points in time at which
-    rates change. Raises InvalidInput if routes have more than `max_route_links` links in total.
-    O(points in time * links of the routes that meet there).
+    A message's first byte leaves alpha after the message starts. The message's rate at any moment follows from max-min
+    fair sharing of all links on its route. It arrives one route latency after its last byte has left. Nothing else
+    takes time. Times are floating point with a relative error of about 1e-12; the same graph always gives identical
+    results. `progress` is called with (messages arrived, all messages) after every `moments_at_once` points in time at
+    which rates change. Raises InvalidInput if routes have more than `max_route_links` links in total. O(points in time
+    * links of the routes that meet there).
     """
     routes, links = graph.routes, topology.links
     first = routes.offsets[graph.route]
@@ -265,7 +265,7 @@ def simulate_flows(
             of_route[used] = np.add.reduceat(along, routes.offsets[:-1][used])
     latency_s = np.asarray(of_route[graph.route], dtype=np.float64)
     latency_s = latency_s if graph.delay_s is None else latency_s + graph.delay_s
-    # The effects of each event, in compressed rows, and the number of events for which each gate waits.
+    # Each event's effects, in compressed rows, and the number of events that each gate waits for.
     order = np.argsort(graph.cause, kind="stable")
     events = np.arange(graph.gates + 2 * graph.messages + 1)
     offsets = np.searchsorted(graph.cause[order], events).astype(np.int64)

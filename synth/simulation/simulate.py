@@ -1,4 +1,4 @@
-"""Predicts how long a traffic pattern takes on a network, with the congestion model or a flow-level simulation."""
+"""Predicts a traffic pattern's time on a network, with the congestion model or a flow-level simulation."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast, get_args
@@ -20,7 +20,7 @@ MAX_CHUNKS = 2**16
 
 
 def as_fidelity(text: str) -> Fidelity:
-    """Return `text` as the name of a simulation model. Raises InvalidInput for unknown names."""
+    """Return `text` as a simulation model's name. Raises InvalidInput for unknown names."""
     return cast(Fidelity, name_among("model", text, FIDELITIES))
 
 
@@ -33,7 +33,7 @@ def simulate(
     pipeline_chunks: int | None = None,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Return the predicted time in seconds for a vector of each of the sizes. The result is deterministic.
+    """Return the predicted time in seconds for vectors of each size. The result is deterministic.
 
     fidelity: "step": the congestion model (`chorale.synth.simulation.congestion`), exact, with barriers between steps;
               "flow": the flow-level simulation (`chorale.synth.simulation.flow_simulation`), in which ranks only wait

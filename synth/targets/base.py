@@ -1,4 +1,4 @@
-"""Defines the interface `Target`. A target writes programs in one text format and reads them back."""
+"""Defines the interface `Target`. A target writes programs in a text format and reads them back."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 class Lifted(Generic[P_co]):
     """A program that was read from text.
 
-    findings:     faults of the text that cannot be represented in a Program
+    findings:     faults in the text that a Program cannot represent
     out_of_place: the out-of-place version of the program, if the text is valid both in place and out of place
     notices:      parts of the text that runtimes silently ignore, although the author may have intended them
     """
@@ -31,10 +31,10 @@ class Lifted(Generic[P_co]):
 
 
 class Target(Protocol):
-    """Writes programs as text of one format and reads them back.
+    """Writes programs as text in one format and reads them back.
 
-    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic, and its output can always be read
-    back, which gives an equal program without findings. A target has no state.
+    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic, and reading its output always gives
+    an equal program without findings. A target has no state.
     """
 
     @property
@@ -44,7 +44,7 @@ class Target(Protocol):
     def limits(self) -> TargetLimits: ...
 
     def emit(self, program: Program) -> str:
-        """Return the text of `program`; InvalidInput if the target cannot express it."""
+        """Return `program` as text. Raises InvalidInput if the target cannot express it."""
         ...
 
 
@@ -52,30 +52,29 @@ class Target(Protocol):
 class XmlTarget:
     """A target whose documents nest algo > gpu > tb > step.
 
-    There are two forms of steps: with at most one wait, or with all waits (see `limits.single_wait`). Targets with the
-    same form can read the body of each other's documents.
+    There are two step forms: with at most one wait, or with all waits (see `limits.single_wait`). Targets with the same
+    form can read the bodies of each other's documents.
     """
 
     name: str
     limits: TargetLimits
 
     def emit(self, program: Program) -> str:
-        """Return the text of `program`."""
         require_valid_structure(program, self.limits, self.name)
         return document_text(self.root(program), program.ranks, self.limits.single_wait)
 
     @abstractmethod
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Return whether a document is for this target, given the name of its root element and its `attributes`."""
+        """Return whether a document is for this target, given its root element's name and `attributes`."""
 
     @abstractmethod
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the root element for `program`."""
+        """Return the root element's attributes for `program`."""
 
     @abstractmethod
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Build the program from the `attributes` of the root element and the `body`, by the rules of this target."""
+        """Build the program from the root element's `attributes` and the `body`, following this target's rules."""
 
     def stated_max_bytes(self, max_bytes: int) -> int:
-        """Return the value to write to `maxBytes` in a file for vectors of up to `max_bytes`."""
+        """Return the value for `maxBytes` in a file for vectors of up to `max_bytes`."""
         return max_bytes

@@ -1,4 +1,4 @@
-"""Checks programs: which rules a program breaks, up to which vector size it is correct, and what else to know."""
+"""Checks programs: finds the rules that a program breaks, the vector size up to which it is correct, and notices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]
-"""Returns whether data can travel from the first rank to the second, directly or through other nodes."""
+"""Returns whether data can travel from the first rank to the second, directly or via other nodes."""
 
 _ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND, Op.REDUCE})
 _HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
@@ -28,7 +28,7 @@ _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
-    """Return the verdict on a program that was read: faults of its text, then rules that it breaks on `topology`."""
+    """Return the verdict on a program read from text: faults in the text, then rules that it breaks on `topology`."""
     other = tuple(rank_count_violations(lifted.program, topology))
     verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
@@ -41,14 +41,15 @@ def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
 def judge_program(program: AnyProgram, connected: Connected | None = None) -> Verdict:
     """Return the verdict on `program`.
 
-    First the structure is checked: limits of the target, buffers, peers, connections and waits. If the program can be
+    First, the structure is checked: the target's limits, buffers, peers, connections and waits. If the program can be
     executed at all, it is then executed symbolically to find races, deadlocks, reads of chunks that were never written,
     wrong sums, wrong results and changed inputs. For one-sided operations, writes that may arrive after the end of the
-    call are found too.
+    call are also found.
 
     Args:
         program: A program in any form.
-        connected: Tells whether the network has a path between two ranks; None if all ranks are connected.
+        connected: Function that returns whether the network has a path between two ranks; None if all ranks are
+            connected.
     """
     found = _structure(program)
     if connected is not None:
@@ -67,11 +68,11 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
         known = f"{executed.max_bytes} bytes with buffers of {buffer.buffer_bytes} bytes"
         stated = next(target for target in XML_TARGETS if target.name == program.target)
         text = (
-            f"right up to {known}, hangs above; set maxBytes={stated.stated_max_bytes(executed.max_bytes)}, or let "
+            f"correct up to {known}, hangs above; set maxBytes={stated.stated_max_bytes(executed.max_bytes)}, or let "
             "--fix write it"
         )
         if 0 < program.max_bytes <= executed.max_bytes:
-            text = f"right at its sizes, up to {program.max_bytes} bytes; hangs above {known}"
+            text = f"correct at its sizes, up to {program.max_bytes} bytes; hangs above {known}"
         notices = (*notices, ProgramViolation.at("deadlock", text))
     return Verdict((*found, *executed.violations), notices, executed.max_bytes)
 
@@ -85,17 +86,17 @@ def check_program(program: AnyProgram, connected: Connected | None = None) -> li
 
 
 def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
-    """Return `program`, restricted to vectors of up to `max_bytes` if it allows larger ones."""
+    """Return `program`, restricted to vectors of at most `max_bytes` if it allows larger ones."""
     if max_bytes is None or not isinstance(program, Program) or 0 < program.max_bytes <= max_bytes:
         return program
     return replace(program, max_bytes=max_bytes)
 
 
 def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramViolation]:
-    """Return the violations because of which `program` cannot be executed on `topology` at all.
+    """Return the violations that prevent `program` from being executed on `topology` at all.
 
-    Only structural rules are checked, not results. Rules that do not matter to an interpreter are left out: limits of
-    the target, ranks without a block, and the declared number of channels.
+    Only structural rules are checked, not results. Rules that do not matter to an interpreter are left out: the
+    target's limits, ranks without blocks, and the declared number of channels.
     """
     other = list(rank_count_violations(program, topology))
     structure = structure_violations(program) if isinstance(program, Program) else _structure(program)
@@ -104,7 +105,7 @@ def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramV
 
 
 def reachability(topology: Topology) -> Connected:
-    """Return a function (source, target) that tells whether a path of links leads from one node to another.
+    """Return a function of (source, target) that returns whether a path of links leads from one node to the other.
 
     O(nodes + links) for the first call with each source.
     """
@@ -122,12 +123,12 @@ def reachability(topology: Topology) -> Connected:
 
 
 def network_of(program: AnyProgram, topology: Topology) -> Topology:
-    """Return `topology`; if `program` has processes for switches, with these switches as compute nodes."""
+    """Return `topology`. If `program` has processes for switches, these switches become compute nodes."""
     return process_network(topology) if rank_count(program) < len(program.ranks) else topology
 
 
 def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield a violation if `program` has another number of ranks than `topology`, or uses switches that cannot act."""
+    """Yield violations if rank counts differ, or if the topology's switches lack the abilities that `program` needs."""
     if rank_count(program) != topology.compute_count:
         message = f"the program is for {rank_count(program)} ranks, the topology has {topology.compute_count}"
         yield ProgramViolation.at("ranks", message)
@@ -144,7 +145,7 @@ def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[P
 
 
 def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield a notice for the first `pwsf`: it is valid, but the executors of MSCCL++ 0.8 and 0.9 have a bug in it."""
+    """Yield a notice for the first `pwsf`: it is valid, but buggy in the executors of MSCCL++ 0.8 and 0.9."""
     for rank, body in enumerate(plan.ranks):
         for number, block in enumerate(body.blocks):
             if any(each.action is Action.PUT_SIGNAL_FLUSH for each in block.every_operation()):
@@ -160,7 +161,7 @@ def _structure(program: AnyProgram) -> list[ProgramViolation]:
     if isinstance(program, ExecutionPlan):
         return plan_structure_violations(program)
     if not isinstance(program, Program):
-        return []  # the instructions of a library call are unknown
+        return []  # a library call's instructions are unknown
     return structure_violations(program, target_named(program.target).limits)
 
 

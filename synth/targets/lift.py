@@ -1,4 +1,4 @@
-"""Reads programs from the text of any target and checks them against target, collective and network (lifting)."""
+"""Reads programs from any target's text and checks them against target, collective and network (lifting)."""
 
 import re
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ from chorale.synth.topology.topology import Topology
 
 
 def lift(text: bytes) -> Program:
-    """Return the program in `text`, without checking what it does: see `read_program` for that.
+    """Return the program in `text` without checking what it does. `read_program` also checks that.
 
-    The target is detected from the text. Untrusted text is safe: parsing needs bounded memory, and entities and
+    The target is detected from the text. Untrusted text is safe: parsing takes bounded memory, and entities and
     external references are not expanded.
 
     Raises:
-        InvalidInput: The text is not a program of a known target, or has a fault that a Program cannot represent.
+        InvalidInput: The text is not a program for a known target, or has a fault that a Program cannot represent.
 
     >>> from synth import LoweringOptions, SerialExecutor, lower, parse_collective, parse_topology, synthesize
     >>> from chorale.synth.targets.registry import target_named
@@ -48,14 +48,14 @@ def lift(text: bytes) -> Program:
 
 
 def lift_code(text: bytes) -> AnyProgram:
-    """Return the program, plan or library call in `text`; raises InvalidInput like `lift`."""
+    """Return the program, plan or library call in `text`. Raises InvalidInput like `lift`."""
     if is_library_text(text):
         return parse_library_call(text)
     return parse_plan(text) if _is_plan_text(text) else lift(text)
 
 
 def lift_with_findings(text: bytes, collective: CustomCollective | None = None) -> Lifted[Program]:
-    """Read a program like `lift`, but return faults of the text as findings instead of raising them.
+    """Read a program like `lift`, but return faults in the text as findings instead of raising them.
 
     collective: definition of the custom collective, needed if the text only contains its name
     """
@@ -65,7 +65,7 @@ def lift_with_findings(text: bytes, collective: CustomCollective | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class XmlDocument:
-    """A parsed text: the target that recognised it, the attributes of its root, and its contents."""
+    """A parsed text: the target that recognised it, its root element's attributes, and its contents."""
 
     target: XmlTarget
     attributes: XmlAttributes
@@ -90,9 +90,13 @@ class XmlDocument:
 
 
 def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
-    """Parse `text`; raise InvalidInput if it is not a program of a known target. O(bytes)."""
+    """Parse `text`. Raises InvalidInput if it is not a program for a known target. O(bytes)."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
-        raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
+        raise InvalidInput(
+            "a program must be an XML document",
+            repr(text[:20].decode(errors="replace").strip()),
+            "give a file made by `chorale lower`",
+        )
     chosen: list[XmlTarget] = []
 
     def choose(attributes: Mapping[str, str]) -> TargetLimits:
@@ -113,7 +117,7 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
 
 
 def fitting_targets(text: bytes) -> list[str]:
-    """Return the names of all targets that could load `text`, not only of the one it was written for.
+    """Return the names of all targets that could load `text`, not only the one for which it was written.
 
     Checks the syntax, the limits and all other rules that need no execution. Raises InvalidInput like `lift`.
     O(bytes + targets * instructions).
@@ -135,7 +139,7 @@ class LiftResult:
 
     @property
     def text(self) -> str:
-        """The text of the program in the format of its target. Only valid if there are no violations."""
+        """The program's text in its target's format. Only valid if there are no violations."""
         if isinstance(self.program, ExecutionPlan):
             return plan_text(self.program)
         assert isinstance(self.program, Program)
@@ -143,7 +147,7 @@ class LiftResult:
 
 
 def read_program(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> LiftResult:
-    """Read the program in `text` and check it on `topology`; InvalidInput if it is not a program of a known target.
+    """Read the program in `text` and check it on `topology`. Raises InvalidInput unless it is for a known target.
 
     collective: definition of the custom collective, needed if the text only contains its name
     """
@@ -198,12 +202,12 @@ _END = re.compile(r" */?>\Z")
 
 
 def with_max_bytes(text: bytes, max_bytes: int) -> bytes:
-    """Limit an XML program to vectors of up to `max_bytes`, by an attribute that its runtime respects; return the text.
+    """Return `text` limited to vectors of at most `max_bytes`, by an attribute that the XML program's runtime respects.
 
-    If the text has several documents, the attribute is added to the first <algo>. O(bytes).
+    If the text contains several documents, the attribute is added to the first <algo>. O(bytes).
 
     Raises:
-        InvalidInput: The text is not a program, or the element already has the largest number of attributes.
+        InvalidInput: The text is not a program, or the element already has the maximum number of attributes.
     """
     document = read_xml(text)
     characters = text.decode()

@@ -1,4 +1,4 @@
-"""Checks the syntax rules of the MSCCL scanner that go beyond XML."""
+"""Checks the MSCCL scanner's syntax rules that go beyond XML."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from chorale.synth.programs.program import ProgramViolation
 
 MAX_ATTRIBUTES = 16
 LONGEST_VALUE = 255
-LONGEST_FIRST_WORD = 250  # characters; the scanner reads the first word of a comment as a name
+LONGEST_FIRST_WORD = 250  # characters; the scanner reads a comment's first word as a name
 
 _TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)
 _STRICT_TAG = re.compile(r'</\w+>|<\w+(?: (?:\w+="[^"\r\n]*")?)*/?>')
@@ -17,7 +17,7 @@ _FIRST_WORD = re.compile(r"<!--([^ >/\r\n]*)")
 
 
 def text_findings(text: str) -> tuple[ProgramViolation, ...]:
-    """Return one finding for each scanner rule that `text` breaks; it must be well-formed XML. O(characters)."""
+    """Return one finding for each scanner rule that `text` (well-formed XML) breaks. O(characters)."""
     found: dict[str, ProgramViolation] = {}
     for message, offset in _faults(text):
         if message not in found:
@@ -27,7 +27,7 @@ def text_findings(text: str) -> tuple[ProgramViolation, ...]:
 
 
 def tags_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the position and text of each tag and comment of `text`. O(characters)."""
+    """Yield the position and text of each tag and comment in `text`. O(characters)."""
     for match in _TAG.finditer(text):
         yield match.start(), match.group()
 

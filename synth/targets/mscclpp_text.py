@@ -1,7 +1,7 @@
 """Writes JSON execution plans of MSCCL++ (microsoft/mscclpp): puts, signals, packets and switches between GPUs.
 
 The format has no version number; it is defined by the loaders of releases 0.8.0 to 0.10. All of them can read the plans
-that Chorale writes. The keys `root` and `origin` are additions of Chorale that the loaders ignore.
+that Chorale writes. Chorale adds the keys `root` and `origin`, which the loaders ignore.
 """
 
 import json
@@ -65,9 +65,9 @@ class MscclppJson:
     limits: TargetLimits = LIMITS
 
     def emit(self, program: Program) -> str:
-        """Translate `program` to one-sided operations; return their text.
+        """Translate `program` to one-sided operations and return their text.
 
-        InvalidInput if the executor would reject it.
+        Raises InvalidInput if the executor would reject it.
         """
         require_valid_structure(program, self.limits, self.name)
         plan = plan_of(program)
@@ -84,7 +84,7 @@ Json = dict[str, Any]
 def plan_text(plan: ExecutionPlan) -> str:
     """Return the text of `plan`; equal plans give equal bytes.
 
-    The executor caches its state by the name of the plan, so the name ends with a digest of all other contents.
+    The executor caches its state by the plan's name, so the name ends with a digest of all other contents.
     """
     document = {**_head(plan), "gpus": [_rank(number, rank) for number, rank in enumerate(plan.ranks)]}
     digest = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]

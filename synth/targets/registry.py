@@ -1,4 +1,4 @@
-"""Lists all targets, finds them by name, and computes how much of its target's resources a program uses."""
+"""Lists all targets, finds them by name, and computes how much of its target's resources each program uses."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,7 @@ from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCcl
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Resources of a program.
-
-    Values are the largest over its ranks; `steps_max` counts steps in the file or operations.
-    """
+    """A program's resources, each the maximum over its ranks; `steps_max` counts steps in the file, or operations."""
 
     channels: int
     threadblocks_max: int
@@ -27,7 +24,7 @@ class Resources:
 
 
 def resources_of(program: AnyProgram) -> Resources:
-    """Return the resources of its target that `program` uses."""
+    """Return the resources of the target that `program` uses."""
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),
@@ -54,15 +51,14 @@ TARGET_ALIASES = {
     "mscclpp": "mscclpp-json",
     "oneccl": "oneccl-xml",
 }
-"""Maps names of runtimes (lower case, without separators) to targets."""
+"""Maps runtimes' names (lower case, without separators) to targets."""
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 
 
 def target_named(name: str) -> Target:
-    """Return the target called `name`."""
     return TARGETS[name_among("target", name, TARGETS, TARGET_ALIASES)]
 
 
 def is_in_place_by_default(collective: Collective, target: str) -> bool:
-    """Return whether programs of `collective` for `target` are in place by default."""
+    """Return whether programs that execute `collective` on `target` are in place by default."""
     return collective.name != CollectiveName.ALLTOALL or target_named(target).limits.alltoall_in_place

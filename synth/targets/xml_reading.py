@@ -1,4 +1,4 @@
-"""Reads program documents from untrusted XML: entities and DTDs are refused, and sizes are checked before parsing.
+"""Reads program documents from untrusted XML: rejects entities and DTDs and checks sizes before parsing.
 
 Elements are nested as algo > gpu > tb > step. In the MSCCL form, a step has at most one wait, and additional waits are
 on `nop` steps before it. In the Chorale form (oneccl-xml), a step has all its waits. To save memory, each rank is
@@ -30,9 +30,9 @@ from chorale.synth.targets.xml_writing import MAX_VALUE_CHARACTERS, NOP
 
 MAX_TEXT_BYTES = 2**30
 MAX_ELEMENTS = 2**24
-"""Largest number of elements in a text. Each takes about 100 bytes of memory."""
+"""Maximum number of elements in a text. Each takes about 100 bytes of memory."""
 MAX_ATTRIBUTES = 16
-MAX_TAG_BYTES = 2**21  # limit for tags and comments; more than 16 of the longest values need
+MAX_TAG_BYTES = 2**21  # limit for tags and comments; 16 values of maximum length fit
 SLICE_BYTES = 2**16
 MAX_DOCUMENTS = 64
 MAX_KINDS_SKIPPED = 20
@@ -48,7 +48,7 @@ _SKIPPED = "skipped"
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "", _SKIPPED: ""}
 _FURTHER_DOCUMENT = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 _KNOWN_NUMBERS: dict[str, int] = {str(number): number for number in range(-1, 2**14)}
-"""Fast path for frequent numbers, which need no further check."""
+"""Fast path for frequent numbers, which need no further checks."""
 
 
 class XmlAttributes:
@@ -108,7 +108,7 @@ class XmlAttributes:
         return value == "1"
 
     def buffer(self, name: str) -> int:
-        """Return the buffer that attribute `name` names by its letter, as an index into BUFFERS."""
+        """Return the index into BUFFERS of the buffer whose letter is the value of the attribute `name`."""
         letter = self.text(name)
         if letter not in BUFFERS:
             raise InvalidInput(f"{name} of {self.location} must be i, o or s", repr(letter), "name one of the buffers")
@@ -119,8 +119,8 @@ class DocumentBody(NamedTuple):
     """The contents of a document below its root element.
 
     ranks:         what each rank executes
-    findings:      faults of elements that cannot be represented in a Program
-    text_findings: violations of the syntax rules of the MSCCL scanner, for the form with one wait per step
+    findings:      faults in elements that a Program cannot represent
+    text_findings: violations of the MSCCL scanner's syntax rules; only for the form with one wait per step
     notices:       elements that readers ignore
     """
 
@@ -164,17 +164,17 @@ class _Rank(NamedTuple):
 
 
 LimitsChooser = Callable[[Mapping[str, str]], TargetLimits]
-"""Finds the target of a document from its root attributes; returns its limits, or raises InvalidInput."""
+"""Finds a document's target from its root attributes; returns the target's limits, or raises InvalidInput."""
 
 
 def read_document(
     text: bytes, choose: LimitsChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
 ) -> tuple[XmlAttributes, DocumentBody]:
-    """Parse a program document; return its root attributes and its contents. O(bytes) time.
+    """Parse a program document and return its root attributes and contents. O(bytes) time.
 
-    Like the MSCCL loaders, this function ignores unknown elements, and reads the first <algo> if there are several
+    Like the MSCCL loaders, this function ignores unknown elements and reads the first <algo> if there are several
     documents in a file. Both are reported as notices; in oneccl-xml they are errors. Memory use is proportional to the
-    number of elements. Reading stops with InvalidInput at the first element above a limit of number or length.
+    number of elements. Reading stops with InvalidInput at the first element that exceeds a limit on number or length.
     """
     if len(text) > most_bytes:
         raise InvalidInput(f"a program must be at most {most_bytes} bytes", len(text), "split the collective")
@@ -203,7 +203,7 @@ def read_document(
 def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
     """Parse the document that begins at byte `first`; return the start of the next document, or None.
 
-    The text is passed in slices to limit memory, because the parser buffers a tag until its end.
+    The text is passed in slices to limit memory use, because the parser buffers a tag until its end.
     """
     view, parser = memoryview(text), builder.parser
     try:
@@ -245,7 +245,7 @@ class _Builder:
         self.elements = 0
 
     def body(self) -> DocumentBody:
-        """Return the ranks in numerical order, with the faults that cannot be represented in a Program."""
+        """Return the ranks in numerical order, and the faults that a Program cannot represent."""
         assert self.root is not None
         assert self.limits is not None
         count = rank_count(self.root, self.limits)
@@ -328,7 +328,7 @@ def _refuse_doctype(name: str, *_rest: object) -> None:
 
 
 def rank_count(attributes: XmlAttributes, limits: TargetLimits) -> int:
-    """Return the number of ranks of a document; InvalidInput if it is above the limit of the target."""
+    """Return a document's number of ranks. Raises InvalidInput if it exceeds the target's limit."""
     count = attributes.integer("ngpus", least=1)
     if count > limits.ranks:
         raise InvalidInput(f"ngpus must be at most {limits.ranks}", count, "use fewer ranks")
@@ -336,7 +336,7 @@ def rank_count(attributes: XmlAttributes, limits: TargetLimits) -> int:
 
 
 def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
-    """Parse a step, with at most one wait (MSCCL) or with all waits (Chorale).
+    """Parse a step that has at most one wait (MSCCL form) or all its waits (Chorale form).
 
     Only the attribute `waits` is optional.
     """
@@ -364,7 +364,7 @@ def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
 
 
 def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[ProgramViolation]]:
-    """Convert the elements of a rank to its program; return also the faults that a Program cannot represent."""
+    """Convert a rank's elements to its program; also return the faults that a Program cannot represent."""
     rank, findings = raw.id, []
     blocks = sorted(raw.blocks, key=lambda block: block.id)
     ids = [block.id for block in blocks]
@@ -390,7 +390,7 @@ def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[P
 
 
 _Waits = list[list[tuple[int, int]]]
-"""For each instruction of a rank, the (block, instruction) pairs that it waits for."""
+"""For each of a rank's instructions, the (block, instruction) pairs that it waits for."""
 
 
 def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViolation]) -> _Waits:

@@ -15,7 +15,7 @@ from chorale.synth.targets.xml_writing import Attribute
 
 
 def _read_collective(attributes: XmlAttributes, alias: Mapping[str, str]) -> Collective:
-    """Return the collective that `coll` names, possibly by an alias. Rooted collectives use `root`, 0 if missing."""
+    """Return the collective that `coll` names, possibly by an alias. In rooted collectives, `root` defaults to 0."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
@@ -38,9 +38,9 @@ def _program_of(
     collective: Collective,
     max_bytes: int | None = None,
 ) -> Program:
-    """Build the program of a document by the rules of `target`.
+    """Build a document's program following the rules of `target`.
 
-    max_bytes: largest vector size in bytes; None if the attribute `maxBytes` contains it
+    max_bytes: maximum vector size in bytes; None to read it from the attribute `maxBytes`
     """
     rank_count(attributes, target.limits)
     return Program(
@@ -59,7 +59,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the root attributes: those common to all targets, then those of the collective, which differ by target."""
+    """Return the root attributes: those common to all targets, then the collective's, which differ by target."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -113,7 +113,6 @@ class OneCclXml(XmlTarget):
         return root == "algo" and attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the outermost element."""
         root = {"format": FORMAT} | _root(program, coll=collective_of_ranks(program).name.value)
         if program.switches:
             root["switches"] = " ".join(map(str, program.switches))
@@ -123,7 +122,6 @@ class OneCclXml(XmlTarget):
         return root | {"origin": program.origin} if program.origin else root
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program of `body`."""
         attributes.refuse_unknown(ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
             raise InvalidInput("unknown format of a program: {}", attributes.text("format"), FORMAT)
@@ -135,7 +133,7 @@ class OneCclXml(XmlTarget):
 
 
 def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
-    """Return the nodes of the switches that act. Their processes are the last of the `ngpus` processes."""
+    """Return the node numbers of the switches that act. Their processes are the last of the `ngpus` processes."""
     text = attributes.text("switches", "")
     if not text:
         return ()
@@ -153,10 +151,10 @@ def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute its built-in alltoall instead of the file
-MIN_THREADS = 64  # smaller numbers, and numbers that are not powers of two, can make a call fail
+MIN_THREADS = 64  # with smaller numbers, and numbers that are not powers of two, calls can fail
 LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
-DEFAULT_MAX_BYTES = 2**27 - 1  # applies if a file states no upper bound
-MAX_SCRATCH_BYTES = 2**34  # allocated for the largest vector when a communicator is created
+DEFAULT_MAX_BYTES = 2**27 - 1  # the runtime's limit if a file states no upper bound
+MAX_SCRATCH_BYTES = 2**34  # scratch for the largest vector is allocated when a communicator is created
 
 MSCCL_LIMITS = TargetLimits(
     ranks=1024,
@@ -183,7 +181,7 @@ MSCCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class MscclXml(XmlTarget):
-    """Target `msccl-xml`. The block limit is 108, the number that the smallest current data-centre GPU can run."""
+    """Target `msccl-xml`. The limit is 108 blocks, as many as the smallest current data-centre GPU can run."""
 
     name: str = "msccl-xml"
     limits: TargetLimits = MSCCL_LIMITS
@@ -193,7 +191,7 @@ class MscclXml(XmlTarget):
         return root == "algo" and "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the root element. `maxBytes` is one byte higher, because the runtime excludes it."""
+        """Return the root element's attributes. `maxBytes` is one byte higher, because the runtime excludes it."""
         if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
             rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
             raise InvalidInput(rule, program.name, "choose another name")
@@ -211,7 +209,7 @@ class MscclXml(XmlTarget):
         return root | {"origin": program.origin} if program.origin else root
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program of `body`, with a finding for everything that the runtime would reject or misread."""
+        """Return the program in `body`, with a finding for everything that the runtime would reject or misread."""
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
         max_bytes = 0 if above > LARGEST_BYTES else above - 1
         program = _program_of(self, attributes, body, _read_collective(attributes, {}), max_bytes)
@@ -219,7 +217,7 @@ class MscclXml(XmlTarget):
         return Lifted(program, findings, notices=body.notices)
 
     def stated_max_bytes(self, max_bytes: int) -> int:
-        """Return `max_bytes` + 1, because the upper bound of the runtime is exclusive."""
+        """Return `max_bytes` + 1, because the runtime's upper bound is exclusive."""
         return max_bytes + 1
 
 
@@ -258,7 +256,8 @@ class MscclExecutorXml(XmlTarget):
 
     The scanner and the steps are the same as for msccl-xml. The header differs: there are two flags for in-place and
     out-of-place, both size bounds are required and inclusive, and reduce-scatter is written as one word. The default
-    build allows 64 steps per block. A faulty file breaks the creation of every communicator with its number of ranks.
+    build allows 64 steps per block. A faulty file prevents the creation of every communicator that has the file's
+    number of ranks.
     """
 
     name: str = "msccl-executor-xml"
@@ -267,8 +266,8 @@ class MscclExecutorXml(XmlTarget):
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """Accept files that Chorale marked for this runtime, and files with features that only this runtime supports.
 
-        These features are its name of reduce-scatter, both placements in one file, and no size bound. A file that both
-        runtimes could load is treated as a file for the older runtime.
+        These features are its spelling of reduce-scatter, both placements in one file, and no size bound. A file that
+        both runtimes could load is assumed to be for the older one.
         """
         if root != "algo" or "format" in attributes:
             return False
@@ -280,7 +279,6 @@ class MscclExecutorXml(XmlTarget):
         )
 
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the outermost element."""
         name = program.collective.name
         if program.collective.custom is not None:
             rule = f"{self.name} must be for a collective by name: its loader knows no other"
@@ -300,9 +298,9 @@ class MscclExecutorXml(XmlTarget):
         return root | {"origin": program.origin} if program.origin else root
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program of `body` and the faults of its text.
+        """Return the program in `body` and the faults in its text.
 
-        In place, if the file is valid for both placements.
+        If the file is valid both in place and out of place, the program is in place.
         """
         collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value})
         program = _program_of(self, attributes, body, collective)

@@ -14,7 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import BUFFERS, OPS, RankColumns, RankProgram, ends_of
 
 MAX_VALUE_CHARACTERS = 65536
-LONGEST_VALUE = 255  # limit for all values except those of steps; the MSCCL reader cuts longer ones
+LONGEST_VALUE = 255  # limit for all values except those in steps; the MSCCL reader truncates longer ones
 NOP = "nop"
 _NOP_OPERANDS = f'" type="{NOP}" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="0'
 _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
@@ -23,10 +23,10 @@ Attribute = str | int
 
 
 def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], single_wait: bool) -> str:
-    """Return the text of a program. O(instructions + waits).
+    """Return a program's text. O(instructions + waits).
 
     Args:
-        root: Attributes of the root element.
+        root: The root element's attributes.
         ranks: What each rank executes.
         single_wait: Whether a step has at most one wait.
 

@@ -1,4 +1,4 @@
-"""Abilities of switches besides forwarding: sending copies to several neighbours, and adding up data of several."""
+"""What switches can do besides forwarding: multicast to several neighbours and add up data from several neighbours."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ _MAX_NAME = 32
 class SwitchAbility:
     """What one switch can do with data that it receives, besides forwarding it.
 
-    multicast:         whether it can send equal copies to several neighbours
-    reduce:            whether it can add up data from several neighbours and send on the sum
-    reduce_bandwidth:  maximum output rate of sums, in the topology's unit of bandwidth; None if only its links limit it
+    multicast:         whether it can send identical copies to several neighbours
+    reduce:            whether it can add up data from several neighbours and forward the sum
+    reduce_bandwidth:  maximum output rate of sums, in the topology's bandwidth unit; None if only the links limit it
     reduce_types:      supported element types, for example float32; empty if all are supported
     reduce_operations: supported operations, for example sum; empty if all are supported
     """
@@ -51,17 +51,17 @@ NVSWITCH = SwitchAbility(
     reduce_types=("float16", "bfloat16", "float32", "float64", "int32", "uint32", "int64", "uint64"),
     reduce_operations=("sum", "min", "max"),
 )
-"""NVSwitch 3 and later, with NVLink SHARP: the types and operations for which NCCL uses it (min and max not for
-float32 and float64). Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x, src/include/device.h."""
+"""NVSwitch 3 and later, with NVLink SHARP: the types and operations for which NCCL uses it (min and max for
+all types but float32 and float64). Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x, src/include/device.h."""
 
 
 def moved_abilities(abilities: Abilities, new_index: NDArray[np.integer], alive: NDArray[np.bool_]) -> Abilities:
-    """Return the abilities of the switches that are `alive`, under their new indices."""
+    """Return the abilities of the switches that are `alive`, keyed by their new indices."""
     return {int(new_index[node]): ability for node, ability in abilities.items() if alive[node]}
 
 
 def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
-    """Return the ability of a switch from the attributes of a file, or None if it only forwards data.
+    """Return the ability of a switch, read from its attributes in a file, or None if the switch only forwards data.
 
     `reduce_types` and `reduce_operations` are lists or comma-separated text. Raises InvalidInput, which names the
     wrong attribute.
@@ -93,7 +93,7 @@ def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility |
 
 REDUCE_LISTS = ("reduce_types", "reduce_operations")
 ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
-"""Names of the attributes of a switch in topology files."""
+"""Names of a switch's attributes in topology files."""
 
 
 def _flag(attributes: Mapping[str, object], key: str, node: str) -> bool:

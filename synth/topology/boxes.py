@@ -11,16 +11,16 @@ from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.topology import Topology
 
 NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "core", "router"})
-"""Kinds of network nodes. The id of a NIC, or of a switch between boxes, starts with its kind and a colon."""
+"""Kinds of network nodes. Ids of NICs and of switches between boxes start with the kind and a colon."""
 
 
 def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int, ...]:
-    """Return the box number of each rank. Boxes are numbered from 0 by their first rank.
+    """Return each rank's box number. Boxes are numbered from 0 in the order of their first ranks.
 
     Without `ranks_per_box`, two ranks share a box if a path joins them that avoids all NICs and switches between boxes,
-    recognised by their names (`NETWORK_KINDS`). If no node has a name of this kind, the bandwidths are split at their
-    largest relative step, and the slower links are taken for the network. All ranks are in one box if this would leave
-    a rank on its own. O(links * number of bandwidths).
+    recognised by their names (`NETWORK_KINDS`). If no node has such a name, the bandwidths are split at the largest
+    relative gap, and the slower links count as the network between boxes. If this would leave a rank alone in a box,
+    all ranks are in one box. O(links * number of bandwidths).
     """
     ranks = topology.compute_count
     if ranks_per_box is not None:
@@ -33,6 +33,8 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
     links = topology.links
     if named.any():
         return _parts(topology, ~(named[links.src] | named[links.dst]))
+    if any(node.partition(":")[0] in ("cpu", "pci") for node in topology.node_ids[ranks:]):
+        return (0,) * ranks  # one machine: its CPUs connect the GPUs that NVLink does not
     falling = sorted({links.bandwidths[number] for number in np.unique(links.bandwidth_class).tolist()}, reverse=True)
     steps = sorted(pairwise(falling), key=lambda pair: pair[0] / pair[1], reverse=True)
     if steps:
@@ -45,7 +47,7 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
 
 
 def _parts(topology: Topology, kept: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return the number of each rank's connected component when only the `kept` links exist."""
+    """Return each rank's connected component (numbered from 0) if only the `kept` links are used."""
     links, ranks = topology.links, topology.compute_count
     labels = connected_labels(topology.node_count, links.src[kept], links.dst[kept])
     return tuple(labels[:ranks].tolist())

@@ -1,4 +1,4 @@
-"""Checks that a topology is valid, and builds topologies from named nodes and links."""
+"""Checks that a topology is valid and builds topologies from named nodes and links."""
 
 import math
 import re
@@ -26,8 +26,8 @@ def check_topology(topology: Topology) -> Topology:
 
     A valid topology has at most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids of letters,
     digits, "_", "." and ":", positive bandwidths, latencies of at least 0, and a path from every node to every other.
-    All bandwidths must be multiples of a common unit greater than 2^-53, and less than 2^53 times this unit, so that
-    they are exact in 64 bits. O(nodes + links).
+    All bandwidths must be multiples of a common unit above 2^-53 and smaller than 2^53 units, so that they are exact
+    in 64 bits. O(nodes + links).
     """
     require_size(topology.spec, topology.node_count, len(topology.links))
     if topology.compute_count < 2:
@@ -47,7 +47,7 @@ def check_topology(topology: Topology) -> Topology:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that occurs for the second time, or None if all `names` differ. O(n)."""
+    """Return the first name that repeats an earlier one, or None if all `names` differ. O(n)."""
     earlier: set[str] = set()
     for name in names:
         if name in earlier:
@@ -76,7 +76,7 @@ UNITS: tuple[str, ...] = get_args(BandwidthUnit)
 
 
 class NamedNode(NamedTuple):
-    """A node as described in a file. `kind` and `abilities` have not been checked yet."""
+    """A node as described in a file. `kind` and `abilities` are unchecked."""
 
     id: str
     kind: object
@@ -84,10 +84,10 @@ class NamedNode(NamedTuple):
 
 
 class NamedLink(NamedTuple):
-    """A link as described in a file. Its bandwidths and latency have not been parsed yet.
+    """A link as described in a file. Its bandwidths and latency are unparsed.
 
-    bidirectional: whether it stands for two links, one in each direction
-    expected: bandwidth that the communication library of the machine reckons with; None if it equals `bandwidth`
+    bidirectional: whether this entry stands for two links, one in each direction
+    expected: bandwidth that the machine's communication library assumes; None if it equals `bandwidth`
     guess:    whether the bandwidth is a guess
     """
 
@@ -109,8 +109,8 @@ def assemble_topology(
 ) -> Topology:
     """Return the checked topology with all compute nodes first and then all switches, both in the order of `nodes`.
 
-    For large networks, the result includes symmetries that map rank 0 to every other rank, if they are found. Raises
-    InvalidInput, which names the invalid node or link. O(L log L), plus the search for symmetries.
+    For large networks, the result includes symmetries that map rank 0 to every other rank, if they are found. If a
+    node or link is invalid, raises InvalidInput with its name. O(L log L), plus the search for symmetries.
     """
     if unit not in UNITS:
         raise InvalidInput("unknown bandwidth_unit {}", repr(unit), f"choose from {', '.join(UNITS)}")

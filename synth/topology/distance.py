@@ -1,4 +1,4 @@
-"""Hop distances, strong connectivity, and the diameter of a topology (without computing the distances of all pairs)."""
+"""Hop distances, strong connectivity, and the diameter of a topology (without computing all pairwise distances)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Distances = Matrix[np.uint16] | Matrix[np.uint32]
 
 
 def hop_distances(topology: Topology) -> Distances:
-    """Return the hop counts between all nodes, including switches: entry [u, v] is the distance from v to u in links.
+    """Return the hop counts between all nodes, including switches: entry [u, v] is the number of links from v to u.
 
     Searches breadth-first over incoming links from every u. O(N L) time, 2 N^2 bytes. Raises InvalidInput if the
     network is not strongly connected.
@@ -30,23 +30,23 @@ def hop_distances(topology: Topology) -> Distances:
 
 
 def distances_to(topology: Topology, targets: NDArray[np.integer]) -> Distances:
-    """Return hops[targets, N]: entry [i, v] is the number of links from node v to `targets[i]`."""
+    """Return the number of links from each node v to `targets[i]` as hops[i, v]."""
     return hops_along(topology, arcs_backward(topology), targets)
 
 
 def distances_from(topology: Topology, sources: NDArray[np.integer]) -> Distances:
-    """Return hops[sources, N]: entry [i, v] is the number of links from `sources[i]` to node v."""
+    """Return the number of links from `sources[i]` to each node v as hops[i, v]."""
     return hops_along(topology, arcs_forward(topology), sources)
 
 
 def require_strongly_connected(topology: Topology) -> None:
-    """Raise InvalidInput, naming two nodes without a path, if some node or switch cannot reach every other one.
+    """Raise InvalidInput if some node or switch cannot reach every other one; the message names two such nodes.
 
     O(nodes + links).
     """
     links, nodes = topology.links, topology.node_count
-    # If every node has equal numbers of incoming and outgoing links, then so has every set of nodes. If all nodes then
-    # have a path to node 0, node 0 has a path to all nodes.
+    # If every node has as many incoming as outgoing links, the same is true of every set of nodes. Then, if all nodes
+    # have a path to node 0, node 0 also has a path to all nodes.
     is_balanced = np.array_equal(np.bincount(links.src, minlength=nodes), np.bincount(links.dst, minlength=nodes))
     if is_balanced and _first_unreached(topology, arcs_backward(topology)) < 0:
         return
@@ -61,7 +61,7 @@ def require_strongly_connected(topology: Topology) -> None:
 
 
 def _first_unreached(topology: Topology, arcs: Arcs) -> int:
-    """Return the first node that cannot be reached from node 0 along `arcs`, -1 if there is none. O(nodes + links)."""
+    """Return the first node that node 0 cannot reach along `arcs`, or -1 if it can reach all. O(nodes + links)."""
     hops = np.full((1, topology.node_count), np.uint32(2**32 - 1))
     native.search_from(*arcs, np.zeros(1, dtype=np.int64), 2**32 - 1, hops)
     missing = np.flatnonzero(hops[0] == 2**32 - 1)
@@ -73,12 +73,12 @@ Arcs = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 def arcs_backward(topology: Topology) -> Arcs:
-    """Return all links reversed, with which `hops_along` counts the hops to the given nodes."""
+    """Return all links reversed. With them, `hops_along` counts the hops to its start nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def arcs_forward(topology: Topology) -> Arcs:
-    """Return all links as arcs, with which `hops_along` counts the hops from the given nodes. O(L log L)."""
+    """Return all links as arcs. With them, `hops_along` counts the hops from its start nodes. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)
@@ -86,7 +86,7 @@ def arcs_forward(topology: Topology) -> Arcs:
 
 
 def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> Distances:
-    """Return hops[starts, N]: entry [i, v] is the number of `arcs` from `starts[i]` to node v. O(starts * links)."""
+    """Return the number of `arcs` from `starts[i]` to each node v as hops[i, v]. O(starts * links)."""
     hops_type = np.uint16 if topology.node_count < 2**16 else np.uint32
     unreached = hops_type(np.iinfo(hops_type).max)
     distances = np.full((len(starts), topology.node_count), unreached, dtype=hops_type)
@@ -99,9 +99,9 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
 def diameter(topology: Topology) -> int:
     """Return the largest distance in links between two compute nodes.
 
-    All nodes in an orbit of the known symmetries (each checked) have the same eccentricity, the distance to their
-    farthest node, so one node per orbit is examined. Searches from and to a few nodes bound the eccentricity of the
-    others by the triangle inequality; a handful of searches are enough on grids and rings. If they are not enough, the
+    All nodes in an orbit of the known symmetries (each checked) have the same eccentricity (distance to the farthest
+    node), so one node per orbit is examined. Searches from and to a few nodes bound the eccentricity of the other nodes
+    by the triangle inequality; a handful of searches is enough on grids and rings. If the bounds do not decide, the
     function searches from all remaining nodes: O(nodes * links) time, O(nodes) memory.
     Source: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs.
     """
@@ -109,7 +109,7 @@ def diameter(topology: Topology) -> int:
     candidates = np.unique(orbit, return_index=True)[1]
     forward, backward = arcs_forward(topology), arcs_backward(topology)
     largest = int(_hops(topology, forward, candidates[0]).max())
-    most = np.full(topology.compute_count, np.iinfo(np.int64).max)  # upper bounds on the eccentricity of each node
+    most = np.full(topology.compute_count, np.iinfo(np.int64).max)  # upper bound on each node's eccentricity
     least = np.zeros(topology.compute_count, dtype=np.int64)
     most[candidates[0]] = largest
     searches = 0
@@ -131,12 +131,12 @@ def diameter(topology: Topology) -> int:
 
 
 def _hops(topology: Topology, arcs: Arcs, node: int) -> NDArray[np.int64]:
-    """Return int64[compute nodes]: hops along `arcs` from `node`."""
+    """Return the number of hops along `arcs` from `node` to each compute node, as int64[compute nodes]."""
     return hops_along(topology, arcs, np.array([node]))[0, : topology.compute_count].astype(np.int64)
 
 
 def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) -> NDArray[np.uint16]:
-    """Return uint16[N, N]: entry [u, v] is the number of hops from node u to node v, 65535 if there is no path.
+    """Return the number of hops from each node u to each node v as uint16[N, N]; 65535 means no path.
 
     Nodes `neighbours[offsets[v] : offsets[v + 1]]` are one arc away from node v. There must be fewer than 65535 nodes.
     O(N * arcs).
@@ -148,12 +148,12 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
 
 
 def sole_links(hops: NDArray[np.integer], tails: NDArray[np.integer], heads: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return int64[targets, nodes]: the first link of all shortest paths from the node to the target.
+    """Return, as int64[targets, nodes], the link with which all shortest paths from the node to the target start.
 
-    The entry is -1 if shortest paths start with different links. Otherwise data for the target must cross this link,
-    whichever shortest path it takes. hops[i, v] is the distance from node v to target i, and link l leads from tails[l]
-    to heads[l]. Every node must have an outgoing link. To get the last links of shortest paths instead, pass distances
-    from sources and swap tails and heads. O(targets * links).
+    The entry is -1 if shortest paths start with different links. Otherwise, data for the target crosses this link on
+    any shortest path. hops[i, v] is the distance from node v to target i, and link l leads from tails[l] to heads[l].
+    Every node must have an outgoing link. To get the last links of shortest paths instead, pass the distances from the
+    sources and swap tails and heads. O(targets * links).
     """
     order = np.argsort(tails, kind="stable")
     first = np.searchsorted(tails[order], np.arange(hops.shape[1]))

@@ -1,4 +1,4 @@
-"""Functions that build larger networks from given ones: two-way version, degree expansion, line graph, product."""
+"""Functions that build larger networks from given ones: bidirectional copy, degree expansion, line graph, product."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, symmetries: list[Column]) -> Topology:
-    """Return a direct-connect network that names nodes by rank and has the bandwidth unit of `like`."""
+    """Return a direct-connect network whose nodes are named by rank, with the same bandwidth unit as `like`."""
     return Topology(
         spec=spec,
         node_ids=tuple(map(str, range(node_count))),
@@ -27,7 +27,7 @@ def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, sy
 
 
 def require_direct(topology: Topology, function: str) -> None:
-    """Raise InvalidInput if `topology` has switches. `function` is named in the message."""
+    """Raise InvalidInput if `topology` has switches. The message names `function`."""
     if topology.switch_count:
         value = f"{topology.spec} with {topology.switch_count} switches"
         raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
@@ -36,7 +36,7 @@ def require_direct(topology: Topology, function: str) -> None:
 def bidirectional(topology: Topology, spec: str) -> Topology:
     """Return G with an additional link from v to u for every link from u to v, at the same bandwidth and latency.
 
-    Degree d becomes 2 d; a network that is already two-way gets every link twice. The nodes and symmetries of G are
+    Degree d becomes 2 d; if G is already bidirectional, every link is doubled. The nodes and symmetries of G are
     kept, and the result is reverse-symmetric. If G is reverse-symmetric, half of every shard can follow a schedule for
     G and the other half its mirror image, at the same cost. BFB on the result never takes more steps than on G, but can
     take more time if links become parallel. O(L log L).
@@ -55,8 +55,8 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
 
     Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep their bandwidth
     and latency. The result keeps the symmetries of G and gains one that rotates the copies of every node. If G is
-    reverse-symmetric, so is the result. Raises InvalidInput for switches, and for self-loops because they would join
-    copies of one node. O(links of the result).
+    reverse-symmetric, so is the result. Raises InvalidInput for switches, and for self-loops, because they would join
+    copies of the same node. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 13.
     """
     require_direct(topology, "degree")
@@ -82,7 +82,7 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
     symmetries: list[Column] = [
         (symmetry[:, None] * np.int64(copies) + copy).ravel() for symmetry in topology.automorphisms
     ]
-    if copies > 1:  # the copies of all nodes, turned by one
+    if copies > 1:  # the symmetry that rotates the copies of every node by one
         symmetries.append((node[:, None] * copies + (copy + 1) % copies).ravel())
     return ranked_topology(spec, count, sorted_links(src, dst, rates), topology, symmetries)
 
@@ -92,9 +92,9 @@ def line_graph(topology: Topology, spec: str) -> Topology:
 
     Nodes are ranked by (source, target, parallel index) of the link. A self-loop of G becomes a node with a self-loop.
     N nodes of degree d become d N nodes of degree d; the diameter grows by one. All links of G must have the same
-    bandwidth and latency, and the links of the result have them too. The symmetries of G become symmetries of the
-    result, and if G is reverse-symmetric, so is the result. Raises InvalidInput for switches, unequal links, and a
-    result that is too large. O(links of the result).
+    bandwidth and latency, which the links of the result inherit. The symmetries of G become symmetries of the
+    result, and if G is reverse-symmetric, so is the result. Raises InvalidInput if there are switches, if links differ,
+    or if the result is too large. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix D.1.
     """
     require_direct(topology, "line")
@@ -124,17 +124,17 @@ def line_graph(topology: Topology, spec: str) -> Topology:
 
 
 def line_order(topology: Topology) -> NDArray[np.int64]:
-    """Return the link ids of `topology` in rank order of its line graph: entry i is the link that becomes rank i."""
+    """Return the link ids of `topology` in the rank order of its line graph: entry i becomes rank i."""
     return np.lexsort((topology.links.dst, topology.links.src))
 
 
 def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "product") -> Topology:
     """Return the Cartesian product of `factors`: each link changes one coordinate, along a link of that factor.
 
-    Ranks are mixed radix, and the coordinate of the last factor varies fastest. Node counts multiply; degrees and
+    Ranks are mixed-radix numbers; the coordinate of the last factor varies fastest. Node counts multiply; degrees and
     diameters add up. Links keep their bandwidth and latency, and self-loops remain self-loops. The result has the
-    symmetries of every factor; they act regularly if those of each factor do. It is reverse-symmetric if all factors
-    are. Raises InvalidInput for switches and unequal bandwidth units. O(links of the result).
+    symmetries of every factor; they act regularly if each factor's symmetries do. The result is reverse-symmetric if
+    all factors are. Raises InvalidInput for switches and for different bandwidth units. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 3.
     """
     for factor in factors:

@@ -1,6 +1,6 @@
 """Removes nodes and links from a topology, or scales the bandwidth of links.
 
-Also lists the possible single failures of a topology: one from each class that its symmetries make equivalent.
+Also lists the possible single failures of a topology: one from each class of failures that are equivalent by symmetry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LostLink:
-    """All parallel links from `src` to `dst`, and those from `dst` to `src` unless `one_way` is set.
+    """All parallel links from `src` to `dst` and, unless `one_way` is set, from `dst` to `src`.
 
     src, dst: rank or node id
     """
@@ -36,9 +36,9 @@ class LostLink:
 def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink], spec: str) -> Topology:
     """Return `topology` without `nodes` (ranks or node ids) and `links`. The remaining nodes keep their order.
 
-    If all compute nodes are named by rank, they are renamed to their new ranks; other names are kept. Switches with
-    fewer than two remaining neighbours are removed too, until there are none. Known symmetries are dropped. Raises
-    InvalidInput if a node or link does not exist, or if fewer than two compute nodes would remain.
+    If all compute nodes are named by rank, they are renamed to their new ranks; other names are kept. Switches left
+    with fewer than two neighbours are removed too, repeatedly. Known symmetries are dropped. Raises InvalidInput if a
+    node or link does not exist, or if fewer than two compute nodes would remain.
     """
     nodes_of = NodeNames(topology)
     link_alive = np.ones(len(topology.links), dtype=bool)
@@ -79,14 +79,14 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
 
 
 class NodeNames:
-    """Finds nodes by rank or id."""
+    """Finds nodes by their ranks or ids."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.by_id = {name: node for node, name in enumerate(topology.node_ids)}
 
     def of(self, name: str) -> int:
-        """Return the node called `name`. A number that is one node's rank and another node's id is refused."""
+        """Return the node called `name`. Rejects a number that is the rank of one node and the id of another."""
         rank = int(name) if name.isascii() and name.isdigit() and len(name) < 10 else -1
         by_rank = rank if 0 <= rank < self.topology.compute_count else None
         by_id = self.by_id.get(name)
@@ -100,7 +100,7 @@ class NodeNames:
 
 
 def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str) -> Mask:
-    """Return a mask of the links that `link` stands for. Raises InvalidInput if there are none.
+    """Return a mask (bool per link) of the links that `link` stands for. Raises InvalidInput if there are none.
 
     purpose: participle for the error message, for example "removed"
     """
@@ -117,7 +117,7 @@ def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str)
 
 
 def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spec: str) -> Topology:
-    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor` (once if chosen repeatedly).
+    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor` (once each, even if repeated).
 
     Known symmetries are dropped. Raises InvalidInput for a node or link that does not exist. O(links) per chosen pair.
     """
@@ -145,7 +145,7 @@ class Failure:
     """A single failure: the loss of a compute node, or of some or all bandwidth between two neighbouring nodes.
 
     names:  id of the node, or ids of both ends of the link
-    copies: number of failures that the topology's symmetries make equivalent to this one, including itself
+    copies: number of failures, including this one, that are equivalent under the topology's symmetries
     part:   lost fraction of the link, for example 1/18 for one of 18 NVLinks; None if the whole link is lost
     """
 
@@ -174,13 +174,13 @@ class Failure:
 
 
 NVLINK, PLANE = "nvlink", "plane"
-"""Parts of links that can fail: one of the NVLinks to an NVSwitch, one of the two planes of a NIC."""
+"""Parts of links that can fail: one of the NVLinks to an NVSwitch, or one of a NIC's two planes."""
 
 
 def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
-    """Return which fraction of the link between two nodes `part` is, or None if the link has no part of this kind.
+    """Return `part` as a fraction of the link between two nodes, or None if the link has no part of this kind.
 
-    NVLinks carry 25 GB/s (generations 2 to 4) or 50 (generation 5, if a GPU has more than 18 times 25).
+    One NVLink carries 25 GB/s (generations 2 to 4), or 50 GB/s if the total exceeds 18 * 25 GB/s (generation 5).
     """
     if isinstance(part, Fraction):
         return part
@@ -198,9 +198,9 @@ def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) ->
 
 
 def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
-    """Yield all failures of a compute node, then those of a link, then those of each of the `parts` of a link.
+    """Yield all failures of compute nodes, then all failures of links, then the loss of each of the `parts` of links.
 
-    Of failures that are equivalent under the known symmetries (each checked), only the first is yielded.
+    If failures are equivalent under the known symmetries (each checked), only the first of them is yielded.
     O(symmetries * links).
     """
     symmetries = [symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry)]
@@ -230,7 +230,7 @@ def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.i
 def _pair_orbits(
     low: NDArray[np.int64], high: NDArray[np.int64], symmetries: list[NDArray[np.int32]], nodes: int
 ) -> NDArray[np.int32]:
-    """Return the orbit number (int32) of each pair of nodes under `symmetries`. The pairs must be ascending."""
+    """Return each node pair's orbit number (int32) under `symmetries`. The pairs must be in ascending order."""
     keys = low * nodes + high
     here, there = [np.arange(len(keys))], [np.arange(len(keys))]
     for symmetry in symmetries:

@@ -1,4 +1,4 @@
-"""Functions of topology specs: they read their arguments and compute the size of the result before it is built."""
+"""The functions in topology specs. Each reads its arguments and computes the size of the result before building it."""
 
 import math
 import re
@@ -29,24 +29,24 @@ _USABLE = "usable(spec;switch=S;…;share=p/q)"
 
 
 def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Reverse every link. Diameter and degree stay; a reduce-scatter is scheduled on the transpose."""
+    """Reverse every link. Diameter and degree stay the same; a reduce-scatter is scheduled on the transpose."""
     inner = _single_argument(call, plan_of)
     return TopologyPlan(str(call), inner.nodes, inner.links, lambda: transpose(inner.build()))
 
 
 def plan_bidirectional(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Join the network and its transpose: degree 2 d, every link has one in the other direction.
+    """Add the reverse of every link: the degree becomes 2 d.
 
-    Costs stay for reverse-symmetric networks: half of the data runs each way (appendix A.6).
+    Costs stay the same on reverse-symmetric networks: half of the data travels in each direction (appendix A.6).
     """
     inner = _single_argument(call, plan_of)
     return TopologyPlan(str(call), inner.nodes, 2 * inner.links, lambda: bidirectional(inner.build(), str(call)))
 
 
 def plan_processes(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Turn switches that multicast or add into compute nodes after the ranks: `processes(able(…))`.
+    """Turn switches that multicast or add into compute nodes, numbered after the ranks: `processes(able(…))`.
 
-    The local runner emulates each of these switches by a process. On a fabric of this network (`chorale fabric up`)
+    The local runner emulates each of these switches with a process. On a fabric of this network (`chorale fabric up`),
     the processes run on separate hosts.
     """
     inner = _single_argument(call, plan_of)
@@ -54,15 +54,15 @@ def plan_processes(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Line graph, n times: every link becomes a node, linked to the links that follow it.
+    """Line graph, applied n times: every link becomes a node, linked to the links that follow it.
 
-    Degree d stays, N nodes become d N, the diameter grows by one each time; reverse-symmetry stays. Keeps Moore
-    optimality; the bandwidth factor grows by at most 1/N (appendix D.1). Self-loops count as links.
+    The degree d stays the same, N nodes become d N, the diameter grows by one each time. Reverse symmetry and Moore
+    optimality are kept; the bandwidth factor grows by at most 1/N (appendix D.1). Self-loops count as links.
     """
     times = 1 if len(call.arguments) == 1 else _times(call, "line(spec) or line(spec;n)", "a spec and at most one")
     spec, plan = str(call), _inner_plan(call, plan_of, "write line(spec) or line(spec;n)")
     nodes, links = plan.nodes, plan.links
-    for _ in range(times):  # equal degrees give the fewest links: too many are refused before anything is built
+    for _ in range(times):  # equal degrees give the fewest links, so this rejects large networks early
         nodes, links = links, links * links // nodes
         require_size(spec, nodes, links)
     for _ in range(times):
@@ -73,8 +73,8 @@ def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
     """Plan one line graph: a node for each link, a link for each walk of two links.
 
-    Walks are counted on the built network up to `_MAX_COUNTED` links. Beyond that, degrees are taken to be equal, which
-    gives the fewest walks; `line_graph` checks the exact size.
+    Up to `_MAX_COUNTED` links, the walks are counted on the built network. For more links, degrees are assumed to be
+    equal, which gives the fewest walks; `line_graph` checks the exact size.
     """
     links = plan.links * plan.links // plan.nodes
     if plan.links > _MAX_COUNTED or links > MAX_LINKS:
@@ -85,9 +85,9 @@ def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
 
 
 def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Degree expansion: n copies of every node, each linked with all copies of the neighbours.
+    """Degree expansion: n copies of every node, each linked to all copies of the node's neighbours.
 
-    Degree d becomes n d, N nodes n N; reverse-symmetry and bandwidth optimality stay (theorem 11). No self-loops.
+    Degree d becomes n d, N nodes n N. Reverse symmetry and bandwidth optimality are kept (theorem 11). No self-loops.
     """
     copies = _times(call, "degree(spec;n)", largest=MAX_NODES)
     inner, spec = _inner_plan(call, plan_of, "write degree(spec;n)"), str(call)
@@ -98,18 +98,18 @@ def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 def plan_power(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Cartesian power: the product of n copies.
 
-    Degree d becomes n d, N nodes N^n, diameters add up; reverse-symmetry stays, and so does bandwidth optimality
-    (theorem 12).
+    Degree d becomes n d, N nodes N^n, the diameter is multiplied by n. Reverse symmetry and bandwidth optimality are
+    kept (theorem 12).
     """
     times = _times(call, "power(spec;n)")
     return _plan_product(str(call), [_inner_plan(call, plan_of, "write power(spec;n)")] * times, "power")
 
 
 def plan_product(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Cartesian product: nodes are tuples, a link changes one coordinate.
+    """Cartesian product: nodes are tuples, and each link changes one coordinate.
 
-    Degrees and diameters add up; the last factor's rank runs fastest. BFB is bandwidth-optimal on it if it is so on
-    every factor and the factors have no parallel links (theorem 13).
+    Degrees and diameters add up; the rank in the last factor varies fastest. BFB is bandwidth-optimal on the product if
+    it is on every factor and the factors have no parallel links (theorem 13).
     """
     way_out = "write product(spec;spec;…)"
     require(len(call.arguments) >= 2, "product must have at least two arguments", call, way_out)
@@ -135,12 +135,12 @@ def _plan_product(spec: str, factors: Sequence[TopologyPlan], function: str) -> 
 def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Remove failed nodes and links; the surviving nodes are renumbered in order.
 
-    `part` after a link removes only that part of it, such as `part=1/18` for one of a GPU's 18 NVLinks.
+    `part` after a link removes only that fraction of the link, such as `part=1/18` for one of a GPU's 18 NVLinks.
     """
     way_out = f"write {_WITHOUT}"
     inner = _inner_plan(call, plan_of, way_out)
     options = call.arguments[1:]
-    require(bool(options), "without must be told what to remove", call, way_out)
+    require(bool(options), "without needs something to remove", call, way_out)
     nodes: list[str] = []
     links: list[LostLink] = []
     partial: list[tuple[LostLink, Fraction]] = []
@@ -153,9 +153,9 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         elif option.key == "link":
             links.append(_read_link(option.value))
         else:
-            require(may_be_partial, "part must follow the link that it is of", call, way_out)
+            require(may_be_partial, "part must follow its link", call, way_out)
             part = parse_rational(option.value, "the part of without")
-            require(0 < part < 1, "the part of a link that is gone must lie between 0 and 1", call, "write part=1/18")
+            require(0 < part < 1, "the lost part of a link must lie between 0 and 1", call, "write part=1/18")
             partial.append((links.pop(), part))
         may_be_partial = option.key == "link"
 
@@ -171,8 +171,8 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Multiply the bandwidth of some links by a positive factor.
 
-    A factor applies to the links before it, back to the previous factor; a single factor may stand anywhere. A link
-    that is named with two factors is multiplied by both.
+    A factor applies to the links between the previous factor and itself; a single factor may be anywhere. If a link
+    is named with two factors, its bandwidth is multiplied by both.
     """
     way_out = f"write {_SCALED}"
     inner = _inner_plan(call, plan_of, way_out)
@@ -188,14 +188,14 @@ def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         if option.key == "link":
             links.append(_read_link(option.value))
             continue
-        require(bool(links), "scaled must be told which links, before each factor", call, way_out)
+        require(bool(links), "scaled needs links before each factor", call, way_out)
         factor = parse_rational(option.value, "the factor of scaled")
         require(factor > 0, "the factor of scaled must be positive", call, "use without(…) to take links out")
         groups.append((links, factor))
         links = []
     require(not links or bool(groups), "scaled must have a factor", call, way_out)
     require(not links, "every link of scaled must have a factor after it", call, way_out)
-    require(bool(groups), "scaled must be told which links", call, way_out)
+    require(bool(groups), "scaled needs links", call, way_out)
 
     def build() -> Topology:
         topology = inner.build()
@@ -207,12 +207,12 @@ def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def plan_able(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Let switches multicast and add, such as an InfiniBand fabric with SHARP: `able(fattree:4)`.
+    """Let switches multicast and add, as in InfiniBand fabrics with SHARP: `able(fattree:4)`.
 
-    S is the id of a switch, or the part of ids before the colon; without `switch=` all switches are meant. They get
-    both abilities unless the options say otherwise; `multicast=no;reduce=no` makes switches that only forward.
-    `reduce-bandwidth` limits the sums that a switch makes, in the network's unit of bandwidth. Earlier abilities of
-    these switches are replaced; symmetries that do not keep the abilities are dropped.
+    S is a switch id, or the part of ids before the colon; without `switch=`, all switches are meant. They get both
+    abilities unless the options say otherwise; with `multicast=no;reduce=no`, the switches only forward.
+    `reduce-bandwidth` limits a switch's output of sums, in the network's bandwidth unit. The new abilities replace
+    earlier abilities of these switches; symmetries that do not preserve the abilities are dropped.
     """
     inner = _inner_plan(call, plan_of, f"write {_ABLE}")
     lists = {"types": "reduce_types", "operations": "reduce_operations"}
@@ -240,10 +240,10 @@ def plan_able(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Replace line rates by a share that measurements reached, for all links of some switches.
+    """Reduce the line rates of all links of some switches to the fraction that measurements reached.
 
-    S as in `able`; without `switch=` all links are meant. Bounds on the result are bounds at these rates, not at line
-    rates. The rate of adding is a separate option: `reduce-bandwidth` of `able`.
+    S is as in `able`; without `switch=`, all links are meant. Bounds for the result hold at these rates, not at line
+    rates. The rate at which switches add is a separate option: `reduce-bandwidth` in `able`.
     """
     inner = _inner_plan(call, plan_of, f"write {_USABLE}")
     options = _options(call, ("switch", "share"), _USABLE)
@@ -264,14 +264,14 @@ def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def _single_argument(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Return the plan of the only argument of `call`."""
+    """Return the plan for the topology that is the only argument of `call`."""
     way_out = f"write {call.name}(spec)"
     require(len(call.arguments) == 1, f"{call.name} must have exactly one argument", call, way_out)
     return _inner_plan(call, plan_of, way_out)
 
 
 def _inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPlan:
-    """Return the plan of the first argument of `call`, the topology that the function changes."""
+    """Return the plan for the first argument of `call`: the topology that the function changes."""
     first = call.arguments[0]
     if not isinstance(first, (FamilyCall, FileCall, FunctionCall)):
         raise InvalidInput(f"the first argument of {call.name} must be a topology spec", str(first), way_out)
@@ -279,7 +279,7 @@ def _inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPl
 
 
 def _times(call: FunctionCall, syntax: str, expected: str = "a spec and a", largest: int = _MAX_TIMES) -> int:
-    """Return the whole number after the inner spec; `expected` begins the description of the arguments."""
+    """Return the whole number after the inner spec. In errors, `expected` begins the description of the arguments."""
     numbers = call.arguments[1:]
     if len(numbers) != 1 or not isinstance(numbers[0], Number):
         raise InvalidInput(f"{call.name} must have {expected} whole number", str(call), f"write {syntax}")
@@ -299,7 +299,7 @@ def _read_link(text: str) -> LostLink:
 
 
 def _options(call: FunctionCall, keys: tuple[str, ...], syntax: str) -> dict[str, list[str]]:
-    """Return the values of each option in order; only `switch` may be given several times."""
+    """Return the values of each option, in order. Only `switch` may be given several times."""
     options: dict[str, list[str]] = {}
     for option in call.arguments[1:]:
         if not isinstance(option, Option) or option.key not in keys:
@@ -311,7 +311,7 @@ def _options(call: FunctionCall, keys: tuple[str, ...], syntax: str) -> dict[str
 
 
 def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
-    """Return the switches whose id, or its part before the colon, is one of `names`; all switches without names."""
+    """Return the switches whose id, or its part before the colon, is in `names`, or all if `names` is empty."""
     switches = {name: topology.compute_count + i for i, name in enumerate(topology.node_ids[topology.compute_count :])}
     chosen: set[int] = set()
     for name in names:
@@ -326,7 +326,7 @@ def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
 
 
 def _with_checked_symmetries(topology: Topology) -> Topology:
-    """Return `topology` without those of its known symmetries that no longer hold."""
+    """Return `topology` with only those known symmetries that still hold."""
     kept = tuple(symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry))
     return replace(topology, automorphisms=kept)
 
@@ -346,12 +346,12 @@ FUNCTION_LIST = (
         "some links slower or faster by a factor",
         plan_scaled,
     ),
-    Function("transpose", "transpose(spec)", "transpose(uniring:1,4)", "every link turned around", plan_transpose),
+    Function("transpose", "transpose(spec)", "transpose(uniring:1,4)", "every link reversed", plan_transpose),
     Function(
         "without",
         _WITHOUT,
         "without(torus:4x4;node=5;link=0-1)",
-        "failed nodes and links taken out; K, A, B are ranks or node ids",
+        "without failed nodes and links; K, A, B are ranks or node ids",
         plan_without,
     ),
     Function("able", _ABLE, "able(fattree:4)", "switches that multicast and add, by id or kind (all)", plan_able),
@@ -359,14 +359,14 @@ FUNCTION_LIST = (
         "usable",
         _USABLE,
         "usable(h100:2;switch=nvswitch;share=4/5)",
-        "what measurements leave of the line rates of switches",
+        "the share of the line rates of switches that measurements reach",
         plan_usable,
     ),
     Function(
         "processes",
         "processes(spec)",
         "processes(able(switch:4,1))",
-        "switches that multicast and add as compute nodes, as they are emulated",
+        "switches that multicast and add become compute nodes, for emulation",
         plan_processes,
     ),
 )

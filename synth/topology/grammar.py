@@ -1,4 +1,4 @@
-"""The grammar of topology specs: text to tree.
+"""Parses topology specs into trees.
 
     spec     = family | function | file
     family   = NAME [":" ARGUMENTS]                    torus:4x4x2    diamond
@@ -21,7 +21,7 @@ MAX_SPEC_LENGTH = 2**16
 MAX_DEPTH = 16
 FILE_PREFIX = "file:"
 MODEL_MARK = "?model="
-"""After the path of a file that does not name its GPUs: file:topo.txt?model=H100."""
+"""Follows the path of a file that does not name its GPUs: file:topo.txt?model=H100."""
 
 _PIECE = re.compile(r"[();]|[^();]+")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -32,7 +32,7 @@ _WAY_OUT = "write family:arguments, function(spec;…) or file:PATH (see `choral
 
 @dataclass(frozen=True, slots=True)
 class FamilyCall:
-    """A family with the text of its arguments, such as torus:4x4."""
+    """A family with its arguments as text, such as torus:4x4."""
 
     name: str
     text: str
@@ -53,7 +53,7 @@ class FileCall:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An argument of a function that has a name, such as node=3."""
+    """A named argument of a function, such as node=3."""
 
     key: str
     value: str
@@ -64,7 +64,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An argument of a function that is a plain number, such as the 3 of line(s;3)."""
+    """A plain number as an argument of a function, such as the 3 in line(s;3)."""
 
     text: str
 
@@ -92,7 +92,7 @@ _SPECS_KEPT = 4096
 
 @lru_cache(maxsize=_SPECS_KEPT)
 def parse_spec(text: str) -> SpecTree:
-    """Return the tree of `text`; str() of it is the spec without needless blanks. The last trees are kept."""
+    """Return `text` as a tree (cached). str(tree) is the spec without unnecessary blanks."""
     if len(text) > MAX_SPEC_LENGTH:
         rule = f"a topology spec must be at most {MAX_SPEC_LENGTH} characters long"
         raise InvalidInput(rule, f"{len(text)} characters", "put the network into a file and use file:PATH")
@@ -109,7 +109,7 @@ def parse_spec(text: str) -> SpecTree:
 
 
 class _Reader:
-    """Recursive descent over the pieces of a spec: "(", ")", ";" and the text between them."""
+    """Recursive-descent parser over the tokens of a spec: "(", ")", ";" and the text between them."""
 
     def __init__(self, text: str) -> None:
         self.text = text

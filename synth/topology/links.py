@@ -24,11 +24,11 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """Columns of directed links, sorted by (dst, src, falling bandwidth, latency): the index is the link id.
+    """Columns of directed links, sorted by (dst, src, descending bandwidth, latency). A link's index is its id.
 
     `src` and `dst` are int32 node indices. Bandwidth and latency are dictionary-encoded:
-    `bandwidths[bandwidth_class[link]]` is exact, whatever the number of links. Parallel links are
-    separate entries; self-loops are kept (they count in the degree and carry nothing).
+    `bandwidths[bandwidth_class[link]]` is the exact bandwidth. Parallel links are separate entries; self-loops are kept
+    (they count towards the degree but carry nothing).
     """
 
     src: NDArray[np.int32]
@@ -51,7 +51,7 @@ class Links:
 
     @staticmethod
     def of_unit_capacity(src: NDArray[np.integer], dst: NDArray[np.integer]) -> Links:
-        """Return links of bandwidth 1 and latency 0 from columns of node indices, vectorised. O(L log L)."""
+        """Return links of bandwidth 1 and latency 0 between the given node indices. O(L log L)."""
         order = np.lexsort((src, dst))
         zeros = np.zeros(len(order), dtype=np.int32)
         columns = (np.asarray(src)[order].astype(np.int32), np.asarray(dst)[order].astype(np.int32))
@@ -69,26 +69,26 @@ class Links:
         return (self[link] for link in range(len(self)))
 
     def incoming_offsets(self, node_count: int) -> NDArray[np.int64]:
-        """Return int64[node_count + 1]: links `offsets[v]` to `offsets[v + 1] - 1` end in node v."""
+        """Return the `offsets` int64[node_count + 1]: links `offsets[v]` to `offsets[v + 1] - 1` end in node v."""
         offsets = np.zeros(node_count + 1, dtype=np.int64)
         np.cumsum(np.bincount(self.dst, minlength=node_count), out=offsets[1:])
         return offsets
 
     def integer_bandwidths(self) -> tuple[NDArray[np.int64], int]:
-        """Return (int64 bandwidth per link, scale): `bandwidth = integer / scale`, scale as small as possible."""
+        """Return (int64 per link, scale) such that bandwidth = integer / scale, with the smallest possible scale."""
         scale = int(np.lcm.reduce([value.denominator for value in self.bandwidths] or [1]))
         table = np.array([int(value * scale) for value in self.bandwidths] or [1], dtype=np.int64)
         return table[self.bandwidth_class], scale
 
     def longest_time(self, loads: NDArray[np.int64]) -> Fraction:
-        """Return the largest of `loads`, one per link, over the bandwidth of its link; 0 without links. O(L)."""
+        """Return the maximum of load / bandwidth over all links, or 0 if there are none. O(L)."""
         largest = np.zeros(len(self.bandwidths), dtype=np.int64)
         np.maximum.at(largest, self.bandwidth_class, loads)
         times = (load / bandwidth for load, bandwidth in zip(largest.tolist(), self.bandwidths, strict=True))
         return max(times, default=Fraction(0))
 
     def parallel_index(self) -> NDArray[np.int32]:
-        """Return int32 per link: 0 for the first link of its (src, dst) pair, 1 for the second, and so on."""
+        """Return each link's index (int32) among the links with its src and dst: 0 for the first, and so on."""
         same = np.zeros(len(self), dtype=bool)
         same[1:] = (self.src[1:] == self.src[:-1]) & (self.dst[1:] == self.dst[:-1])
         positions = np.arange(len(self))
@@ -97,7 +97,7 @@ class Links:
 
 
 def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: Column) -> NDArray[np.int32]:
-    """Return the ids that links get in canonical order; alike parallel links keep theirs. O(L log L).
+    """Return the ids that links get in canonical order; identical parallel links keep their order. O(L log L).
 
     The classes index ascending tables, as in `Links`.
     """
@@ -108,7 +108,7 @@ def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: C
 
 
 class Rates(NamedTuple):
-    """Bandwidths and latencies by class: link i has `bandwidths[bandwidth_class[i]]`; tables may be in any order."""
+    """Tables in any order, and each link's classes: link i has bandwidth `bandwidths[bandwidth_class[i]]`."""
 
     bandwidth_class: Column
     bandwidths: Sequence[Fraction]
@@ -117,7 +117,7 @@ class Rates(NamedTuple):
 
 
 def sorted_links(src: Column, dst: Column, rates: Rates) -> Links:
-    """Return links in canonical order, with tables that ascend and hold the values in use. O(L log L)."""
+    """Return links in canonical order, with ascending tables of only the values in use. O(L log L)."""
     bandwidths, bandwidth_class = _encoded(rates.bandwidth_class, rates.bandwidths)
     latencies_s, latency_class = _encoded(rates.latency_class, rates.latencies_s)
     order = np.lexsort((latency_class, -bandwidth_class, src, dst))
@@ -126,9 +126,9 @@ def sorted_links(src: Column, dst: Column, rates: Rates) -> Links:
 
 
 def _encoded(classes: Column, values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
-    """Return the values that `classes` use, ascending, and int32 per link: the place of its value among them."""
+    """Return (the values in use, ascending; int32 per link: the index of its value among them)."""
     used = np.flatnonzero(np.bincount(classes, minlength=len(values))).tolist()
-    objects = {id(values[place]): values[place] for place in used}  # hashing fractions is slow: each object once
+    objects = {id(values[place]): values[place] for place in used}  # hashing is slow: once per object
     table = tuple(sorted(set(objects.values())))
     position = {value: index for index, value in enumerate(table)}
     place_of = {name: position[value] for name, value in objects.items()}

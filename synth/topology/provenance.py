@@ -1,4 +1,4 @@
-"""Origin of the rates of a network that was read from a machine: stated in the file, published, or guessed."""
+"""Where the link rates of a machine's network come from: stated in the file, published, or guessed."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -11,10 +11,10 @@ Source = Literal["file", "published", "guess"]
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """A fact about a machine that a network relies on.
+    """A fact on which a machine's network relies.
 
-    source: "file" for what the file or an option says, "published" for data sheets and source code of libraries
-    reference: the attribute, option, data sheet or source file, or what to do if a guess is wrong
+    source: "file" if the file or an option states it, "published" for data sheets and the source code of libraries
+    reference: the attribute, option, data sheet or source file; for guesses, what to do if the guess is wrong
     """
 
     what: str
@@ -23,15 +23,15 @@ class Assumption:
     reference: str
 
     def to_json(self) -> dict[str, str]:
-        """Return the JSON object of one entry of `assumptions`."""
+        """Return the JSON object of one entry in `assumptions`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Provenance:
-    """What a network read from a machine relies on.
+    """The assumptions behind a network that was read from a machine.
 
-    guessed:  ends, by node id, of the links whose rate is a guess
+    guessed:  pairs of node ids whose links have a guessed rate
     expected: the links at the rates that the machine's library expects, below the physical rates; None if unknown
     network:  id of the topology that `expected` belongs to; networks derived from it have no expected rates
     """
@@ -43,7 +43,7 @@ class Provenance:
 
 
 def merged(provenances: Iterable[Provenance], expected: Links | None, network: str) -> Provenance:
-    """Return the provenance of a network made from several."""
+    """Return the provenance of a network built from several others."""
     parts = list(provenances)
     return Provenance(
         tuple(dict.fromkeys(fact for part in parts for fact in part.assumptions)),

@@ -1,4 +1,4 @@
-"""Declarations of topology families and functions, and plans that know their size before they are built."""
+"""Declarations of topology families and functions, and topology plans, whose size is known before building."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _MAX_DIGITS = 18
 
 
 class TooLarge(InvalidInput):
-    """Raised for a network above the size limits; `nodes` and `links` are the size that it would have."""
+    """Raised for a network above the size limits; `nodes` and `links` are the counts that it would have."""
 
     def __init__(self, spec: str, nodes: int, links: int) -> None:
         most = f"{MAX_NODES} nodes" if nodes > MAX_NODES else f"{MAX_LINKS} links"
@@ -27,7 +27,7 @@ class TooLarge(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
-    """A topology that is not built yet. `nodes` (including switches) and `links` are exact or upper bounds."""
+    """An unbuilt topology. `nodes` (including switches) and `links` are exact counts or upper bounds."""
 
     spec: str
     nodes: int
@@ -40,7 +40,7 @@ class TopologyPlan:
 
 @dataclass(frozen=True, slots=True)
 class SpecForm:
-    """What `chorale topology list` prints about a form of spec."""
+    """The text that `chorale topology list` prints about one form of spec."""
 
     name: str
     syntax: str
@@ -56,30 +56,32 @@ class Family(SpecForm):
 
 
 PlanOf = Callable[[SpecTree], TopologyPlan]
-"""Plans the inner specs of a function."""
+"""Plans a function's inner specs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function(SpecForm):
-    """A function `name(arguments)` of other topologies; `plan` reads its arguments."""
+    """A function `name(arguments)` that changes other topologies; `plan` reads its arguments."""
 
     plan: Callable[[FunctionCall, PlanOf], TopologyPlan]
 
 
 def require_size(spec: str, nodes: int, links: int) -> None:
-    """Raise TooLarge for a network above the size limits, before it is built."""
+    """Raise TooLarge for an unbuilt network above the size limits."""
     if nodes > MAX_NODES or links > MAX_LINKS:
         raise TooLarge(spec, nodes, links)
 
 
 def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",", text: str | None = None) -> list[int]:
-    """Return the arguments of `call` (or the part `text` of them) as ints; `syntax` shows users how to write them.
+    """Return the arguments of `call` (or only those in `text`) as ints; `syntax` shows users how to write them.
 
     Raises InvalidInput for anything but whole numbers of at most 18 digits.
     """
     pieces = (call.text if text is None else text).split(separator)
     way_out = f"write {syntax}"
     if not all(re.fullmatch("[0-9]+", piece) for piece in pieces):
+        if not call.text:
+            raise InvalidInput(f"{call.name} needs arguments", "", way_out)
         raise InvalidInput(f"the arguments of {call.name} must be whole numbers", str(call), way_out)
     if max(map(len, pieces)) > _MAX_DIGITS:
         raise InvalidInput(f"a number must have at most {_MAX_DIGITS} digits", str(call), way_out)
@@ -96,6 +98,6 @@ def fixed_numbers(call: FamilyCall, syntax: str, count: int) -> list[int]:
 
 
 def require(holds: bool, rule: str, call: FamilyCall | FunctionCall, way_out: str) -> None:
-    """Raise InvalidInput unless `holds`."""
+    """Raise InvalidInput with `rule` and the hint `way_out` if `holds` is false."""
     if not holds:
         raise InvalidInput(rule, str(call), way_out)

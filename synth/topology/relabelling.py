@@ -18,7 +18,7 @@ class Relabelled:
 
     label:  int64 per node of the original network: its node in `network`
     origin: int32 per link of `network`: the original link
-    roots:  the first so many compute nodes may be roots of trees
+    roots:  number of compute nodes that may be tree roots: nodes 0 to `roots` - 1
     """
 
     network: Topology
@@ -28,7 +28,7 @@ class Relabelled:
 
 
 def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
-    """Return the network in which these switches are compute nodes, after the ranks. O(links log links)."""
+    """Return the network in which `switches` become compute nodes, numbered after the ranks. O(links log links)."""
     ranks = topology.compute_count
     chosen = np.array(sorted(switches), dtype=np.int64)
     others = np.setdiff1d(np.arange(ranks, topology.node_count), chosen)
@@ -40,10 +40,10 @@ def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
 
 
 def process_network(topology: Topology) -> Topology:
-    """Return the network in which each switch that adds or multicasts is a compute node after the ranks.
+    """Return the network in which switches that add or multicast become compute nodes, numbered after the ranks.
 
-    The local runner emulates each of these switches by a process. O(links log links). Raises InvalidInput if no switch
-    has such an ability.
+    The local runner emulates each of these switches with a process. O(links log links). Raises InvalidInput if no
+    switch has such an ability.
     """
     if not topology.abilities:
         rule = "{} has no switches that add or multicast"
@@ -55,7 +55,7 @@ def process_network(topology: Topology) -> Topology:
 def _relabelled(
     topology: Topology, label: NDArray[np.int64], names: tuple[str, ...], counts: tuple[int, int]
 ) -> Relabelled:
-    """Return the network of nodes called `names`; `counts` are (number of compute nodes, number of roots)."""
+    """Return the network whose nodes are called `names`. `counts`: (number of compute nodes, number of roots)."""
     links, (compute_count, roots) = topology.links, counts
     useful = np.flatnonzero(label[links.src] != label[links.dst])
     src, dst = label[links.src[useful]], label[links.dst[useful]]
@@ -67,7 +67,7 @@ def _relabelled(
     for symmetry in topology.automorphisms:
         pairs = np.unique(label * len(names) + label[symmetry])
         moved = (pairs % len(names)).astype(np.int32)
-        if len(pairs) == len(names) and is_automorphism(network, moved):  # more pairs: it takes a group apart
+        if len(pairs) == len(names) and is_automorphism(network, moved):  # more pairs: the symmetry splits a group
             symmetries.append(moved)
     network = replace(network, automorphisms=tuple(symmetries))
     return Relabelled(network, label, useful[order].astype(np.int32), roots)

@@ -1,6 +1,6 @@
-"""From a spec to a checked topology: parse, plan (sizes are checked here), build, check.
+"""Turns a spec into a checked topology: parse, plan (which checks the size), build, check.
 
-Also all families and functions of specs by name.
+Also lists all families and functions for specs, by name.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,8 +61,8 @@ SpecFormT = TypeVar("SpecFormT", Family, Function)
 def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
     """Return the topology that `spec` describes, checked by `chorale.synth.topology.check`.
 
-    `read_file` returns the bytes of a path; without it, file: specs are refused. Too large a network is refused
-    before anything is built. Raises InvalidInput for a spec that breaks a rule.
+    `read_file` returns the bytes of the file at a path; without it, file: specs are rejected. A network that is too
+    large is rejected before anything is built. Raises InvalidInput for a spec that breaks a rule.
 
     >>> torus = parse_topology("torus:4x4")
     >>> torus.node_count, len(torus.links)
@@ -72,13 +72,13 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
 
 
 def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
-    """Return the size of the network of `spec` and a function that builds it. Raises TooLarge above the size limits."""
+    """Return a plan with the size of the network and a function to build it. Raises TooLarge above the size limits."""
 
     @cache
     def load(call: FileCall) -> Topology:
         if read_file is None:
             raise InvalidInput("{} names a file, but nothing here may read files", str(call), "pass `read_file`")
-        from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (only who reads files waits for it)
+        from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (imported only if files are read)
 
         path, _, model = call.path.partition(MODEL_MARK)
         return from_bytes(read_file(path), str(call), model or None)
@@ -108,7 +108,7 @@ def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
 def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
     """Apply `function` to networks, some of which come from files, and keep the provenance of their rates.
 
-    It is applied twice: to the networks at physical rates, and at the rates that the machine's library expects.
+    The function is applied twice: at physical rates, and at the rates that the machine's library expects.
     """
     inner: dict[str, Topology] = {}
 
@@ -138,7 +138,7 @@ def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
 def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
     if name in entries:
         return entries[name]
-    import difflib  # noqa: PLC0415 (only for what is spelled wrongly)
+    import difflib  # noqa: PLC0415 (only needed for misspelled names)
 
     way_out = "`chorale topology list` shows all"
     close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3)

@@ -1,13 +1,13 @@
 """Searches for isomorphisms between networks, and for symmetries of networks without known symmetries.
 
-As in McKay's nauty, nodes are individualized one after the other and the cells of a partition refined, in two networks
-side by side (in two copies of one network for symmetries); in the first network, one node of each cell is enough.
-Symmetries that take rank 0 to each of its neighbours generate a group that takes it everywhere. To find all symmetries,
-the search starts with those that fix all individualized nodes but the last, then all but the last two, and so on
-(Sims, "Computational methods in the study of permutation groups", 1970).
+As in McKay's nauty, nodes are individualized one after the other and the cells of a partition are refined, in two
+networks side by side (for symmetries, two copies of the same network); in the first, one node per cell is enough.
+Symmetries that map rank 0 to each of its neighbours generate a group that maps it to every rank. To find all
+symmetries, the search starts with those that fix all individualized nodes but the last, then all but the last two, and
+so on (Sims, "Computational methods in the study of permutation groups", 1970).
 
-Cells are refined until links do not distinguish any two nodes of a cell. The resulting cells and their order depend on
-the network alone and not on the numbers of its nodes: the same choices in two copies of a network give the same cells.
+Cells are refined until links do not distinguish any two nodes in a cell. The resulting cells and their order depend
+only on the network, not on its node numbers: the same choices in two copies of a network give the same cells.
 Sources: McKay, "Practical graph isomorphism" (1981); Hopcroft, "An n log n algorithm for minimizing states in a finite
 automaton" (1971): the largest part of a split cell need not be used to split others.
 """
@@ -36,24 +36,24 @@ from chorale.synth.topology.topology import Topology
 MIN_SEARCHED_RANKS = 1024
 """Minimum number of ranks for a search for symmetries. Smaller networks are fast without them."""
 MAX_TRIES = 64
-"""Limit of refinements in the search for one symmetry, in addition to one per individualized node."""
+"""Maximum number of refinements in the search for one symmetry, in addition to one per individualized node."""
 TRIES_PER_NODE = 8
-"""Limit of refinements per node in the search for an isomorphism."""
+"""Maximum number of refinements per node in the search for an isomorphism."""
 _TRIES, _TRIES_PER_NODE = 4096, 4
-"""Limit of refinements in the search for all symmetries: a constant, and a number per node."""
+"""Maximum number of refinements in the search for all symmetries: a constant, plus a number per node."""
 _DECIDING_TRIES = 2**16
-"""Limit of refinements, shared by all nodes, when deciding whether a network is vertex-transitive."""
+"""Maximum total number of refinements when deciding whether a network is vertex-transitive."""
 _MAX_LEVELS = 64
 _MAX_CELLS_STORED = 2**27
-"""Limit of stored partitions times the number of nodes."""
+"""Maximum of the number of stored partitions times the number of nodes."""
 
 Renaming = NDArray[np.int32]
 
 
 class MarkedLinks(NamedTuple):
-    """The links of node v: to `heads[heads_offsets[v]:heads_offsets[v + 1]]`, and from nodes of `tails` likewise.
+    """Links from node v to `heads[heads_offsets[v]:heads_offsets[v + 1]]`, and links to v from `tails` in the same way.
 
-    marks: uint64 by the kind of each link and its direction
+    marks: uint64 that identifies the kind and direction of each link
     """
 
     heads_offsets: NDArray[np.int64]
@@ -65,11 +65,11 @@ class MarkedLinks(NamedTuple):
 
 
 class OrderedCells(NamedTuple):
-    """A partition: cell after cell in `order`; a cell is named by the position of its first node.
+    """A partition, stored cell after cell in `order`; a cell's number is the position of its first node.
 
-    order, position: int32 per position and per node, inverse to each other
-    cell:            int32 per node
-    size:            int32 per cell
+    order, position: int32: the node at each position, and each node's position
+    cell:            int32: the cell of each node
+    size:            int32: the number of nodes in each cell
     """
 
     order: NDArray[np.int32]
@@ -78,7 +78,7 @@ class OrderedCells(NamedTuple):
     size: NDArray[np.int32]
 
     def set_apart(self, node: int) -> int:
-        """Split `node` off its cell, which must have other nodes, as a new cell before the rest. Return this cell."""
+        """Split `node` off its cell, which must have other nodes, into a new cell before it. Return the new cell."""
         cell = int(self.cell[node])
         size = int(self.size[cell])
         place, other = self.position[node], self.order[cell]
@@ -89,18 +89,18 @@ class OrderedCells(NamedTuple):
         return cell
 
     def smallest_shared(self) -> int:
-        """Return the first of the smallest cells with several nodes, -1 if all cells have one node. O(nodes)."""
+        """Return the first of the smallest cells with several nodes, or -1 if all cells have one node. O(nodes)."""
         starts = np.flatnonzero(self.cell[self.order] == np.arange(len(self.order)))
         shared = starts[self.size[starts] > 1]
         return int(shared[np.argmin(self.size[shared])]) if len(shared) else -1
 
 
 def isomorphism(source: Topology, target: Topology) -> Renaming | None:
-    """Return int32 per node of `source`: the node of `target` that takes its place, or None if none was found.
+    """Return a renaming (int32 per node of `source`: its node in `target`), or None if none was found.
 
-    The renaming keeps kinds of nodes and what switches can do, and maps links onto links of equal bandwidth and
-    latency, as many of each as there are; that is checked exactly. The search gives up after `TRIES_PER_NODE`
-    refinements per node: None then says nothing about the networks. Deterministic.
+    The renaming preserves node kinds and switch abilities, and maps links one to one onto links of the same bandwidth
+    and latency, which is checked exactly. The search gives up after `TRIES_PER_NODE` refinements per node; then None
+    proves nothing about the networks. The result is deterministic.
     """
     if not have_equal_tables(source, target):
         return None
@@ -118,8 +118,8 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
 def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
     """Return whether symmetries map every compute node to every other one, or None if this could not be decided.
 
-    Parallel links, bandwidths, latencies and switches count. True by known or found symmetries, each checked; False if
-    a complete search found none; None if the search gave up.
+    Symmetries must preserve parallel links, bandwidths, latencies and switches. True if known or found symmetries,
+    each checked, prove it; False if a complete search found none; None if the search gave up.
     """
     if automorphisms_are_transitive(topology):
         return True
@@ -128,25 +128,25 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
 
 
 def with_symmetries_found(topology: Topology) -> Topology:
-    """Return `topology`, with symmetries that map rank 0 to every rank if it is large, has none, and some are found."""
+    """Return `topology`. If it is large and has no known symmetries, search for some that map rank 0 to every rank."""
     if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
         return topology
     return replace(topology, automorphisms=transitive_symmetries(topology))
 
 
 def transitive_symmetries(topology: Topology) -> tuple[Renaming, ...]:
-    """Return symmetries, each checked exactly, whose products take rank 0 to every rank; () if none are found.
+    """Return symmetries, each checked exactly, whose products map rank 0 to every rank, or () if none are found.
 
-    An empty result proves nothing: the search gives up after `MAX_TRIES` wrong choices. Deterministic.
+    An empty result proves nothing: the search gives up after `MAX_TRIES` wrong choices. The result is deterministic.
     O(degree * links * log N) without wrong choices, as on tori and hypercubes.
     """
     return _to_every_rank(topology, MAX_TRIES)[0]
 
 
 def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...], bool]:
-    """Return (symmetries as of `transitive_symmetries`, whether an empty result proves that there are none)."""
+    """Return (symmetries as in `transitive_symmetries`, whether an empty result proves that there are none)."""
     colouring = _Colouring.of(topology)
-    if colouring.cells.size[0] != topology.compute_count:  # ranks differ
+    if colouring.cells.size[0] != topology.compute_count:  # the ranks are not all in one cell
         return (), True
     search = _Search.of(topology, topology, colouring, first=0)
     if search is None:
@@ -167,10 +167,10 @@ def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...]
 
 
 def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
-    """Return generators of all symmetries, each checked exactly, or of only some symmetries if a search gives up.
+    """Return generators of all symmetries, each checked exactly, or only of some symmetries if a search gives up.
 
-    Deterministic. O(nodes * links * log N) at worst, because each possible image of rank 0 is tried; most are excluded
-    after a few steps.
+    The result is deterministic. O(nodes * links * log N) at worst, because each possible image of rank 0 is tried; most
+    are ruled out after a few steps.
     """
     colouring = _Colouring.of(topology)
     search = _Search.of(topology, topology, colouring)
@@ -187,7 +187,7 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 class _Colouring:
     """Cells of nodes that links cannot distinguish, and the digests of the refinement steps that led to them.
 
-    kinds: (numbers of compute nodes, plain switches and switches of each ability, ids of these abilities)
+    kinds: (counts of compute nodes, plain switches, and switches with each ability; ids of these abilities)
     """
 
     links: MarkedLinks
@@ -197,7 +197,7 @@ class _Colouring:
 
     @staticmethod
     def of(topology: Topology) -> _Colouring:
-        """Return the cells of `topology`. O(links * log nodes)."""
+        """Return the refined cells of `topology`. O(links * log nodes)."""
         abilities = {node: content_id(ability.facts()) for node, ability in topology.abilities.items()}
         names = sorted(set(abilities.values()))
         kind = np.repeat([0, 1], [topology.compute_count, topology.switch_count])
@@ -216,7 +216,7 @@ class _Colouring:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Turn:
-    """An individualized node, its cell before that, and the digests of the refinement that followed."""
+    """An individualized node, its previous cell, and the digests of the refinement that followed."""
 
     node: int
     cell: int
@@ -225,10 +225,10 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """A search for renamings of `source` that give `target`.
+    """A search for renamings that turn `source` into `target`.
 
-    links, target_links: links of `source` and `target`
-    turns: the individualized nodes of `source`, until every node is a cell; order: the nodes, cell by cell
+    links, target_links: links of `source` and of `target`
+    turns: the nodes of `source` that are individualized until every cell has one node; order: all nodes, cell by cell
     """
 
     source: Topology
@@ -240,9 +240,9 @@ class _Search:
 
     @staticmethod
     def of(source: Topology, target: Topology, start: _Colouring, first: int | None = None) -> _Search | None:
-        """Return a search with the cells of `source` refined from `start`; None if that takes too many turns.
+        """Return a search with the cells of `source` refined from `start`, or None if that takes too many turns.
 
-        first: the node to individualize first, unless it already is a cell
+        first: node to individualize first, unless it is already alone in its cell
         """
         links, cells = start.links, _copy(start.cells)
         target_links = links if target is source else _marked_links(target)
@@ -259,7 +259,7 @@ class _Search:
         return None
 
     def levels(self, start: OrderedCells) -> Iterator[OrderedCells]:
-        """Yield the cells of `source` before each turn."""
+        """Yield the cells of `source` as they were before each turn."""
         cells = _copy(start)
         for turn in self.turns:
             yield _copy(cells)
@@ -268,11 +268,11 @@ class _Search:
     def add_images(self, level: int, cells: OrderedCells, symmetries: list[Renaming], tries: int) -> int:
         """Add symmetries that fix the nodes of the turns before `level` and move the node of that turn.
 
-        `symmetries` already has those that fix this node, too. Return how many of `tries` refinements are left.
+        `symmetries` already contains those that also fix this node. Return how many `tries` are left.
         """
         turn, nodes = self.turns[level], self.source.node_count
         orbit = orbits(nodes, symmetries)
-        others: list[int] = []  # nodes that its node is not taken to, nor to any that symmetries take them to
+        others: list[int] = []  # nodes to which (and to whose orbits) no symmetry maps the node
         for node in np.sort(cells.order[turn.cell : turn.cell + cells.size[turn.cell]]):
             if orbit[node] == orbit[turn.node] or np.any(orbit[others] == orbit[node]):
                 continue
@@ -288,9 +288,9 @@ class _Search:
     def to(
         self, nodes: NDArray[np.integer], level: int, before: OrderedCells, most: int
     ) -> tuple[Renaming | None, int]:
-        """Return (renaming or None, number of refinements, at most `most`).
+        """Return (renaming or None, number of refinements made, which is at most `most`).
 
-        The renaming takes the node of turn `level` to one of `nodes`; `before` has the cells of the target before that
+        The renaming maps the node of turn `level` to one of `nodes`; `before` has the cells of the target before that
         turn, which fix the images of earlier nodes.
         """
         tries = most
@@ -315,18 +315,18 @@ class _Search:
         return None, most - tries
 
     def renaming(self, cells: OrderedCells) -> Renaming | None:
-        """Return the renaming given by cells of single nodes, or None if it does not map links onto links."""
+        """Return the renaming that single-node cells define, or None if it does not map links onto links."""
         image = np.empty(len(self.order), dtype=np.int32)
         image[self.order] = cells.order
         return image if carries(self.source, self.target, image) else None
 
     def _choices(self, cells: OrderedCells, nodes: NDArray[np.integer]) -> Iterator[tuple[OrderedCells, int]]:
-        """Yield `cells` with each of `nodes`, one of which is individualized next."""
+        """Yield (copy of `cells`, node) for each of `nodes`: the candidates to individualize next."""
         return ((cells, int(node)) for node in np.sort(nodes))
 
 
 def _marked_links(topology: Topology) -> MarkedLinks:
-    """Return the links of every node, with marks by bandwidth and latency."""
+    """Return the links of every node, with marks that identify bandwidth and latency."""
     links, nodes, kinds = topology.links, topology.node_count, link_kinds(topology.links)
     by_source = np.argsort(links.src, kind="stable")
     outgoing = np.searchsorted(links.src[by_source], np.arange(nodes + 1))

@@ -1,6 +1,6 @@
 """The network: compute nodes, switch nodes and directed links with exact bandwidth and latency.
 
-Also its transpose (every link reversed) and what a unit of bandwidth means in bytes and seconds.
+Also its transpose (every link reversed), and the conversion of the bandwidth unit to bytes per second.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MAX_LINKS = 2**27
 class Topology:
     """A directed multigraph of compute nodes and switches.
 
-    Compute nodes come first, in rank order, then switches: for a compute node, index and rank are the same
-    number. `spec` is the spec it was built from (provenance, not identity). `automorphisms` are known generators
-    of a group of symmetries: each an int32 permutation of all nodes that keeps their kinds and maps links onto
-    links of equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
-    network share it. `abilities` lists the switches that multicast or add; all others only forward. `provenance`, of
-    networks that were read from a machine, is not part of the identity.
+    Compute nodes come first, in rank order, then switches, so that a compute node's index is its rank.
+    `spec` is the spec from which the network was built (provenance, not identity). `automorphisms` are known generators
+    of a symmetry group: each is an int32 permutation of all nodes that preserves node kinds and maps links onto
+    links of the same bandwidth and latency. `id` is the content id of nodes, links and unit, which different specs for
+    the same network share. `abilities` lists the switches that multicast or add; all other switches only forward.
+    `provenance`, for networks that were read from a machine, is not part of the identity.
     """
 
     spec: str
@@ -77,7 +77,7 @@ class Topology:
 
     @property
     def degree(self) -> int | None:
-        """Links into and out of every compute node (parallel links and self-loops count), None if they differ."""
+        """In- and out-degree of every compute node, counting parallel links and self-loops; None if degrees differ."""
         incoming = np.bincount(self.links.dst, minlength=self.node_count)[: self.compute_count]
         outgoing = np.bincount(self.links.src, minlength=self.node_count)[: self.compute_count]
         first = int(incoming[0])
@@ -85,14 +85,14 @@ class Topology:
 
     @property
     def node_bandwidth(self) -> Fraction | None:
-        """B, the egress bandwidth of a node in links, for regular unit-capacity direct-connect networks; else None."""
+        """B, a node's egress bandwidth in links, for regular unit-capacity direct-connect networks; otherwise None."""
         if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
             return None
         return None if self.degree is None else Fraction(self.degree)
 
     @property
     def is_eulerian(self) -> bool:
-        """Whether every node has as much bandwidth in as out."""
+        """Whether every node has as much incoming as outgoing bandwidth."""
         integer, _ = self.links.integer_bandwidths()
         balance = np.zeros(self.node_count, dtype=object)
         np.add.at(balance, self.links.dst, integer.astype(object))
@@ -113,7 +113,7 @@ class Topology:
         return replace(self, links=known.expected, automorphisms=(), provenance=None)
 
     def is_guessed(self, crossing: NDArray[np.bool_] | None = None) -> bool:
-        """Return whether the rate of any link (of any `crossing` link, bool per link, if given) is a guess."""
+        """Return whether any link's rate is a guess. If `crossing` (bool per link) is given, only these links count."""
         guessed = self.provenance.guessed if self.provenance is not None else frozenset()
         if not guessed:
             return False
@@ -131,9 +131,9 @@ def transpose(topology: Topology) -> Topology:
 
 
 def transpose_with_links(topology: Topology) -> tuple[Topology, NDArray[np.int32]]:
-    """Return the transpose and int32[links]: the link of `topology` that each link of the transpose came from.
+    """Return (transpose, for each of its links the link of `topology` from which it came, as int32).
 
-    Parallel links keep their order among themselves. Symmetries stay symmetries. O(L log L).
+    Parallel links keep their relative order. Symmetries remain symmetries. O(L log L).
     """
     links = topology.links
     origin = np.lexsort((links.dst, links.src)).astype(np.int32)
@@ -151,14 +151,14 @@ _BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
 
 
 def bytes_per_second(topology: Topology) -> int:
-    """Return the bytes per second of a link of bandwidth 1.
+    """Return the bytes per second that a link of bandwidth 1 carries.
 
-    Raises InvalidInput if bandwidths count links: such a network has relative rates only, which cannot be combined with
-    bytes and seconds.
+    Raises InvalidInput if the bandwidth unit is "link": such a network only has relative rates, which cannot be
+    converted to bytes and seconds.
     """
     unit = topology.bandwidth_unit
     if unit not in _BYTES_PER_SECOND:
-        rule = "a size in bytes needs bandwidths in GB/s or Gbit/s, not {}"
-        way_out = "say how fast a link is (--link-gbps), or leave out the size"
-        raise InvalidInput(rule, f'{topology.spec}, whose unit is "{unit}"', way_out)
+        rule = "a size in bytes needs link rates in GB/s or Gbit/s, but the links of {} have none"
+        way_out = "give the rate of a link with --link-gbps, or leave out the size"
+        raise InvalidInput(rule, topology.spec, way_out)
     return _BYTES_PER_SECOND[unit]

@@ -1,6 +1,6 @@
-"""Checks the claim of a BFB schedule that no schedule along shortest paths has a shorter step.
+"""Checks a BFB schedule's claim that no schedule along shortest paths has a shorter step.
 
-The check is independent of the synthesizer: it computes hop counts and sets itself, in plain Python.
+The check is independent of the synthesizer and computes hop counts and sets itself, in plain Python.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
 
     For each step t, the certificate names a node u and a set S of links into u. Let n be the number of shards at
     distance t from u that can only arrive over S, because all last hops of their shortest paths are in S. Two claims
-    are checked. First, the load of the step is the time in which S carries n shards that are divisible at will. Second,
-    S cannot carry n shards of `chunks` indivisible chunks in less than the time of the step. Times are in shards (or
-    chunks) per bandwidth. If the certificate gives the size of the vector, they are in seconds and include latencies.
-    O(steps * (links + N * degree)).
+    are checked. First, the step's load is the time in which S carries n arbitrarily divisible shards. Second, S cannot
+    carry n shards of `chunks` indivisible chunks in less than the step's time. Times are in shards (or chunks) per
+    bandwidth. If the certificate contains the vector size, times are in seconds and include latencies. O(steps * (links
+    + N * degree)).
     """
     view = _View(topology, certificate.get("size_bytes"), {})
     _checked_loads(view, certificate["loads"])
@@ -43,10 +43,10 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
 
 
 def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return a lower bound on the time of any breadth-first broadcast with arbitrarily divisible shards.
+    """Return a lower bound on any breadth-first broadcast's time with arbitrarily divisible shards.
 
-    The units are those of `check_bfb_steps`. The certificate may belong to a reversed schedule or to a sequence of two
-    schedules. Raises CheckFailed if the loads in it are wrong.
+    The units are the same as in `check_bfb_steps`. The certificate may belong to a reversed schedule or to a sequence
+    of two schedules. Raises CheckFailed if the loads in it are wrong.
     """
     if certificate["kind"] == "concatenation":
         return sum((least_time(topology, part) for part in certificate["parts"]), Fraction(0))
@@ -57,14 +57,14 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A topology and the size of the vector, with a cache of hop counts by target node."""
+    """A topology and the vector size, with a cache of hop counts by target node."""
 
     topology: Topology
     size_bytes: int | None
     hops: dict[int, NDArray[np.int64]]
 
     def hops_to(self, node: int) -> NDArray[np.int64]:
-        """Return the length of a shortest path from each node to `node`, or -1 if there is no path."""
+        """Return the length of each node's shortest path to `node`, or -1 if there is no path."""
         if node not in self.hops:
             links = self.topology.links
             arrives_from: list[set[int]] = [set() for _ in range(self.topology.node_count)]
@@ -80,7 +80,7 @@ class _View:
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
-        """Return the largest number of chunks (`chunks` per shard) that `link` can carry until `time`."""
+        """Return the largest number of chunks (`chunks` per shard) that `link` can carry by `time`."""
         if self.size_bytes is None:
             return time * link.bandwidth
         chunk_bytes = Fraction(self.size_bytes, self.topology.compute_count * chunks)
@@ -102,7 +102,7 @@ def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
 
 
 def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, list[Link]]:
-    """Return n and the links of S (see `check_bfb_steps`) for a step. CheckFailed if S is not a set of links into u."""
+    """Return n and the links in S (see `check_bfb_steps`) for a step. Raises CheckFailed if S does not lead into u."""
     links, node = view.topology.links, int(entry["node"])
     critical = set(entry["links"])
     incoming = [int(link) for link in np.flatnonzero(links.dst == node)]

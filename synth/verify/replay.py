@@ -1,11 +1,11 @@
-"""Requirements of a collective for every shard, checks of the form of a schedule, and the general replay.
+"""A collective's requirements for every shard, checks of a schedule's form, and the general replay.
 
 The general replay tracks, for every chunk at every rank, the set of ranks that have contributed to it. It accepts any
 pattern of sums, for example the exchanges of recursive doubling, which do not follow trees. It takes N / 64 times as
-much time and memory as the fast replay of `chorale.synth.verify.verify`, so it only runs if that one finds faults.
-Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell: a range
-of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The fast replay stores
-times as step + 1; `NEVER` stands for an event that does not happen.
+much time and memory as the fast replay in `chorale.synth.verify.verify`, so it only runs if the fast replay finds
+faults. Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell:
+a range of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The fast replay
+stores times as step + 1; `NEVER` stands for an event that does not happen.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ MEMORY_BYTES = 2**28
 Ranks = NDArray[np.int32]
 Numbers = NDArray[np.int64]
 Rows = NDArray[np.int32]
-"""int32[7, rows]: step, src, dst, shard, first cell within the shard, the one after the last, reduce."""
+"""int32[7, rows]: step, src, dst, shard, first cell within the shard, last cell + 1, reduce."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardConditions:
-    """Initial and final conditions of each shard, as int32 arrays over shards.
+    """Each shard's initial and final conditions, as int32 arrays over shards.
 
     starts:   rank that holds the shard initially, or -1 if every rank holds a contribution to its sum
-    sum_ends: rank where the sum must be complete, or -1 if any rank will do (allreduce, which copies the sum later)
+    sum_ends: rank where the sum must be complete, or -1 for any rank (allreduce, which copies the sum later)
     ends:     rank that must hold the shard in the end, or -1 for every rank
     reduces, copies: whether the collective adds up data, and whether it copies data
-    members:  bool[ranks, shards] for collectives with members, else None: ranks that must hold the shard in the end
-              (dispatch) or hold a contribution initially (combine)
+    members:  bool[ranks, shards]: whether the rank must hold the shard in the end (dispatch) or holds a contribution
+              initially (combine); None for collectives without members
     """
 
     starts: Ranks
@@ -56,7 +56,7 @@ class ShardConditions:
 
 
 def shard_conditions(schedule: Schedule) -> ShardConditions:
-    """Return the initial and final conditions of each shard that the schedule's collective prescribes."""
+    """Return each shard's initial and final conditions, which the schedule's collective prescribes."""
     ranks, collective = schedule.topology.compute_count, schedule.collective
     shards = np.arange(schedule.shard_count, dtype=np.int32)
     anywhere = np.full(len(shards), -1, dtype=np.int32)
@@ -85,15 +85,15 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkIntervals:
-    """Cells of all shards, ordered by shard. A cell is a range of chunks that no transfer splits.
+    """All shards' cells, ordered by shard. A cell is a range of chunks that no transfer splits.
 
     Cells save work, because a shard of thousands of chunks often moves in a handful of intervals. If shards have few
     chunks, every chunk is a cell.
 
     offsets: int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
     chunks:  chunks per shard
-    size:    int64 per cell: chunks in it; empty if every cell is one chunk
-    ends:    int64, ascending: shard * (chunks + 1) + chunk for the ends of all cells; None if every cell is one chunk
+    size:    int64 per cell: number of its chunks; empty if every cell is one chunk
+    ends:    int64, ascending: shard * (chunks + 1) + chunk for all cells' ends; None if every cell is one chunk
     """
 
     offsets: Numbers
@@ -116,11 +116,11 @@ class ChunkIntervals:
         return ChunkIntervals(offsets, chunks, np.diff(ends)[np.diff(shard) == 0], ends)
 
     def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        """Return (first cell, last cell + 1) of each row, counted within its shard."""
+        """Return each row's (first cell, last cell + 1), counted within its shard."""
         return self._cell(rows.shard, rows.lo), self._cell(rows.shard, rows.hi)
 
     def _cell(self, shard: NDArray[np.integer], chunk: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Return the number of cells of `shard[i]` before `chunk[i]`, which must be at the boundary of a cell."""
+        """Return the number of cells of `shard[i]` before `chunk[i]`, which must be at a cell boundary."""
         if self.ends is None:
             return chunk
         shard = shard.astype(np.int64)
@@ -129,7 +129,7 @@ class ChunkIntervals:
         return found
 
     def beyond(self, sizes: tuple[int, ...] | None) -> NDArray[np.bool_]:
-        """Return bool per cell: whether it lies beyond the end of its shard, which has `sizes[shard]` chunks."""
+        """Return bool per cell: whether it lies beyond its shard's end. Shards have `sizes[shard]` chunks."""
         outside = np.zeros(int(self.offsets[-1]), dtype=np.bool_)
         for shard, size in enumerate(sizes or ()):
             first = int(self._cell(np.array([shard]), np.array([size]))[0])
@@ -145,13 +145,13 @@ class ChunkIntervals:
         return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
     def window(self, first: int, most_cells: int) -> int:
-        """Return the end of the longest window from shard `first` that has at most `most_cells`, or of one shard."""
+        """Return the end of the longest window from shard `first` with at most `most_cells` cells or a single shard."""
         end = int(np.searchsorted(self.offsets, self.offsets[first] + most_cells, side="right")) - 1
         return max(first + 1, end)
 
 
 class ActorTables(NamedTuple):
-    """Times (step + 1) and counts of events for each cell of a window.
+    """Times (step + 1) and event counts for each cell in a window.
 
     An actor is a rank or a switch that adds or multicasts. The first three tables have a row per actor, the others a
     row per such switch.
@@ -191,7 +191,7 @@ def row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int,
 
 
 def fits_set_replay(schedule: Schedule) -> bool:
-    """Whether `schedule` is small enough for the general replay: it sends at most 2^33 words (about 1,024 ranks)."""
+    """Return whether `schedule` is small enough for the general replay: at most 2^33 words (about 1,024 ranks)."""
     lo, hi = ChunkIntervals.of(schedule).interval(schedule.transfers)
     words = -(-schedule.topology.compute_count // 64)
     return int((hi.astype(np.int64) - lo).sum()) * words <= MAX_WORDS
@@ -233,7 +233,7 @@ def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
             early, hollow, twice = native.replay_step(rows[low:high], held)
             for row, rule, text in (
                 (early, "sent-before-received", "sends a chunk before it is there"),
-                (hollow, "reduced-into-nothing", "adds to a chunk where there is nothing"),
+                (hollow, "reduced-into-nothing", "adds to a chunk that is not there"),
                 (twice, "reduced-twice", "adds a contribution for the second time"),
             ):
                 if row >= 0:
@@ -247,7 +247,7 @@ def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
 
 
 def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
-    """Return the faults in the form of `schedule`. It can only be replayed if there are none."""
+    """Return faults in the form of `schedule`. A schedule can only be replayed if it has no such faults."""
     for check in (_route_violations, _column_violations, _size_violations, _row_violations):
         if violations := list(check(schedule)):
             return violations
@@ -307,7 +307,7 @@ def column_violations(
 
 
 def _size_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
-    """Yield violations for sizes that do not fit the collective, and for transfers beyond the end of their shard."""
+    """Yield violations for sizes that do not fit the collective and for transfers beyond their shard's end."""
     collective, most = schedule.collective, schedule.chunks_per_shard
     if collective.sizes is None and not collective.name.is_uneven:
         return

@@ -1,20 +1,22 @@
-"""Verification of symmetric schedules from the rows of rank 0 or of a few roots, without the rows of other ranks.
+"""Verifies symmetric schedules from the rows of rank 0 or a few roots, without other ranks' rows.
 
 Like `chorale.synth.verify.verify`, it is independent of the synthesizers.
+
 Stepped schedules: why checking rank 0 is enough. Every generator is an automorphism of the network, and together they
 map rank 0 to every rank. Symmetries preserve hop counts. So if rank 0 has all shards at distance k after step L(k),
 then every rank has all shards at distance k from it after this step, whichever symmetry its rows come from. A row that
 brings shard v over link w -> 0 in step t is therefore valid if L(hops from v to w) < t, because w has the shard by
 then, and so are its images at all other ranks. This condition is sufficient but not necessary: a correct schedule that
-treats shards at equal distances differently may be rejected here. Expand such a schedule to check it with `verify`.
+treats shards at equal distances differently may be rejected here. To check such a schedule, expand it and use `verify`.
 
 Trees: why checking the first root of each orbit is enough. The translations are automorphisms of the network. They form
 a group in which exactly one member maps the first rank of an orbit to any given rank of this orbit. In an allgather,
-shards do not depend on one another, so a schedule is correct if it is correct for each shard alone. The rows of any
-shard are the image of rows that were replayed chunk by chunk: those of the first rank of its orbit. Images of routes
-are routes with equal bandwidths and latencies.
+shards do not depend on one another, so a schedule is correct if it is correct for each shard alone. Any shard's rows
+are the image of the rows of the first rank in its orbit, which were replayed chunk by chunk. Images of routes are
+routes with equal bandwidths and latencies.
+
 The load of a link is the sum, over all members g, of the load that the base rows put on its preimage under g. The group
-maps every link of an orbit to any other one equally often: |group| / |orbit| times. So the load is exactly the sum of
+maps every link in an orbit to any other link equally often: |group| / |orbit| times. So the load is exactly the sum of
 the base loads over the orbit, times this number.
 """
 
@@ -39,9 +41,9 @@ from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, 
 def inspect_symmetric(
     schedule: SymmetricSchedule, size_bytes: int | None
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return (violations of the first check that fails, None), or ([], (cost, link loads)).
+    """Return (violations of the first check that fails, None), or ([], (cost, link loads)) if none fails.
 
-    size_bytes: size of the vector for which the cost includes the time in seconds; None for no size
+    size_bytes: vector size for which the cost includes the time in seconds; None for no size
     """
     violations = list(_whole_violations(schedule))
     total, duplicates = np.zeros(len(schedule.topology.links), dtype=np.int64), 0
@@ -78,12 +80,12 @@ def inspect_symmetric(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Inspected:
-    """Results of the inspection of one part.
+    """Results of inspecting one part.
 
     loads:      int64 per link of the part's network: chunks that cross it during the part
-    duplicates: number of repeated deliveries of chunks, at all ranks
+    duplicates: number of chunks that were delivered again, at all ranks
     periods:    for each period in time order, (chunks per bandwidth, latency) of the transfers that may end last; each
-                step of a gather is a period, trees take one period
+                step of a gather is a period, and trees take one period
     """
 
     violations: list[ScheduleViolation]
@@ -143,7 +145,7 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
 
 
 def _replay_first_roots(part: SymmetricTrees) -> tuple[list[ScheduleViolation], int]:
-    """Replay the shards of the first ranks, one by one. Returns (violations, number of repeated deliveries)."""
+    """Replay the first ranks' shards, one by one. Returns (violations, number of repeated deliveries)."""
     roots, links, base = part.translations.first_ranks, part.topology.links, part.base
     order = np.argsort(base.shard, kind="stable")
     bounds = np.searchsorted(base.shard[order], np.append(roots, part.topology.compute_count))
@@ -189,7 +191,7 @@ def _inspected_gather(part: SymmetricGather) -> _Inspected:
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check that every generator is an automorphism. That they map rank 0 to all ranks is ensured by `Transversal`."""
+    """Check that every generator is an automorphism. `Transversal` ensures that they map rank 0 to all ranks."""
     topology, fits = part.topology, True
     for index, generator in enumerate(topology.automorphisms):
         if not is_automorphism(topology, generator):
@@ -206,7 +208,7 @@ def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check types and value ranges of the base rows, and that each row leads from another rank to rank 0."""
+    """Check the base rows' types and value ranges, and that each row leads from another rank to rank 0."""
     bounds, base, links = part.bounds, part.base, part.topology.links
     if part.steps >= NEVER - 1:
         yield ScheduleViolation("steps", f"{part.steps} steps are more than the {NEVER - 2} that can be replayed")
@@ -222,7 +224,7 @@ def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check that rank 0 receives every chunk, and that every sender has the chunks in time."""
+    """Check that rank 0 receives every chunk and that every sender has its chunks in time."""
     base, links = part.base, part.topology.links
     # Find the first shard that is not complete at rank 0.
     starts, ends = _intervals(part)
@@ -254,7 +256,7 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (starts, ends) of the chunk intervals that rank 0 has in the end, sorted.
 
-    Chunks are numbered consecutively through all shards, int64.
+    Chunks are numbered consecutively over all shards, int64.
     """
     chunks = part.chunks_per_shard
     first = part.base.shard.astype(np.int64) * chunks

@@ -1,7 +1,7 @@
-"""The results of verification: violated rules, or a schedule with its exact cost and link loads.
+"""Results of verification: violated rules, or a schedule with its exact cost and link loads.
 
-A step takes as long as its slowest transfer. A transfer takes the latency of its route plus the largest load /
-bandwidth of the links on this route (full paper, appendix E.3, for routes of one link). The sum over steps is at most
+A step takes as long as its slowest transfer. A transfer takes its route's latency plus the largest load / bandwidth of
+the links on this route (full paper, appendix E.3, for single-link routes). The sum over steps is at most
 `Cost.latency_s` plus the vector size times `Cost.time_per_byte`, and often less.
 """
 
@@ -25,13 +25,13 @@ class ScheduleViolation:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Exact terms of the cost of a schedule.
+    """Exact terms of a schedule's cost.
 
-    steps:            number of steps, or height of the trees; T_L is this number of hop latencies
+    steps:            number of steps, or the trees' height; T_L is this number of hop latencies
     time_per_byte:    T_B / M, in 1 / bandwidth_unit of the topology
-    bandwidth_factor: T_B / (M / B), where B is the outgoing bandwidth of a node; None unless the topology is regular,
+    bandwidth_factor: T_B / (M / B), where B is a node's outgoing bandwidth; None unless the topology is regular,
                       direct-connect and of unit capacity
-    latency_s:        sum over steps of the largest latency of a route that is used in the step, in seconds
+    latency_s:        sum over steps of the largest latency of a route that the step uses, in seconds
     time_s:           total time in seconds at the vector size passed to verification; None without a size
     """
 
@@ -44,9 +44,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """Loads of links, as fractions of the vector M, over the complete schedule.
+    """Link loads over the complete schedule, as fractions of the vector M.
 
-    largest, smallest: load of the busiest and of the least busy link
+    largest, smallest: load of the busiest link and of the least busy link
     total:             sum over all links
     idle_links:        number of links that carry nothing
     duplicate_deliveries: number of chunks that ranks received although they already had them
@@ -77,11 +77,11 @@ Loads = NDArray[np.int64]
 
 
 def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
-    """Return the exact cost of `schedule`, including the time for vectors of `size_bytes` if given.
+    """Return the schedule's exact cost, including the time for vectors of `size_bytes` if given.
 
-    The steps of a stepped schedule follow one another, and each takes as long as its slowest link. In a pipelined
-    schedule, all links are busy at the same time between two barriers, and the slowest link determines the time.
-    `loads` is int64[steps, links], in chunks.
+    A stepped schedule's steps follow one another, and each takes as long as its slowest link. In a pipelined schedule,
+    all links are busy at the same time between two barriers, and the slowest link determines the time. `loads` is
+    int64[steps, links], in chunks.
     """
     topology = schedule.topology
     periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
@@ -99,7 +99,7 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
 
 
 def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return the duration of a step in seconds if every route is a single link. O(links)."""
+    """Return a step's duration in seconds if every route is a single link. O(links)."""
     links = schedule.topology.links
     kinds = links.bandwidth_class * len(links.latencies_s) + links.latency_class
     most = np.zeros(len(links.bandwidths) * len(links.latencies_s), dtype=np.int64)
@@ -112,7 +112,7 @@ def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fracti
 
 
 def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return the duration of a step in seconds if routes consist of several links."""
+    """Return a step's duration in seconds if routes consist of several links."""
     links, routes = schedule.topology.links, schedule.routes
     latencies = np.array(links.latencies_s, dtype=object)[links.latency_class[routes.link_ids]]
     carried = loads.astype(object) / np.array(links.bandwidths, dtype=object)[links.bandwidth_class]
@@ -123,7 +123,7 @@ def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fractio
 
 
 def period_latency_s(schedule: Schedule) -> Fraction:
-    """Return the sum over steps of the largest latency of a route that is used in the step, in seconds.
+    """Return the sum over steps of the largest latency of a route that the step uses, in seconds.
 
     O(rows log rows + links of routes).
     """

@@ -1,10 +1,12 @@
-"""Verification: replays a schedule chunk by chunk. Only verified schedules are used for anything else.
+"""Verification: replays a schedule chunk by chunk. Everything else only uses verified schedules.
 
 This code shares nothing with the synthesizers. It takes any schedule, from any method or file, and checks that every
 chunk is present before it is sent, everything is delivered, and nothing is reduced twice. Schedules in symmetric form
 are verified by `chorale.synth.verify.symmetric`.
+
 A route may start or end at a switch that multicasts or adds. Such a switch has no memory. For every chunk, it either
-sends one sum in the step in which all inputs arrive, or it sends copies of the result in the step in which it gets it.
+sends one sum in the step in which all inputs arrive, or it sends copies of the result in the step in which the result
+arrives.
 """
 
 from __future__ import annotations
@@ -47,22 +49,22 @@ if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 MEMORY_BYTES = 2**29
-"""Approximate limit of the tables' size in bytes. If it is not enough, shards are replayed in several windows."""
+"""Approximate limit on the tables' size in bytes. If it is not enough, shards are replayed in several windows."""
 
 # In the order of `Fault` in kernels/cpp/verify.cpp.
 _FAULTS = (
     ("", ""),
-    ("reduced-twice", "hands on a partial sum for the second time"),
-    ("switch-two-parents", "sends a result to a switch that has it already"),
+    ("reduced-twice", "sends a partial sum for the second time"),
+    ("switch-two-parents", "sends a result to a switch that already has it"),
     ("sent-before-received", "sends a chunk before it is there"),
-    ("reduced-too-late", "adds to a partial sum already handed on"),
-    ("switch-stores", "sends from a switch what it does not get in that step"),
-    ("sum-incomplete", "is not summed up in one place"),
+    ("reduced-too-late", "adds to a partial sum that was already sent"),
+    ("switch-stores", "sends data from a switch that does not receive them in the same step"),
+    ("sum-incomplete", "is not completely summed up at one node"),
     ("switch-stores", "would have to wait at a switch"),
-    ("switch-empty", "is handed on by a switch that gets nothing of it"),
+    ("switch-empty", "is sent by a switch that does not receive it"),
     ("switch-cannot-add", "is added by a switch that cannot add"),
-    ("switch-circle", "goes around switches in a circle"),
-    ("switch-two-parents", "is sent to the switch that sums it up"),
+    ("switch-circle", "travels in a cycle of switches"),
+    ("switch-two-parents", "is sent back to the switch that sums it up"),
     ("switch-leaf", "ends at a switch"),
     ("switch-cannot-multicast", "is copied by a switch that cannot multicast"),
 )
@@ -72,9 +74,9 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     """Replay `schedule` and return it as verified. Raises CheckFailed, which names the first fault.
 
     If `size_bytes`, the size of the complete vector, is given, the cost includes the exact time at this size. Raises
-    InvalidInput if it is given but the topology has no bandwidths in bytes per second. Takes O(chunk deliveries) time
-    and at most about 0.5 GiB for tables; in symmetric form
-    O(generators * links log links + degree * links + rows of rank 0 * log).
+    InvalidInput if a size is given but the topology has no bandwidths in bytes per second. Takes O(chunk deliveries)
+    time and at most about 0.5 GiB for tables; in symmetric form O(generators * links log links + degree * links + rows
+    of rank 0 * log).
 
     >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology
     >>> from chorale.synth.methods.catalog import synthesize_unverified
@@ -91,9 +93,9 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
 
 
 def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
-    """Return the cost of `schedule`, assuming that it is correct, to decide what to verify. O(hops of all rows).
+    """Return the schedule's cost, assuming that it is correct, to decide what to verify. O(hops of all rows).
 
-    Schedules with switches that add or multicast, and those in symmetric form, are verified.
+    Schedules with switches that add or multicast, and those in symmetric form, are verified anyway.
     """
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule), size_bytes)
@@ -103,7 +105,7 @@ def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
 def inspect(
     schedule: AnySchedule, size_bytes: int | None = None
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
-    """Return (violations, verified schedule), without a schedule if there are violations. See `verify`."""
+    """Return (violations, verified schedule or None if there are violations). See `verify`."""
     if schedule.form == "columns":
         violations, facts = _inspect_columns(schedule.expand(), size_bytes)
     else:
@@ -121,8 +123,8 @@ def _inspect_columns(
         return violations, None
     replay = _Replay(schedule)
     violations = replay.run()
-    # Correct sums that do not flow along trees can cause these faults too; the slower replay with sets of ranks finds
-    # out. "sum-incomplete" is the only fault if two ranks send each other their contributions.
+    # Correct sums that do not flow along trees can cause these faults too, so the slower replay, which uses sets of
+    # ranks, decides. "sum-incomplete" is the only fault if two ranks send each other their contributions.
     may_be_right = any(violation.rule in ("reduced-twice", "sum-incomplete") for violation in violations)
     collective = schedule.collective
     may_be_right &= collective.reduces and collective.sizes is None and not schedule.is_in_network
@@ -141,7 +143,7 @@ class _Replay:
     switches:   node index of each switch that adds or multicasts
     sums:       number of chunks that each of these switches adds up
     path:       largest latency between ranks per step, in ticks of `Routes.latencies`; None before it is known, or if
-                it is not needed because there are no such switches or no latencies
+                there are no such switches or no latencies
     duplicates: number of chunks that ranks received although they already had them
     """
 
@@ -181,14 +183,14 @@ class _Replay:
         return violations
 
     def _window(self, first: int, last: int) -> list[ScheduleViolation]:
-        """Replay shards `first` to `last - 1`; return the faults of the first check that fails."""
+        """Replay shards `first` to `last - 1`. Return the faults from the first check that fails."""
         conditions, offsets, ranks = self.conditions, self.cells.offsets, self.ranks
         begin, end = int(offsets[first]), int(offsets[last])
         size, counts = self.cells.size[begin:end], np.diff(offsets[first : last + 1])
         sum_ends, ends = (np.repeat(column[first:last], counts) for column in (conditions.sum_ends, conditions.ends))
         tables = self._tables(first, last)
         nowhere = self.cells.beyond(self.schedule.collective.sizes)[begin:end]
-        if conditions.reduces and nowhere.any():  # chunks beyond the end of a shard count as added up
+        if conditions.reduces and nowhere.any():  # chunks beyond a shard's end count as added up
             tables.handed_on[:ranks, nowhere] = 1
             tables.handed_on[sum_ends[nowhere], np.flatnonzero(nowhere)] = 0
         faults: list[ScheduleViolation] = []
@@ -208,7 +210,7 @@ class _Replay:
             hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
             if len(hollow):
                 rank, cell = hollow[0].tolist()
-                text = self.cells.text(begin + cell, rank, "is sent by a rank that has nothing of it")
+                text = self.cells.text(begin + cell, rank, "is sent by a rank that has no part of it")
                 return [ScheduleViolation("reduced-into-nothing", text)]
             handed_on[~members & (handed_on == 0) & (fed == 0)] = 1
         if conditions.reduces and not faults:
@@ -245,7 +247,7 @@ class _Replay:
         return arrived - (held - int(starts))
 
     def _tables(self, first: int, last: int) -> ActorTables:
-        """Return the tables of these shards before the first step, when each is present only where it starts."""
+        """Return these shards' tables before the first step, when each shard is only present where it starts."""
         conditions, offsets, switches = self.conditions, self.cells.offsets, len(self.switches)
         cells = int(offsets[last] - offsets[first])
         actors = self.ranks + switches
@@ -267,7 +269,7 @@ class _Replay:
         )
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield the blocks of `row_blocks` with actor numbers instead of node indices."""
+        """Yield the blocks from `row_blocks`, with actor numbers instead of node indices."""
         for start, rows in row_blocks(self.schedule, self.cells):
             if self.switches:
                 rows[1:3] = self.actor[rows[1:3]]
@@ -283,7 +285,7 @@ class _Replay:
         return [ScheduleViolation(rule, self.cells.text(begin + cell, actor if is_rank else -1, what) + where)]
 
     def _add_latencies(self, first: int, last: int, cells: int) -> None:
-        """Update the largest latency of each step, which may be that of a path through several switches."""
+        """Update each step's largest latency, which may belong to a path through several switches."""
         of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
         if self.path is None:
             self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)
@@ -298,7 +300,7 @@ class _Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads, size_bytes: int | None) -> Cost:
-        """Return the cost, taking into account limits on adding and latencies of paths through several switches."""
+        """Return the cost, including limits on adding and the latencies of paths through several switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)

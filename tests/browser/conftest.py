@@ -13,7 +13,6 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import local_token
 from tests.browser.local_service import ThreadLaunches, local_api
 from tests.integration.mlflow_server import free_port
-from tests.pictures import draw_nothing
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first is the same engine without windows, which takes a fraction of the time to start and to open a page."""
@@ -54,10 +53,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     home, launches, port = Home(tmp_path_factory.mktemp("service")), ThreadLaunches(), free_port()
     server = HttpServer(lambda: local_api(home, launches), "127.0.0.1", port)
     assert server.problem() == ""
-    with pytest.MonkeyPatch.context() as patched:  # pictures of launches, which the page does not show
-        draw_nothing(patched)
-        yield Serving(f"http://127.0.0.1:{port}", local_token(home), home.root)
-        launches.close()
+    yield Serving(f"http://127.0.0.1:{port}", local_token(home), home.root)
+    launches.close()
     server.stop()
 
 

@@ -31,8 +31,8 @@ from chorale.tuner.service.http.application import create_api
 from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.scheduler import JobScheduler
+from chorale.tuner.service.jobs.tasks import JobPlanner
 from chorale.tuner.trials.records import TrialRecord
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -44,7 +44,7 @@ def local_api(home: Home, launches: ThreadLaunches) -> FastAPI:
     """Return the application over the data folder `home`, with the token of this machine."""
     home.create(home.service)
     store, networks = JobStore(home.service), NetworkPlanner(JobLimits())
-    scheduler = JobScheduler(store, JobPlanner(networks, store, home.root), ForkedTasks(), time.time)
+    scheduler = JobScheduler(store, JobPlanner(networks, store), ForkedTasks(), time.time)
     campaigns = Campaigns(home, launches, store, networks)
     access = load_access(None, "127.0.0.1", home, time.time)
     return create_api(scheduler, campaigns, access, AuditLog(home.service, time.time), BodyLimits())

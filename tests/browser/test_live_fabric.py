@@ -18,8 +18,7 @@ from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
 from tests.browser.conftest import Serving
 from tests.browser.test_page import photographed
-from tests.live.on_fabrics import require_fabrics
-from tests.live.watch.healthy_hour import fill
+from tests.live.support import require_fabrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -29,6 +28,36 @@ _BUSY_S = 30.0
 _LIMIT_MS = 120_000
 _LINKS_PX, _EVENTS_PX = 965, 1776
 """How much of the page has the picture of links, and how much has what changed as well."""
+
+_SEND = """
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 5000), 10)
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    connection.sendall(bytes(1 << 16))
+"""
+_RECEIVE = """
+import socket, sys
+server = socket.create_server((sys.argv[1], 5000))
+print(flush=True)
+connection, _ = server.accept()
+total = 0
+while data := connection.recv(1 << 20):
+    total += len(data)
+print(total)
+"""
+
+
+def fill(fabric: EmulatedFabric, src: int, dst: int, seconds: float) -> int:
+    """Send from rank to rank as fast as the link allows; return how many bytes arrived."""
+    python = (sys.executable, "-S", "-c")
+    receiving = [*fabric.command_prefix(dst), *python, _RECEIVE, fabric.address(dst)]
+    with subprocess.Popen(receiving, stdout=subprocess.PIPE, text=True) as receiver:
+        assert receiver.stdout is not None
+        receiver.stdout.readline()
+        sending = [*fabric.command_prefix(src), *python, _SEND, fabric.address(dst), str(seconds)]
+        subprocess.run(sending, check=True, timeout=seconds + 60)
+        return int(receiver.communicate(timeout=60)[0])
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ ENTRY = meet(relaxed=True)
 def plan(
     collective: str,
     chunks: tuple[int, int, int],
-    blocks: Callable[[int], Sequence[Sequence[Json]]],
+    blocks: Callable[[int], Sequence[Sequence[Json]] | Sequence[Json]],
     *,
     buffer: str = "o",
     in_place: bool = True,
@@ -65,8 +65,10 @@ def plan(
     switch: str | None = None,
     semaphores: Sequence[int] = (),
 ) -> Json:
-    """Return a plan whose blocks have each a memory and a port channel of their own with the other rank, whose
-    `buffer` they reach, and perhaps a switch channel over `switch` of both."""
+    """Return a plan whose blocks, or whose only one, have a memory and a port channel each with the other rank.
+
+    buffer: what they reach of the other rank; switch: the buffer of both under a switch channel, if any
+    """
     return {
         "name": "case",
         "collective": collective,
@@ -80,11 +82,12 @@ def plan(
 def _gpu(
     rank: int,
     chunks: tuple[int, int, int],
-    blocks: Sequence[Sequence[Json]],
+    given: Sequence[Any],
     buffer: str,
     switch: str | None,
     semaphores: Sequence[int],
 ) -> Json:
+    blocks = [given] if isinstance(given[0], dict) else given
     peers = [1 - rank] * len(blocks)
     groups = [{"size": 2, "ranks": [0, 1]}]
     switches = [] if switch is None else [{"channel_type": "switch", "buffer_type": switch, "rank_groups": groups}]
@@ -188,6 +191,7 @@ def sum_of_other_chunks(document: Json) -> None:
 
 
 GATHER = (1, 2, 0)
+LL: Json = {"buffer": "s", "protocol": "LL", "double": True}
 
 
 def _packets(name: str, *extra: Json) -> Callable[[int], list[list[Json]]]:
@@ -207,7 +211,7 @@ def _packets(name: str, *extra: Json) -> Callable[[int], list[list[Json]]]:
 
 CASES: dict[str, Case] = {
     "put": Case(
-        plan("allgather", GATHER, lambda r: [[*ENTRY, move("put", [local("o", r)], [remote(r)]), *meet()]]),
+        plan("allgather", GATHER, lambda r: [*ENTRY, move("put", [local("o", r)], [remote(r)]), *meet()]),
         {
             "nobody waits for the other to begin": (without(1, 2), "race"),
             "only relaxed signals after the put": (
@@ -223,7 +227,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "get": Case(
-        plan("allgather", GATHER, lambda r: [[*ENTRY, move("get", [remote(1 - r)], [local("o", 1 - r)]), *meet()]]),
+        plan("allgather", GATHER, lambda r: [*ENTRY, move("get", [remote(1 - r)], [local("o", 1 - r)]), *meet()]),
         {
             "nobody waits for the other to begin": (without(1, 2), "race"),
             "nothing says that the reading is over": (without(6, 7), "race"),
@@ -235,12 +239,10 @@ CASES: dict[str, Case] = {
             "allgather",
             GATHER,
             lambda r: [
-                [
-                    *meet("port"),
-                    move("pws", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
-                    tell("wait", 0, "port"),
-                    NOP,
-                ]
+                *meet("port"),
+                move("pws", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
+                tell("wait", 0, "port"),
+                NOP,
             ],
         ),
         {
@@ -256,31 +258,27 @@ CASES: dict[str, Case] = {
             "allgather",
             GATHER,
             lambda r: [
-                [
-                    *meet("port"),
-                    move("pwsf", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
-                    tell("wait", 0, "port"),
-                    {"name": "flush", "channel_ids": [0], "channel_type": "port"},
-                    NOP,
-                ]
+                *meet("port"),
+                move("pwsf", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
+                tell("wait", 0, "port"),
+                {"name": "flush", "channel_ids": [0], "channel_type": "port"},
+                NOP,
             ],
-        ),
+        )
     ),
     "a source that a port still reads": Case(
         plan(
             "allgather",
             (1, 2, 1),
             lambda r: [
-                [
-                    *meet("port"),
-                    move("copy", [local("o", r)], [local("s", 0)]),
-                    NOP,
-                    move("pwsf", [local("s", 0)], [remote(r)], channel_type="port", channel_ids=[0]),
-                    NOP,
-                    move("copy", [local("o", r)], [local("s", 0)]),
-                    tell("wait", 0, "port"),
-                    NOP,
-                ]
+                *meet("port"),
+                move("copy", [local("o", r)], [local("s", 0)]),
+                NOP,
+                move("pwsf", [local("s", 0)], [remote(r)], channel_type="port", channel_ids=[0]),
+                NOP,
+                move("copy", [local("o", r)], [local("s", 0)]),
+                tell("wait", 0, "port"),
+                NOP,
             ],
         ),
         {
@@ -293,11 +291,9 @@ CASES: dict[str, Case] = {
             "allreduce",
             (2, 2, 0),
             lambda r: [
-                [
-                    *ENTRY,
-                    move("rres", [local("i", r), remote(r)], [local("i", r), remote(r)], reduce_op="sum"),
-                    *meet(),
-                ]
+                *ENTRY,
+                move("rres", [local("i", r), remote(r)], [local("i", r), remote(r)], reduce_op="sum"),
+                *meet(),
             ],
             buffer="i",
         ),
@@ -313,16 +309,14 @@ CASES: dict[str, Case] = {
             "allreduce",
             (2, 2, 2),
             lambda r: [
-                [
-                    *ENTRY,
-                    move("put", [local("i", 1 - r)], [remote(0)]),
-                    *meet(),
-                    move("re", [local("i", r), local("s", 0)], [local("i", r)]),
-                    NOP,
-                    move("put", [local("i", r)], [remote(1)]),
-                    *meet(),
-                    move("copy", [local("s", 1)], [local("i", 1 - r)]),
-                ]
+                *ENTRY,
+                move("put", [local("i", 1 - r)], [remote(0)]),
+                *meet(),
+                move("re", [local("i", r), local("s", 0)], [local("i", r)]),
+                NOP,
+                move("put", [local("i", r)], [remote(1)]),
+                *meet(),
+                move("copy", [local("s", 1)], [local("i", 1 - r)]),
             ],
             buffer="s",
         ),
@@ -336,13 +330,11 @@ CASES: dict[str, Case] = {
             "allreduce",
             (1, 1, 1),
             lambda r: [
-                [
-                    *ENTRY,
-                    move("put", [local("i", 0)], [remote(0)]),
-                    *meet(),
-                    move("res", [local("i", 0), local("s", 0)], [local("o", 0)]),
-                    *meet(),
-                ]
+                *ENTRY,
+                move("put", [local("i", 0)], [remote(0)]),
+                *meet(),
+                move("res", [local("i", 0), local("s", 0)], [local("o", 0)]),
+                *meet(),
             ],
             buffer="s",
             in_place=False,
@@ -354,14 +346,10 @@ CASES: dict[str, Case] = {
             "allgather",
             (1, 2, 2),
             lambda r: [
-                [
-                    move("ppkt", [local("o", r)], [remote(r)]),
-                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
-                ]
+                move("ppkt", [local("o", r)], [remote(r)]),
+                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
             ],
-            buffer="s",
-            protocol="LL",
-            double=True,
+            **LL,
         ),
         {
             "without halves of scratch": (setting(use_double_scratch_buffer=False), "race"),
@@ -372,7 +360,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "packets by turns": Case(
-        plan("allreduce", (1, 1, 2), _packets("repkt"), buffer="s", protocol="LL", double=True),
+        plan("allreduce", (1, 1, 2), _packets("repkt"), **LL),
         {
             "one half only": (setting(use_double_scratch_buffer=False), "race"),
             "the own packets": (changed(2, src_buff=[local("i", 0), local("s", 0)]), "deadlock"),
@@ -383,11 +371,9 @@ CASES: dict[str, Case] = {
             "allreduce",
             (2, 2, 4),
             lambda r: [
-                [
-                    move("ppkt", [local("i", 1 - r)], [remote(r)]),
-                    move("respkt", [local("i", r), local("s", 1 - r)], [local("i", r), remote(2 + r)]),
-                    move("upkt", [local("s", 3 - r)], [local("i", 1 - r)]),
-                ]
+                move("ppkt", [local("i", 1 - r)], [remote(r)]),
+                move("respkt", [local("i", r), local("s", 1 - r)], [local("i", r), remote(2 + r)]),
+                move("upkt", [local("s", 3 - r)], [local("i", 1 - r)]),
             ],
             buffer="s",
             protocol="LL",
@@ -402,19 +388,11 @@ CASES: dict[str, Case] = {
             "allreduce",
             (1, 1, 6),
             lambda r: [
-                [
-                    move("cpkt", [local("i", 0)], [local("s", 5)]),
-                    move("rppkt", [local("s", 5)], [remote(r)]),
-                    move(
-                        "recspkt",
-                        [local("i", 0), local("s", 1 - r)],
-                        [local("o", 0), local("s", 4), remote(2 + r)],
-                    ),
-                ]
+                move("cpkt", [local("i", 0)], [local("s", 5)]),
+                move("rppkt", [local("s", 5)], [remote(r)]),
+                move("recspkt", [local("i", 0), local("s", 1 - r)], [local("o", 0), local("s", 4), remote(2 + r)]),
             ],
-            buffer="s",
-            protocol="LL",
-            double=True,
+            **LL,
             in_place=False,
         ),
         {"the sum is sent nowhere else": (changed(2, dst_buff=[local("o", 0), remote(2)]), "operand")},
@@ -424,14 +402,10 @@ CASES: dict[str, Case] = {
             "allreduce",
             (1, 1, 3),
             lambda r: [
-                [
-                    move("ppkt", [local("i", 0)], [remote(r)]),
-                    move("recpkt", [local("i", 0), local("s", 1 - r)], [local("o", 0), local("s", 2)]),
-                ],
+                move("ppkt", [local("i", 0)], [remote(r)]),
+                move("recpkt", [local("i", 0), local("s", 1 - r)], [local("o", 0), local("s", 2)]),
             ],
-            buffer="s",
-            protocol="LL",
-            double=True,
+            **LL,
             in_place=False,
         ),
         {"the copy is no scratch": (changed(1, dst_buff=[local("o", 0), local("o", 0)]), "operand")},
@@ -441,15 +415,11 @@ CASES: dict[str, Case] = {
             "allgather",
             (1, 2, 3),
             lambda r: [
-                [
-                    move("cpkt", [local("o", r)], [local("s", 2)]),
-                    move("rppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
-                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
-                ]
+                move("cpkt", [local("o", r)], [local("s", 2)]),
+                move("rppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
+                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
             ],
-            buffer="s",
-            protocol="LL",
-            double=True,
+            **LL,
         ),
         {
             "nothing to send on": (without(0), "deadlock"),
@@ -461,16 +431,12 @@ CASES: dict[str, Case] = {
             "allgather",
             (1, 2, 3),
             lambda r: [
-                [
-                    move("cpkt", [local("o", r)], [local("s", 2)]),
-                    NOP,
-                    move("ppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
-                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
-                ]
+                move("cpkt", [local("o", r)], [local("s", 2)]),
+                NOP,
+                move("ppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
+                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
             ],
-            buffer="s",
-            protocol="LL",
-            double=True,
+            **LL,
         ),
         {"before all threads have written them": (without(1), "race")},
     ),
@@ -488,9 +454,7 @@ CASES: dict[str, Case] = {
                     for part in range(2)
                 ),
             ],
-            buffer="s",
-            protocol="LL",
-            double=True,
+            **LL,
         ),
         {"both send the same part": (changed(0, block=1, tbg_info={"tb_id": 0, "tbg_size": 2}), "race")},
     ),
@@ -499,15 +463,13 @@ CASES: dict[str, Case] = {
             "allreduce",
             (2, 2, 0),
             lambda r: [
-                [
-                    *ENTRY,
-                    {
-                        "name": "pipeline",
-                        "iter_context": {"unit_size": 1024, "num_chunks": 1},
-                        "ops": [move("glres", [group(r)], [group(r)], channel_type="switch", reduce_op="sum")],
-                    },
-                    *meet(relaxed=True),
-                ],
+                *ENTRY,
+                {
+                    "name": "pipeline",
+                    "iter_context": {"unit_size": 1024, "num_chunks": 1},
+                    "ops": [move("glres", [group(r)], [group(r)], channel_type="switch", reduce_op="sum")],
+                },
+                *meet(relaxed=True),
             ],
             switch="i",
         ),
@@ -517,9 +479,7 @@ CASES: dict[str, Case] = {
         plan(
             "allreduce",
             (2, 2, 0),
-            lambda r: [
-                [*ENTRY, move("glres", [group(r)], [group(r)], channel_type="switch"), *meet(relaxed=True)],
-            ],
+            lambda r: [*ENTRY, move("glres", [group(r)], [group(r)], channel_type="switch"), *meet(relaxed=True)],
             switch="i",
         ),
         {
@@ -533,7 +493,7 @@ CASES: dict[str, Case] = {
         plan(
             "allgather",
             GATHER,
-            lambda r: [[*ENTRY, move("gstore", [local("o", r)], [group(r)], channel_type="switch"), *meet()]],
+            lambda r: [*ENTRY, move("gstore", [local("o", r)], [group(r)], channel_type="switch"), *meet()],
             switch="o",
         ),
         {"another chunk": (changed(4, dst_buff=[group(0)]), "race")},
@@ -542,7 +502,7 @@ CASES: dict[str, Case] = {
         plan(
             "reducescatter",
             (2, 1, 0),
-            lambda r: [[*ENTRY, move("glre", [group(r)], [local("o", 0)], channel_type="switch"), *meet()]],
+            lambda r: [*ENTRY, move("glre", [group(r)], [local("o", 0)], channel_type="switch"), *meet()],
             switch="i",
             in_place=False,
         ),
@@ -553,10 +513,8 @@ CASES: dict[str, Case] = {
             "allgather",
             (1, 2, 2),
             lambda r: [
-                [
-                    move("gstorepkt", [local("o", r)], [group(r)], channel_type="switch"),
-                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
-                ]
+                move("gstorepkt", [local("o", r)], [group(r)], channel_type="switch"),
+                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
             ],
             switch="s",
             protocol="LL",

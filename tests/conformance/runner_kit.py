@@ -31,7 +31,7 @@ from tests.conformance.example_programs import (
 Factory = Callable[[], Runner]
 
 RING = ring_allreduce(range(4))
-GRACE_S = 5.0
+GRACE_S = 30.0
 
 
 def request_of(program: Program, spec: str = "ring:4", size_bytes: int = 4096, **others: object) -> RunRequest:

@@ -48,7 +48,7 @@ SLOW = {
     "reference/recorded-measurements.md",
     "reference/reproduction.md",
 }
-"""Pages whose commands take longer than about ten seconds, but for the tour."""
+"""Pages whose commands take longer than about ten seconds, or start Ray."""
 
 WITHOUT_RAY = {"guide/first-hour.md"}
 """Pages whose campaigns build and measure in the process of the test; other pages and tests/integration start Ray."""

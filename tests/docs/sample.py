@@ -8,6 +8,7 @@ import ast
 import random
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,15 +30,27 @@ _PACKAGES = ("chorale", "synth", "runners", "job", "tuner", "experiments")
 
 
 def docstrings() -> list[tuple[str, str]]:
-    """Return the docstrings of the product with their places."""
+    """Return the docstrings of the product with their places, each below its definition, as a reader meets it."""
     drawn: list[tuple[str, str]] = []
     for path in sorted(path for package in _PACKAGES for path in _files(package)):
+        source = path.read_text(encoding="utf-8")
         drawn.extend(
-            (f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", " ".join(text.split()))
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            (
+                f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}",
+                _with_definition(node, source.splitlines(), text),
+            )
+            for node in ast.walk(ast.parse(source))
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node))
         )
     return drawn
+
+
+def _with_definition(node: ast.Module | ast.ClassDef | ast.FunctionDef, lines: list[str], text: str) -> str:
+    if isinstance(node, ast.Module):
+        return "\n" + textwrap.indent(text, "    ")
+    head = textwrap.dedent("\n".join(lines[node.lineno - 1 : node.body[0].lineno - 1]))
+    fields = [lines[each.lineno - 1].strip() for each in node.body if isinstance(each, ast.AnnAssign)]
+    return "\n" + head + "\n" + textwrap.indent("\n".join([text, *fields]), "    ")
 
 
 def messages() -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ def module() -> Any:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_as_executed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_is_as_executed(path, tmp_path, monkeypatch):
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     stored = json.loads(path.read_text(encoding="utf-8"))
     anew = module().executed(stored)
@@ -31,7 +31,7 @@ def test_a_notebook_is_as_executed(path: Path, tmp_path: Path, monkeypatch: pyte
     assert any("text/html" in output.get("data", {}) for cell in anew["cells"] for output in cell.get("outputs", ()))
 
 
-def test_there_are_two_and_their_pages_show_drawings() -> None:
+def test_there_are_two_and_their_pages_show_drawings():
     assert len(NOTEBOOKS) >= 2
     for path in NOTEBOOKS:
         page = module().page(json.loads(path.read_text(encoding="utf-8")))

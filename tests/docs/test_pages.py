@@ -1,4 +1,4 @@
-"""Every `chorale` command of every page of the site does what the page says, in order and in an empty folder."""
+"""Every `chorale` command of every page does what the page says; the Python of the README and of its page runs."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ def run(command: Command, capsys: pytest.CaptureFixture[str], with_ray: bool = T
     if measures and with_ray and command.refusal is None:
         arguments = [sys.executable, "-m", "chorale", *command.words]
         environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=600, check=False)
         return Finished(done.returncode, done.stdout, done.stderr)
     done = chorale(capsys, *command.words)
     if command.output is not None:
@@ -80,9 +80,8 @@ def test_the_page(page, tmp_path, monkeypatch, capsys):
     follow(page, tmp_path, monkeypatch, capsys)
 
 
-@pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", pages_with_commands(slow=True))
 def test_the_slow_page(page, tmp_path, monkeypatch, capsys):
     follow(page, tmp_path, monkeypatch, capsys)
@@ -102,3 +101,66 @@ def test_a_block_gives_its_commands_and_refusals():
     first, second = commands_of(text)
     assert (first.words, first.output, first.refusal) == (["verify", "a.json", "--json"], "b.json", None)
     assert (second.words, second.refusal) == (["run", "x", "--json"], "chorale: no, got x; y")
+
+
+README = ROOT / "README.md"
+
+
+def test_the_readme(tmp_path, monkeypatch, capsys, home):
+    """It says everything within two screens; its commands are some of those of the first hour, and its Python runs."""
+    monkeypatch.chdir(tmp_path)
+    text = README.read_text()
+    assert len(text.splitlines()) <= 90
+    first_hour = [command.text for command in commands_of((ROOT / "docs/guide/first-hour.md").read_text())]
+    commands = [command.text for command in commands_of(text)]
+    assert [line.split()[1] for line in commands] == ["synth", "verify", "run", "lower", "table"]
+    assert set(commands) <= set(first_hour)  # tests/docs/test_pages.py runs those
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})  # our own documentation
+    method, algbw, gap = capsys.readouterr().out.split()
+    assert f"# {method} {algbw[:5]}… {gap}: nothing can be faster" in code
+    assert Path("allreduce.xml").read_text().startswith("<algo")
+
+
+def python_of_the_page() -> list[str]:
+    """Return the blocks of docs/guide/python.md, which are one program."""
+    page = (ROOT / "docs" / "guide" / "python.md").read_text()
+    return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+
+def starts_a_cluster(code: str) -> bool:
+    return "ch.tune(" in code
+
+
+def test_the_python_page(capsys, home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    codes = [code for code in python_of_the_page() if not starts_a_cluster(code)]
+    assert len(codes) >= 3
+    names: dict[str, object] = {}
+    printed = []
+    for code in codes:
+        exec(compile(code, "docs/guide/python.md", "exec"), names)  # our own documentation
+        printed.append(capsys.readouterr().out.splitlines())
+    assert printed[0][:2] == ["8 15/8", "<algo 2"]
+    assert printed[-1] == ["True", "True"]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+def test_the_whole_python_page(home, tmp_path):
+    codes = python_of_the_page()
+    assert sum(map(starts_a_cluster, codes)) == 2
+    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, "-c", "\n".join(codes)]
+    done = subprocess.run(
+        arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=560, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {"bfb", "ring"} & set(re.findall(r"\w+", done.stdout))
+
+
+def test_links_beside_the_site_lead_somewhere():
+    """Those within the site are checked where it is built."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -123,14 +123,6 @@ def _json_schedule(content: bytes) -> object:
     return verify(from_json_text(content, parse_topology))
 
 
-def _program(content: bytes) -> object:
-    return check_program(read_unchecked(content).program)
-
-
-def _journal(content: bytes) -> object:
-    return parse_lines(whole_lines(content))
-
-
 def _topologies() -> list[bytes]:
     return [json.dumps(to_json(parse_topology(spec))).encode() for spec in ("ring:4", "switch:4,1", "mesh:2x2")]
 
@@ -140,10 +132,6 @@ def _graphml() -> list[bytes]:
     for node in range(4):
         graph.add_edge(node, (node + 1) % 4, bandwidth=1.5)
     return ["\n".join(nx.generate_graphml(graph)).encode()]
-
-
-def _goldens(dialect: str) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((ROOT / "tests" / "golden").glob(f"{dialect}-*.*"))]
 
 
 def _journals() -> list[bytes]:
@@ -167,87 +155,64 @@ def _files(folder: str, pattern: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted((ROOT / folder).glob(pattern))]
 
 
+JSON = (damage_json, damage_json, damage_bytes)
+TAGS = (damage_tags, damage_words, damage_bytes)
+LINES = (damage_lines, damage_words, damage_bytes)
+SLURM = b"SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4,06]\nSwitchName=spine Switches=leaf[1-2]\n"
+TOOLS = "tests/data/fabric_tools"
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
 PARSERS: dict[str, Parser] = {
-    "topology-json": Parser(
-        _topologies, lambda data: from_bytes(data, "file:x.json"), (damage_json, damage_json, damage_bytes)
-    ),
-    "topology-graphml": Parser(
-        _graphml, lambda data: from_bytes(data, "file:x.graphml"), (damage_tags, damage_words, damage_bytes)
-    ),
+    "topology-json": Parser(_topologies, lambda data: from_bytes(data, "file:x.json"), JSON),
+    "topology-graphml": Parser(_graphml, lambda data: from_bytes(data, "file:x.graphml"), TAGS),
     "topology-dump": Parser(
-        lambda: [nvswitch_machine(), pairs_machine(), xgmi_machine()],
-        lambda data: from_bytes(data, "file:x.xml"),
-        (damage_tags, damage_words, damage_bytes),
+        lambda: [nvswitch_machine(), pairs_machine(), xgmi_machine()], lambda data: from_bytes(data, "file:x.xml"), TAGS
     ),
     "schedule-parquet": Parser(
         lambda: [file for _, file in schedules()], _parquet, (damage_parquet, damage_parquet, damage_bytes)
     ),
     "schedule-json": Parser(
-        lambda: [to_json_text(schedule).encode() for schedule, _ in schedules()],
-        _json_schedule,
-        (damage_json, damage_json, damage_words, damage_bytes),
+        lambda: [to_json_text(schedule).encode() for schedule, _ in schedules()], _json_schedule, (*JSON, damage_words)
     ),
     **{
         f"program-{dialect}": Parser(
-            lambda dialect=dialect: _goldens(dialect),
-            _program,
-            (damage_json, damage_words, damage_bytes)
-            if dialect.endswith("json")
-            else (damage_tags, damage_tags, damage_words, damage_bytes),
+            lambda dialect=dialect: _files("tests/golden", f"{dialect}-*.*"),
+            lambda data: check_program(read_unchecked(data).program),
+            (damage_json, damage_words, damage_bytes) if dialect.endswith("json") else (damage_tags, *TAGS),
         )
         for dialect in DIALECTS
     },
-    "campaign-yaml": Parser(
-        lambda: _files("examples", "*.yaml"),
-        lambda data: parse_campaign(data.decode(errors="replace")),
-        (damage_words, damage_lines, damage_bytes),
-    ),
+    "campaign-yaml": Parser(lambda: _files("examples", "*.yaml"), lambda data: parse_campaign(_text(data)), LINES),
     "tuning-table": Parser(
         lambda: [table_bytes(ring_table())], checked_table, (damage_table, damage_table, damage_table, damage_bytes)
     ),
     "training-profile": Parser(
-        lambda: _files("tuner/costs/profiles", "*.json"),
-        lambda data: parse_profile(data, "x.json"),
-        (damage_json, damage_json, damage_bytes),
+        lambda: _files("tuner/costs/profiles", "*.json"), lambda data: parse_profile(data, "x.json"), JSON
     ),
-    "journal": Parser(_journals, _journal, (damage_lines, damage_words, damage_bytes)),
-    "record": Parser(_records, parse_record, (damage_json, damage_json, damage_bytes)),
-    "runs-csv": Parser(
-        _csv, lambda data: read_runs(data.decode(errors="replace")), (damage_lines, damage_words, damage_bytes)
-    ),
+    "journal": Parser(_journals, lambda data: parse_lines(whole_lines(data)), LINES),
+    "record": Parser(_records, parse_record, JSON),
+    "runs-csv": Parser(_csv, lambda data: read_runs(_text(data)), LINES),
     "topology-text": Parser(
-        lambda: _files("tests/data/fabric_tools", "*.txt"),
-        lambda data: machine_of(data, "file:x.txt", "H100"),
-        (damage_lines, damage_words, damage_bytes),
+        lambda: _files(TOOLS, "*.txt"),
+        lambda data: machine_of(data, "file:x.txt", "MI300X" if b"ROCm" in data else "H100"),
+        LINES,
     ),
     "topology-infiniband": Parser(
-        lambda: _files("tests/data/fabric_tools", "ibnetdiscover*"),
-        lambda data: from_bytes(data, "file:x.txt"),
-        (damage_lines, damage_words, damage_bytes),
+        lambda: _files(TOOLS, "ibnetdiscover*"), lambda data: from_bytes(data, "file:x.txt"), LINES
     ),
-    "topology-slurm": Parser(
-        lambda: [
-            b"SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4,06]\nSwitchName=spine Switches=leaf[1-2]\n"
-        ],
-        lambda data: SlurmNodes(parse_slurm_tree(data)).links(),
-        (damage_lines, damage_words, damage_bytes),
-    ),
-    "nccl-graph": Parser(
-        lambda: _files("tests/data/fabric_tools", "nccl-graph.xml"),
-        read_graphs,
-        (damage_tags, damage_words, damage_bytes),
-    ),
+    "topology-slurm": Parser(lambda: [SLURM], lambda data: SlurmNodes(parse_slurm_tree(data)).links(), LINES),
+    "nccl-graph": Parser(lambda: _files(TOOLS, "nccl-graph.xml"), read_graphs, TAGS),
     "results": Parser(
-        lambda: [
-            path for name in ("*.csv", "*.json", "*.log") for path in _files("tests/data/results", f"*reduce{name}")
-        ],
+        lambda: [one for kind in ("csv", "json", "log") for one in _files("tests/data/results", f"*reduce*.{kind}")],
         lambda data: parse_results(data, "all_reduce"),
-        (damage_json, damage_lines, damage_words, damage_bytes),
+        (damage_json, *LINES),
     ),
     "launch-log": Parser(
-        lambda: _files("tests/data/rccl-tests", "*.txt"),
-        lambda data: parse_output(data.decode(errors="replace")),
-        (damage_lines, damage_words, damage_bytes),
+        lambda: _files("tests/data/rccl-tests", "*.txt"), lambda data: parse_output(_text(data)), LINES
     ),
 }
 

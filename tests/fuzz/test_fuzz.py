@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.fuzz.__main__ import run_parser
-from tests.fuzz.cases import run_case
+from tests.fuzz.__main__ import run_case, run_parser
 from tests.fuzz.parsers import PARSERS, case
 
 SLOW_COUNT = 100_000

@@ -1,7 +1,6 @@
 """Single faults in the middle of a launch: none ends it for good, loses a trial or doubles one."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.integration.faults.rows import run_fault
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and full disks need root")
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_ends_nothing(name: str, tmp_path: Path) -> None:
+def test_a_fault_ends_nothing(name, tmp_path):
     fault = FAULTS[name]
     row = run_fault(name, fault, tmp_path)
     assert row.good, row

@@ -1,33 +1,22 @@
 """A campaign against a real MLflow server, which dies in the middle and comes back."""
 
 import pytest
-from rich.console import Console
 
 from chorale.runners.api.base import RunRequest
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.progress import PlainLines
-from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import load_best
 from tests.campaigns import small_campaign
-from tests.fakes import FakeRunner, InlineWorkers
+from tests.fakes import FakeRunner
 from tests.integration.mlflow_server import address, free_port, kill_group, server
-
-
-def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneReport:
-    campaign = small_campaign(tracking={"mlflow_uri": uri})
-    progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
-    topology = load_topology(campaign.topology)
-    return tune(campaign, topology, home, resume, lambda: InlineWorkers(runner), progress)
+from tests.unit.tuner.launch.test_tuning import run
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(home, capsys):
     port = free_port()
     uri = address(home, port)
+    campaign = small_campaign(tracking={"mlflow_uri": uri})
     with server(home, port) as process:
         requests: list[RunRequest] = []
 
@@ -36,11 +25,11 @@ def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(
             if len(requests) == 3:
                 kill_group(process)
 
-        broken = run(home, uri, FakeRunner(kill_in_the_middle))
+        broken = run(home, campaign, runner=FakeRunner(kill_in_the_middle))
     assert len(broken.trials) == 6
     assert broken.tracked.problem is not None
     with server(home, port):
-        whole = run(home, uri, FakeRunner(), resume=True)
+        whole = run(home, campaign, resume=True, runner=FakeRunner())
         assert whole.trials == broken.trials
         assert whole.tracked.problem is None
         assert set(whole.tracked.run_ids) == {trial.trial_id for trial in whole.trials}

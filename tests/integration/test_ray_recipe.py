@@ -26,7 +26,7 @@ budget: {trials: 1}
 SMALL = f"--num-cpus=2 --object-store-memory={OBJECT_STORE_BYTES} --disable-usage-stats"
 
 
-def test_every_page_that_starts_ray_says_with_which_token() -> None:
+def test_every_page_that_starts_ray_says_with_which_token():
     starting = [page for page in PAGES if "ray start --head" in (DOCS / page).read_text()]
     assert "guide/tune-your-cluster.md" in starting
     for page in starting:
@@ -37,7 +37,7 @@ def test_every_page_that_starts_ray_says_with_which_token() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
-def test_hosts_of_the_recipe_are_a_cluster_that_campaigns_join(tmp_path: Path) -> None:
+def test_hosts_of_the_recipe_are_a_cluster_that_campaigns_join(tmp_path):
     (recipe,) = RECIPE.findall((DOCS / "guide/tune-your-cluster.md").read_text())
     shared, home = tmp_path / "shared", tmp_path / "home"
     (home / ".ray").mkdir(parents=True)

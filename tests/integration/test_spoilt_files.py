@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ def problems(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.timeout(1800)
-def test_every_command_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+def test_every_command_says_what_is_wrong_with_a_file(tmp_path):
     """One of seven of all cases; `python -m tests.integration.spoilt_files FOLDER` has them all."""
     tmp_path.parent.chmod(0o755)
     tmp_path.parent.parent.chmod(0o755)

@@ -23,7 +23,7 @@ def run_script(name: str, folder: Path, timeout_s: float, *arguments: str) -> di
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_node_that_dies_in_the_middle_changes_no_answer(tmp_path: Path) -> None:
+def test_a_node_that_dies_in_the_middle_changes_no_answer(tmp_path):
     found = run_script("two_nodes", tmp_path, 110)
     assert found["nodes_before"] == 2
     assert found["killed_at"] == [8]

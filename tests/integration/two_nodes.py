@@ -28,20 +28,12 @@ def square_somewhere(folder: str, task: int) -> tuple[int, str]:
 
 
 @contextmanager
-def two_nodes() -> Iterator[tuple[Any, Any]]:
-    """Yield a cluster of two nodes of two CPUs each, to which this process is connected, and its second node."""
-    with cluster_of(2) as (cluster, [second]):
-        yield cluster, second
-
-
-@contextmanager
 def cluster_of(nodes: int) -> Iterator[tuple[Any, list[Any]]]:
     """Yield a cluster of nodes of two CPUs each, to which this process is connected, and all nodes but the first."""
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - after our settings
 
     cluster = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": HEALTH},
+        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": HEALTH}
     )
     others = [cluster.add_node(num_cpus=2) for _ in range(nodes - 1)]
     cluster.wait_for_nodes()
@@ -54,7 +46,7 @@ def cluster_of(nodes: int) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def main(folder: Path) -> dict[str, object]:
-    with two_nodes() as (cluster, second):
+    with cluster_of(2) as (cluster, [second]):
         return squares(folder, cluster, second)
 
 

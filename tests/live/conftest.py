@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import children
+from tests.conformance.live_kit import note_children
 
 
 @pytest.fixture(scope="session")
@@ -16,4 +16,4 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_children() -> None:
     """Let each test see the processes that it started itself."""
-    children.begin()
+    note_children()

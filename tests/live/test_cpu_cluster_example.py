@@ -13,7 +13,7 @@ import pytest
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
-from tests.live.oneccl import needs_oneccl
+from tests.live.support import needs_oneccl
 
 ROOT = Path(__file__).parents[2]
 SIZES = [2**16, 2**18]
@@ -38,7 +38,6 @@ def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Path, tmp_path
         "sizes": SIZES,
         "runner.fabric": cube.name,
         "budget.trials": 3,
-        "screening.candidates": 6,
         "repeats": 2,
         "baselines": '["library:ring"]',
     }

@@ -54,10 +54,7 @@ def test_a_wrong_sum_is_seen(loopback):
 
 def test_plans_have_custom_collectives_too(loopback):
     document = plan(
-        "swap",
-        (1, 2, 0),
-        lambda rank: [[*ENTRY, move("put", [local("i", 0)], [remote(1)]), *meet()]],
-        in_place=False,
+        "swap", (1, 2, 0), lambda rank: [[*ENTRY, move("put", [local("i", 0)], [remote(1)]), *meet()]], in_place=False
     )
     swap = parse_plan(json.dumps(document).encode(), collective=parse_collective_file(SWAP))
     assert check_program(swap) == []

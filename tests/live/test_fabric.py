@@ -27,7 +27,6 @@ from chorale.runners.fabric.fabric import (
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.command import chorale
@@ -153,13 +152,6 @@ def test_neighbours_use_the_link_between_them(up: Up) -> None:
     assert_takes(transfer_s(fabric, 0, 2, size_bytes), size_bytes, 20)
 
 
-def test_each_direction_has_its_own_rate(up: Up) -> None:
-    links = [Link(0, 1, Fraction(1)), Link(0, 1, Fraction(1)), Link(1, 0, Fraction(6))]
-    fabric = up(Topology("", ("a", "b"), 2, Links.build(links)), 5)
-    assert_takes(transfer_s(fabric, 0, 1, 2**19), 2**19, 10)
-    assert_takes(transfer_s(fabric, 1, 0, 2**19), 2**19, 30)
-
-
 def test_one_way_links_carry_nothing_but_acknowledgements_back(up: Up) -> None:
     fabric, size_bytes = up("uniring:1,4"), 2**19
     assert_takes(transfer_s(fabric, 0, 1, size_bytes), size_bytes, 20)
@@ -195,13 +187,6 @@ def test_root_keeps_its_rights_on_the_files_of_others(up: Up, tmp_path: Path) ->
     file.chmod(0o600)
     os.chown(file, 12345, 12345)
     assert on_rank(up("ring:3"), 0, "cat", str(file)) == "content"
-
-
-def test_a_link_can_be_cut(up: Up) -> None:
-    fabric = up("ring:3")
-    on_rank(fabric, 0, "ip", "link", "set", "to1", "down")
-    assert "state DOWN" in on_rank(fabric, 0, "ip", "link", "show", "to1")
-    assert "NO-CARRIER" in on_rank(fabric, 1, "ip", "link", "show", "to0")
 
 
 def test_fabrics_side_by_side_do_not_mix(up: Up) -> None:

@@ -16,11 +16,9 @@ from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
-from tests.conformance.live_kit import long_request, submit_and_meanwhile
+from tests.conformance.live_kit import descendants, long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.checks import params
-from tests.live.children import descendants
-from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
+from tests.live.support import OnAnyFabric, params, require_fabrics, ring_of_four, takes_as_long_as_the_links_do
 
 NAME = f"local-{os.getpid()}"
 
@@ -61,8 +59,7 @@ def test_conformance_on_a_fabric(check: Callable[[runner_kit.Factory], None]) ->
 
 
 @pytest.mark.parametrize(
-    "check",
-    params(live_kit.CHECKS[:2], pytest.mark.alone, {live_kit.a_killed_rank_is_a_crash_that_names_it}),
+    "check", params(live_kit.CHECKS[:2], pytest.mark.alone, {live_kit.a_killed_rank_is_a_crash_that_names_it})
 )
 def test_faults_on_a_fabric(check: Callable[[live_kit.LiveFactory], None], ring: EmulatedFabric) -> None:
     check(lambda: LocalRunner(where="fabric", fabric=ring.name))
@@ -74,14 +71,13 @@ def test_messages_longer_than_shared_memory_arrive() -> None:
         measured(runner.submit(request_of(star_broadcast(5, root=2), "mesh:5", size_bytes=2**22)))
 
 
-def test_ranks_run_in_the_namespaces_at_the_pace_of_the_links(ring: EmulatedFabric) -> None:
+@needs_torch
+@pytest.mark.alone
+def test_ranks_and_gloo_run_in_the_namespaces_at_the_pace_of_the_links(ring: EmulatedFabric) -> None:
     with LocalRunner(where="fabric", fabric=ring.name) as runner:
-        outcome = measured(runner.submit(request_of(RING, size_bytes=2**20)))
+        takes_as_long_as_the_links_do(runner, "gloo")
         assert {f"net:[{os.stat(f'/proc/{pid}/ns/net').st_ino}]" for pid in runner.pids} <= ring.networks()
         assert len({os.stat(f"/proc/{pid}/ns/net").st_ino for pid in runner.pids}) == 4
-    assert {"network": "fabric", "fabric": ring.name, "link_mbps": LINK_MBPS}.items() <= outcome.environment.items()
-    # 6 steps of 256 KiB: honest links are never faster.
-    assert outcome.results["program"][0].min_s > 6 * 2**18 * 8 / (LINK_MBPS * 1e6)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fabrics are of Linux")
@@ -149,13 +145,6 @@ def test_gloo_is_measured_beside_programs(
     for program in these:
         request = RunRequest(parse_topology(spec), {"program": program}, (4096,), dtype=dtype, library=("gloo",))
         assert set(measured(beside_gloo.submit(request)).results) == {"program", library_result("gloo")}
-
-
-@needs_torch
-def test_gloo_goes_over_the_links_of_a_fabric(ring: EmulatedFabric) -> None:
-    with LocalRunner(where="fabric", fabric=ring.name) as runner:
-        outcome = measured(runner.submit(request_of(RING, size_bytes=2**20, library=("gloo",))))
-    assert outcome.results[library_result("gloo")][0].min_s > 6 * 2**18 * 8 / (LINK_MBPS * 1e6)
 
 
 @pytest.mark.slow

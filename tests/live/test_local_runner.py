@@ -1,13 +1,11 @@
 """The local runner on real processes: the kit of every runner, and faults in the middle of a run."""
 
-import os
+import itertools
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -28,10 +26,9 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
-from tests.conformance.live_kit import long_request, submit_and_meanwhile
+from tests.conformance.live_kit import descendants, long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
-from tests.live.checks import params
-from tests.live.children import descendants
+from tests.live.support import params
 
 
 def _runner() -> LocalRunner:
@@ -73,7 +70,8 @@ def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(runner: LocalRun
         ranks[0].parent().kill()  # type: ignore[union-attr]
 
     failed(submit_and_meanwhile(runner, long_request(), kill_launcher), FailureKind.CRASH)
-    assert not _alive_after(ranks, 5.0)
+    _, alive = psutil.wait_procs(ranks, timeout=30)
+    assert not [rank for rank in alive if rank.status() != psutil.STATUS_ZOMBIE]
     measured(runner.submit(request_of(RING)))
 
 
@@ -88,76 +86,17 @@ def test_a_killed_network_is_a_crash_of_nobody_among_the_ranks(runner: LocalRunn
     measured(runner.submit(request_of(RING)))
 
 
-def test_a_hang_shows_what_each_block_waits_for(runner: LocalRunner) -> None:
-    failure = failed(runner.submit(request_of(with_deadlock(RING, 1), timeout_s=5.0)), FailureKind.TIMEOUT)
+def test_a_hang_shows_what_each_block_waits_for(shared: LocalRunner) -> None:
+    failure = failed(shared.submit(request_of(with_deadlock(RING, 1), timeout_s=5.0)), FailureKind.TIMEOUT)
     assert "rank 1 block 1 instruction 0: cpy waits for block 2 instruction 0" in failure.message
     assert set(failure.blocked) == {(1, 1, 0), (1, 2, 0)}
 
 
-OWNER = """
-import threading, time
-from chorale.runners.local.runner import LocalRunner
-from tests.conformance.live_kit import long_request, submit_and_meanwhile
-from tests.conformance.runner_kit import RING, request_of
-
-runner = LocalRunner(200, probe=False)
-runner.submit(request_of(RING))
-print(*runner.pids, flush=True)
-runner.submit(request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=100.0))
-"""
-
-
-@pytest.mark.parametrize("stopped", [False, True], ids=["running", "one rank stopped"])
+@pytest.mark.parametrize("stopped", [None, 3], ids=["running", "one rank stopped"])
 @pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda cause: cause.name)
-def test_nothing_outlives_the_process_that_ran_it(cause: signal.Signals, stopped: bool) -> None:
-    environment = dict(os.environ, PYTHONPATH=os.getcwd())
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
-    ) as owner:
-        assert owner.stdout is not None
-        ranks = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
-        assert len(ranks) == 4
-        launcher = ranks[0].parent()
-        assert launcher is not None
-        processes = [launcher, *launcher.children()]
-        assert len(processes) == 6
-        if stopped:
-            ranks[3].suspend()
-        owner.send_signal(cause)
-        owner.wait(10)
-    assert not _alive_after(processes, 5.0)
-
-
-def _alive_after(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Return which processes still run; those that only wait for the system to reap them are gone."""
-    deadline = time.monotonic() + seconds
-    while (alive := [process for process in processes if _is_alive(process)]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return alive
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def test_twenty_runs_leak_neither_descriptors_nor_processes() -> None:
-    own = psutil.Process()
-    with _runner() as runner:
-        measured(runner.submit(request_of(RING)))
-        descriptors, processes = own.num_fds(), len(descendants())
-        assert processes == 6
-        for _ in range(20):
-            measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
-        assert (own.num_fds(), len(descendants())) == (descriptors, processes)
-    assert not descendants()
-    for _ in range(3):
-        with _runner() as runner:
-            measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
-    assert own.num_fds() < descriptors
-    assert not descendants()
+def test_nothing_outlives_the_process_that_ran_it(cause: signal.Signals, stopped: int | None, tmp_path: Path) -> None:
+    make = "from chorale.runners.local.runner import LocalRunner; runner = LocalRunner(200, probe=False)"
+    live_kit.nothing_outlives_its_owner(make, tmp_path, cause, stopped)
 
 
 def test_the_processes_stay_for_the_next_request(runner: LocalRunner) -> None:
@@ -169,32 +108,31 @@ def test_the_processes_stay_for_the_next_request(runner: LocalRunner) -> None:
     assert set(runner.pids).isdisjoint(before)
 
 
-def test_it_runs_from_a_thread_beside_others(runner: LocalRunner) -> None:
+def test_it_runs_from_a_thread_beside_others(shared: LocalRunner) -> None:
     outcomes: list[Outcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(runner.submit(request_of(RING))))
+    thread = threading.Thread(target=lambda: outcomes.append(shared.submit(request_of(RING))))
     thread.start()
     thread.join()
     measured(outcomes[0])
 
 
-@pytest.mark.parametrize("method", ["bfb", "ring", "biring"])
-@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "out of place"])
-def test_lowered_schedules_compute_the_collective(runner: LocalRunner, method: str, in_place: bool) -> None:
+def test_lowered_schedules_compute_the_collective(shared: LocalRunner) -> None:
     topology = parse_topology("bipartite:2")
-    verified = synthesize(method, topology, ALLREDUCE, None, SerialExecutor())
-    program = lower(verified, LoweringOptions("oneccl-xml", channels=2, instances=2, in_place=in_place))
-    measured(runner.submit(request_of(program, "bipartite:2")))
+    for method, in_place in itertools.product(("bfb", "ring", "biring"), (True, False)):
+        verified = synthesize(method, topology, ALLREDUCE, None, SerialExecutor())
+        program = lower(verified, LoweringOptions("oneccl-xml", channels=2, instances=2, in_place=in_place))
+        measured(shared.submit(request_of(program, "bipartite:2")))
 
 
 @pytest.mark.parametrize("in_place", [True, False], ids=["in place", "out of place"])
-def test_lowered_trees_and_alltoalls_compute_the_collective(runner: LocalRunner, in_place: bool) -> None:
+def test_lowered_trees_and_alltoalls_compute_the_collective(shared: LocalRunner, in_place: bool) -> None:
     topology = parse_topology("ring:4")
     rooted = [Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 2)]
     made = [verify(double_binary_tree(topology, collective).schedule(6)) for collective in (ALLREDUCE, *rooted)]
     for verified in (*made, verify(alltoall_schedule(topology))):
         for fuse in (False, True):
             program = lower(verified, LoweringOptions("oneccl-xml", in_place=in_place, sm_count=3, fuse=fuse))
-            measured(runner.submit(request_of(program, "ring:4", size_bytes=3 * 2**12)))
+            measured(shared.submit(request_of(program, "ring:4", size_bytes=3 * 2**12)))
 
 
 @pytest.mark.alone
@@ -207,32 +145,26 @@ def test_no_run_is_faster_than_its_links() -> None:
     assert result.min_s < 3 * ideal_s
 
 
-def test_a_slower_link_takes_its_share_of_time(runner: LocalRunner) -> None:
+def test_a_slower_link_takes_its_share_of_time(shared: LocalRunner) -> None:
     def seconds(bandwidth: int) -> float:
         links = [Link(0, 1, bandwidth), Link(1, 0, 4)]
         topology = Topology("", ("a", "b"), 2, Links.build(links), "GB/s")
         request = replace(request_of(star_broadcast(2, root=0), size_bytes=2**20), topology=topology)
-        return measured(runner.submit(request)).results["program"][0].min_s
+        return measured(shared.submit(request)).results["program"][0].min_s
 
     assert seconds(4) >= 2**20 * 8 / 200e6
     assert seconds(1) >= 2**20 * 8 / 50e6
 
 
-def test_switches_forward() -> None:
+def test_switches_forward(shared: LocalRunner) -> None:
     links = [Link(0, 3), Link(3, 0), Link(1, 3), Link(3, 1), Link(2, 3), Link(3, 2)]
     topology = Topology("", ("a", "b", "c", "switch"), 3, Links.build(links))
-    with _runner() as runner:
-        measured(runner.submit(replace(request_of(ring_allreduce(range(3))), topology=topology)))
-        assert len(runner.pids) == 3
+    measured(shared.submit(replace(request_of(ring_allreduce(range(3))), topology=topology)))
+    assert len(shared.pids) == 3
 
 
-def test_more_data_than_memory_is_unavailable(runner: LocalRunner) -> None:
-    failure = failed(runner.submit(request_of(RING, size_bytes=2**40)), FailureKind.UNAVAILABLE)
-    assert "GB of memory" in failure.message
-
-
-def test_too_many_links_are_unavailable(runner: LocalRunner) -> None:
-    failure = failed(runner.submit(request_of(ring_allreduce(range(70)), "complete:70")), FailureKind.UNAVAILABLE)
+def test_too_many_links_are_unavailable(shared: LocalRunner) -> None:
+    failure = failed(shared.submit(request_of(ring_allreduce(range(70)), "complete:70")), FailureKind.UNAVAILABLE)
     assert "at most 512 nodes and 4096 links" in failure.message
 
 
@@ -240,12 +172,3 @@ def test_too_many_links_are_unavailable(runner: LocalRunner) -> None:
 def test_absurd_rates_are_refused(rate: float) -> None:
     with pytest.raises(InvalidInput, match="a link rate must be between"):
         LocalRunner(rate)
-
-
-def test_the_environment_says_what_matters_and_no_host(runner: LocalRunner) -> None:
-    environment = measured(runner.submit(request_of(RING))).environment
-    assert environment["runner"] == "local"
-    assert environment["link_mbps"] == 200
-    assert {"cpu_model", "cores", "kernel", "python", "numpy", "load_average", "clock"} <= set(environment)
-    assert len(str(environment["environment_id"])) == 64
-    assert os.uname().nodename not in map(str, environment.values())

@@ -17,7 +17,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.mpi import needs_mpi
+from tests.live.support import needs_mpi
 
 pytestmark = [needs_mpi, pytest.mark.timeout(300)]
 

@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_result
+from chorale.runners.api.base import FailureKind, Outcome, RunRequest
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.mpi.runner import MpiRunner
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.checks import params
-from tests.live.mpi import needs_mpi
-from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
+from tests.live.support import (
+    OnAnyFabric,
+    needs_mpi,
+    params,
+    require_fabrics,
+    ring_of_four,
+    takes_as_long_as_the_links_do,
+)
 
 pytestmark = needs_mpi
 
@@ -62,16 +67,8 @@ def _inside_after(fabric: EmulatedFabric, seconds: float) -> list[int]:
 @pytest.mark.alone
 @pytest.mark.parametrize("transport", ["mpi", "tcp"])
 def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric, transport: str) -> None:
-    size_bytes = 2**20
-    # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
-    ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
     with MpiRunner(NAME, transport=transport) as runner:
-        outcome = measured(runner.submit(request_of(RING, size_bytes=size_bytes, library=("mpi",))))
-    (own,), (library,) = outcome.results["program"], outcome.results[library_result("mpi")]
-    assert ideal_s < own.min_s < 3 * ideal_s
-    assert library.min_s > ideal_s
-    assert outcome.environment["network"] == "fabric"
-    assert outcome.environment["link_mbps"] == LINK_MBPS
+        takes_as_long_as_the_links_do(runner, "mpi")
     assert not _inside_after(ring, 5.0)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from chorale.runners.mpi.launch import find_mpiexec, mpi_version
 from chorale.runners.mpi.messages import native_libraries
-from tests.live.mpi import needs_mpi
+from tests.live.support import needs_mpi
 
 pytestmark = needs_mpi
 

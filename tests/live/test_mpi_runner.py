@@ -4,13 +4,12 @@
 """
 
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from chorale.runners.api.base import FailureKind
@@ -25,10 +24,9 @@ from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
+from tests.conformance.live_kit import descendants
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
-from tests.live.checks import params
-from tests.live.children import descendants
-from tests.live.mpi import needs_mpi
+from tests.live.support import needs_mpi, params
 
 pytestmark = needs_mpi
 
@@ -49,7 +47,7 @@ def connected() -> Iterator[MpiRunner]:
         yield running
 
 
-FAULTS = {live_kit.a_killed_rank_is_a_crash_that_names_it}
+FAULTS = {live_kit.a_killed_rank_is_a_crash_that_names_it, *live_kit.CHECKS[-3:]}
 """Tried in each run; the others each time with ranks of our own, in test_local_runner.py."""
 IN_EACH_RUN = (
     runner_kit.programs_are_measured_side_by_side_at_every_size,
@@ -113,12 +111,6 @@ def test_mpi_has_no_sum_of_short_types(dtype: str, shared: MpiRunner) -> None:
     measured(shared.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype=dtype)))
 
 
-def test_more_data_than_memory_is_unavailable() -> None:
-    with _runner() as runner:
-        failure = failed(runner.submit(request_of(RING, size_bytes=2**40)), FailureKind.UNAVAILABLE)
-    assert "GB of memory" in failure.message
-
-
 def test_without_a_network_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chorale.runners.mpi.launch.find_fabric", lambda topology_id, name: None)
     with MpiRunner() as runner:
@@ -135,52 +127,8 @@ def test_an_mpiexec_that_is_not_that_of_mpi4py_is_named() -> None:
     assert "MPI says 1 ranks instead of 4: mpiexec must be that of" in done.stderr
 
 
-def test_the_ranks_stay_for_the_next_request_and_twenty_leak_nothing() -> None:
-    own = psutil.Process()
-    with _runner() as runner:
-        measured(runner.submit(request_of(RING)))
-        ranks, descriptors, processes = runner.pids, own.num_fds(), len(descendants())
-        for _ in range(20):
-            measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
-        assert (runner.pids, own.num_fds(), len(descendants())) == (ranks, descriptors, processes)
-    assert not descendants()
-    assert own.num_fds() < descriptors
-
-
-OWNER = """
-from chorale.runners.mpi.runner import MpiRunner
-from tests.conformance.live_kit import long_request
-from tests.conformance.runner_kit import RING, request_of
-
-runner = MpiRunner(where="loopback")
-runner.submit(request_of(RING))
-print(*runner.pids, flush=True)
-runner.submit(long_request())
-"""
-
-
-@pytest.mark.parametrize("stopped", [False, True], ids=["running", "one rank stopped"])
-def test_nothing_outlives_the_process_that_ran_it(stopped: bool, tmp_path: Path) -> None:
-    environment = dict(os.environ, PYTHONPATH=os.getcwd(), TMPDIR=str(tmp_path))
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, env=environment, text=True) as owner:
-        assert owner.stdout is not None
-        ranks = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
-        assert len(ranks) == 4
-        assert list(tmp_path.iterdir())
-        if stopped:
-            ranks[0].suspend()
-        time.sleep(0.2)
-        owner.kill()
-    _, alive = psutil.wait_procs(ranks, timeout=10)
-    assert not alive
+@pytest.mark.parametrize("stopped", [None, 0], ids=["running", "one rank stopped"])
+def test_nothing_outlives_the_process_that_ran_it(stopped: int | None, tmp_path: Path) -> None:
+    make = 'from chorale.runners.mpi.runner import MpiRunner; runner = MpiRunner(where="loopback")'
+    live_kit.nothing_outlives_its_owner(make, tmp_path, signal.SIGKILL, stopped)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_environment_says_what_matters_and_no_host(shared: MpiRunner) -> None:
-    environment = measured(shared.submit(request_of(RING))).environment
-    assert environment["runner"] == "mpi"
-    assert environment["network"] == "loopback"
-    assert "MPI" in str(environment["mpi"])
-    assert environment["clock_error_us"] == 0
-    assert len(str(environment["environment_id"])) == 64
-    assert os.uname().nodename not in map(str, environment.values())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chorale.runners.api.base import FailureKind, library_result
+from chorale.runners.api.base import FailureKind
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.oneccl.install import Version, build_library
 from chorale.runners.oneccl.runner import OneCclRunner
@@ -16,10 +16,16 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
-from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.checks import params
-from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
-from tests.live.oneccl import VERSION_PARAMS, needs_oneccl
+from tests.conformance.runner_kit import RING, failed, request_of
+from tests.live.support import (
+    VERSION_PARAMS,
+    OnAnyFabric,
+    needs_oneccl,
+    params,
+    require_fabrics,
+    ring_of_four,
+    takes_as_long_as_the_links_do,
+)
 
 pytestmark = needs_oneccl  # programs and messages are the same with every version; those that differ ask for both
 
@@ -57,17 +63,8 @@ def ring() -> Iterator[EmulatedFabric]:
 @pytest.mark.alone
 @pytest.mark.parametrize("version", VERSION_PARAMS)
 def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, version: Version) -> None:
-    size_bytes = 2**20
-    # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
-    ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
-    request = request_of(RING, size_bytes=size_bytes, library=("ring",), timeout_s=60.0)
     with OneCclRunner(NAME, version=version) as runner:
-        outcome = measured(runner.submit(request))
-    for name in ("program", library_result("ring")):
-        (result,) = outcome.results[name]
-        assert ideal_s < result.min_s < 3 * ideal_s, name
-    assert outcome.environment["network"] == "fabric"
-    assert outcome.environment["link_mbps"] == LINK_MBPS
+        takes_as_long_as_the_links_do(runner, "ring")
     assert not processes_in(ring.networks())
 
 

@@ -3,7 +3,6 @@
 `make setup` installs the parts of oneCCL's packages; without them these tests are skipped, and say so.
 """
 
-import os
 import subprocess
 import tempfile
 import threading
@@ -38,10 +37,9 @@ from chorale.synth.verify.verify import verify
 from tests.command import chorale
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
+from tests.conformance.live_kit import descendants
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.checks import params
-from tests.live.children import descendants
-from tests.live.oneccl import VERSION_PARAMS, needs_oneccl
+from tests.live.support import VERSION_PARAMS, needs_oneccl, params
 
 PAIR = ring_allreduce(range(2))
 
@@ -148,12 +146,9 @@ def _wrong(outcome: Outcome, kind: FailureKind, rank: int) -> str:
     return failure.message
 
 
-def test_a_rank_that_is_slow_takes_its_time_and_is_no_failure(on_loopback: OnLoopback) -> None:
-    live_kit.a_rank_that_is_slow_takes_its_time_and_is_no_failure(on_loopback)
-
-
-def test_a_rank_far_too_slow_is_a_timeout_that_names_it(on_loopback: OnLoopback) -> None:
-    live_kit.a_rank_far_too_slow_is_a_timeout_that_names_it(on_loopback)
+@pytest.mark.parametrize("check", params([*live_kit.CHECKS[2:4], *live_kit.CHECKS[5:]], pytest.mark.alone))
+def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None], on_loopback: OnLoopback) -> None:
+    check(on_loopback)
 
 
 ELSEWHEN = ("unshare", "--user", "--map-root-user", "--time", "--fork", "--monotonic", "1000")
@@ -207,12 +202,13 @@ def test_a_stopped_rank_is_a_timeout_that_names_it(on_loopback: OnLoopback) -> N
 
 
 def test_runs_leak_neither_processes_nor_files_nor_descriptors(
-    on_loopback: OnLoopback, monkeypatch, tmp_path: Path
+    on_loopback: OnLoopback, version: Version, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     own = psutil.Process()
     with on_loopback() as runner:
-        measured(runner.submit(_pair()))
+        environment = measured(runner.submit(_pair())).environment
+        assert {name: environment[name] for name in PACKAGES[version]} == PACKAGES[version]
         descriptors = own.num_fds()
         for _ in range(3):
             measured(runner.submit(_pair(warmup=0, repeats=1)))
@@ -237,22 +233,6 @@ def test_the_command_compares_with_a_library_algorithm(
     assert result["correct"]
     assert result["repeats"] == 3
     assert done.document["runner"] == "oneccl"
-
-
-def test_more_data_than_memory_is_unavailable(on_loopback: OnLoopback) -> None:
-    with on_loopback() as runner:
-        failure = failed(runner.submit(_pair(size_bytes=2**40)), FailureKind.UNAVAILABLE)
-    assert "GB of memory" in failure.message
-
-
-def test_the_environment_says_what_matters_and_no_host(on_loopback: OnLoopback, version: Version) -> None:
-    with on_loopback() as runner:
-        environment = measured(runner.submit(_pair())).environment
-    assert environment["runner"] == "oneccl"
-    assert environment["network"] == "loopback"
-    assert {name: environment[name] for name in PACKAGES[version]} == PACKAGES[version]
-    assert len(str(environment["environment_id"])) == 64
-    assert os.uname().nodename not in map(str, environment.values())
 
 
 @needs_oneccl

@@ -14,7 +14,7 @@ import pytest
 
 from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
 from chorale.runners.mpi.messages import native_libraries
-from tests.live.mpi import needs_mpi
+from tests.live.support import needs_mpi
 
 pytestmark = [needs_mpi, pytest.mark.slow, pytest.mark.timeout(600)]
 

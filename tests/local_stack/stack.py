@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from tests.local_stack.compose import DEPLOY, Places, Service, read_services
+import psutil
+import yaml
+
+from chorale.synth.errors import Unavailable
 from tests.local_stack.postgres import make_cluster, make_database, server_user
-from tests.local_stack.processes import Processes
 
 ORDER = ("postgres", "mlflow", "ray-head", "ray-worker", "service")
 HEALTHY_S = 240.0
@@ -113,3 +123,178 @@ class Stack:
         own = Path(sys.executable).parent / check[0]
         command = (str(own) if own.exists() else check[0], *check[1:])
         self._processes.wait(service.name, command, service.environment, HEALTHY_S)
+
+
+MARK = "CHORALE_LOCAL_STACK"
+END_S = 20.0
+POLL_S = 0.5
+MOST_RESTARTS = 3
+
+
+@dataclass(slots=True)
+class _Running:
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    user: str | None
+    process: subprocess.Popen[bytes]
+    restarts: int = 0
+
+
+class Processes:
+    """Starts processes, each with a log of its own in the folder `logs`; all of them carry a mark in their environment.
+
+    By the mark those are found that left their parent: Ray's and MLflow's processes do. A process that ends is started
+    again a few times, as containers are: Ray gives up when a node needs more than 30 s to start.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._mark = uuid.uuid4().hex
+        self._started: list[_Running] = []
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], user: str | None = None) -> None:
+        """Start `command`, as `user` if one is named; its output goes to `name`.log."""
+        process = self._popen(name, command, environment, user)
+        self._started.append(_Running(name, tuple(command), environment, user, process))
+
+    def wait(self, name: str, check: Sequence[str], environment: Mapping[str, str], limit_s: float) -> None:
+        """Return once the command `check` succeeds; Unavailable if a process ends before, or after `limit_s`."""
+        deadline_s = time.monotonic() + limit_s
+        while subprocess.run(check, env={**os.environ, **environment}, capture_output=True, check=False).returncode:
+            self.require_running()
+            if time.monotonic() > deadline_s:
+                raise Unavailable(f"{name} must be healthy within {limit_s:g} s", " ".join(check), self._tail(name))
+            time.sleep(POLL_S)
+
+    def require_running(self) -> None:
+        """Start again what has ended; Unavailable if it has ended too often."""
+        for one in self._started:
+            if one.process.poll() is None:
+                continue
+            if one.restarts == MOST_RESTARTS:
+                raise Unavailable(
+                    f"{one.name} must run", f"it ended with {one.process.returncode}", self._tail(one.name)
+                )
+            one.process = self._popen(one.name, one.command, one.environment, one.user)
+            one.restarts += 1
+
+    def close(self) -> None:
+        """End everything, the last started first; what does not go by itself is killed. Safe to call twice."""
+        for one in reversed(self._started):
+            one.process.terminate()
+            try:
+                one.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(one.process.pid, signal.SIGKILL)
+                one.process.wait()
+        self._started.clear()
+        left = self._left()
+        for orphan in left:
+            orphan.kill()
+        psutil.wait_procs(left, timeout=END_S)
+
+    def _popen(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], user: str | None
+    ) -> subprocess.Popen[bytes]:
+        whole = {**os.environ, **environment, MARK: self._mark}
+        with (self._logs / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command, env=whole, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, user=user
+            )
+
+    def _left(self) -> list[psutil.Process]:
+        return [one for one in psutil.process_iter() if self._is_ours(one)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(MARK) == self._mark
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+    def _tail(self, name: str) -> str:
+        lines = (self._logs / f"{name}.log").read_text(errors="replace").splitlines()
+        return f"see its log, which ends with: {' | '.join(lines[-3:])}"
+
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+COMPOSE_FILE = DEPLOY / "compose.yaml"
+
+HOSTS = ("mlflow", "postgres", "ray-head", "object-store")
+PORTS = ("5000", "5432", "6379", "8265", "8600", "10001")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service with everything in its words that a container would change put right for this machine."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    health: tuple[str, ...]
+    needs: tuple[str, ...]
+    replicas: int
+
+
+class Places:
+    """What stands here for the names, ports and folders that containers have.
+
+    folder: holds `secrets`, `data`, `ray` and `artifacts`, which stand for volumes; its path must be short, as sockets
+    are put there. Every port is one that is free.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+
+    def here(self, text: str) -> str:
+        """Return `text` of the compose file with the names, ports and folders of this machine."""
+        for there, name in (
+            ("/run/secrets/tokens", "secrets/tokens.yaml"),
+            ("/tmp/ray", "ray"),
+            ("s3://mlflow", "artifacts"),  # a folder stands for the object store
+            ("/data", "data"),
+        ):
+            text = re.sub(rf"(^|=){re.escape(there)}$", rf"\g<1>{self.folder / name}", text)
+        port = "|".join(PORTS)
+        text = re.sub(rf"\b({'|'.join(HOSTS)})(?=:({port})\b)", "127.0.0.1", text).replace("0.0.0.0", "127.0.0.1")
+        return re.sub(rf"(?<=[:=])({port})\b", lambda found: str(self.ports[found[1]]), text)
+
+
+def read_services(places: Places) -> dict[str, Service]:
+    """Return the services by name; those of the object store have no command that could run here."""
+    document = yaml.safe_load(COMPOSE_FILE.read_text())
+    return {name: _service(name, entry, places) for name, entry in document["services"].items()}
+
+
+def _service(name: str, entry: Mapping[str, Any], places: Places) -> Service:
+    environment = {key: places.here(value) for key, value in entry.get("environment", {}).items()}
+    if "env_file" in entry:
+        environment |= _env_file(places.folder / entry["env_file"], places)
+    kind, *health = entry.get("healthcheck", {}).get("test", ["CMD"])
+    if kind != "CMD":
+        raise ValueError(f"{name}: a health check must be a command in words, not {kind}")
+    return Service(
+        name,
+        tuple(places.here(word) for word in entry.get("command", ())),
+        environment,
+        tuple(places.here(word) for word in health),
+        tuple(entry.get("depends_on", ())),
+        entry.get("deploy", {}).get("replicas", 1),
+    )
+
+
+def _env_file(path: Path, places: Places) -> dict[str, str]:
+    pairs = (line.partition("=") for line in path.read_text().splitlines())
+    return {name: places.here(value) for name, _, value in pairs}
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

@@ -135,6 +135,15 @@ void require(chorale_engine* engine, int status) {
     if (status != CHORALE_OK) fail(std::string(chorale_error(engine)) + " " + chorale_blocked(engine));
 }
 
+// A long double fills ten of its sixteen bytes; the others hold anything.
+bool are_equal(const char* output, const std::string& expected, int32_t type) {
+    const bool is_padded = type == CHORALE_FLOAT128;
+    const size_t step = is_padded ? 16 : std::max<size_t>(expected.size(), 1), used = is_padded ? 10 : expected.size();
+    for (size_t at = 0; at < expected.size(); at += step)
+        if (std::memcmp(output + at, expected.data() + at, used) != 0) return false;
+    return true;
+}
+
 void call_once(chorale_engine* engine, const Call& given, int rank) {
     const Side& side = given.sides[static_cast<size_t>(rank)];
     std::vector<char> first(std::max<size_t>(side.room + given.shift, 1));
@@ -149,7 +158,7 @@ void call_once(chorale_engine* engine, const Call& given, int rank) {
     call.steps = steps.data();
     call.step_room = steps.size();
     require(engine, chorale_execute(engine, &call));
-    if (side.has_output && std::memcmp(output, side.output.data(), side.output.size()) != 0) fail("a wrong result");
+    if (side.has_output && !are_equal(output, side.output, call.type)) fail("a wrong result");
 }
 
 struct Meeting {

@@ -71,8 +71,10 @@ class PlanRanks:
                 [cells[base * chunk : size].view(type_) for base in (layout.input_base, layout.output_base)]
             )
 
-    def call(self, threads: Sequence[int], limit_s: float = 60.0) -> list[PlanError | None]:
-        """Have all ranks take part in a call, each in its own arithmetic; return what went wrong for each."""
+    def call(
+        self, threads: Sequence[int], limit_s: float = 60.0, who: Sequence[int] | None = None
+    ) -> list[PlanError | None]:
+        """Have all ranks, or only `who`, take part in a call; return what went wrong for each."""
         failures: list[PlanError | None] = [None] * self.ranks
 
         def take_part(rank: int) -> None:
@@ -81,7 +83,7 @@ class PlanRanks:
             except PlanError as error:
                 failures[rank] = error
 
-        running = [threading.Thread(target=take_part, args=(rank,)) for rank in range(self.ranks)]
+        running = [threading.Thread(target=take_part, args=(rank,)) for rank in who or range(self.ranks)]
         for each in running:
             each.start()
         for each in running:
@@ -190,8 +192,24 @@ def library_for(sanitizer: str, flags: Sequence[str]) -> Path:
     return build_native(NativeTarget(f"libchorale_plans_{sanitizer}.so", sources, options, (ENGINE,)))
 
 
+def check_case(name: str, library: Path | None) -> None:
+    """Run a case that was written by hand in several ways; then one of its ranks stays away, and the other says so."""
+    ranks = PlanRanks(parse_plan(json.dumps(document_of(name)).encode()), library)
+    for threads in (0, 1, 3):
+        ranks.bind(4096, "float32")
+        found = list(ranks.complaints(4096, "float32", [threads] * 2))
+        assert not found, (name, threads, found)
+        (late, _) = ranks.call([threads, threads], limit_s=0.2, who=(0,))
+        assert late is not None, (name, threads)
+        assert late.is_late, (name, threads, str(late))
+        assert "waits for" in late.blocked, (name, threads, late.blocked)
+    ranks.close()
+
+
 def main(library: str, seed: str, plans: str, mutants: str) -> None:
     draw = random.Random(int(seed))
+    for name in CASES:
+        check_case(name, Path(library))
     taken = sum(check_random_plan(draw, Path(library), int(mutants)) for _ in range(int(plans)))
     sys.stdout.write(f"{plans} plans, {taken} mutants taken\n")
 

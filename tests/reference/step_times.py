@@ -56,19 +56,24 @@ class Step:
 
 
 def least_broadcast_time(topology: Topology, chunks: int | None, size_bytes: int | None) -> Fraction:
-    """Return seconds at `size_bytes` of links in GB/s, or without it the time per byte in 1 / bandwidth.
+    """Return the sum of `least_step_times`."""
+    return sum(least_step_times(topology, chunks, size_bytes), Fraction(0))
+
+
+def least_step_times(topology: Topology, chunks: int | None, size_bytes: int | None) -> list[Fraction]:
+    """Return for each step seconds at `size_bytes` of links in GB/s, or else the time per byte in 1 / bandwidth.
 
     chunks: per shard, None for shards that can be divided as finely as one likes.
     """
-    ranks, total, step = topology.compute_count, Fraction(0), 1
+    ranks, times, step = topology.compute_count, [], 1
     hops = [_hops(topology, rank) for rank in range(ranks)]
     unit = Fraction(ranks) if size_bytes is None else Fraction(10**9 * ranks, size_bytes)
     while step <= max(max(row) for row in hops):
         steps = [_step(topology, hops, node, step, unit, size_bytes is not None) for node in range(ranks)]
         busy = [one for one in steps if one.shards]
-        total += max(one.divisible() if chunks is None else one.whole(chunks) for one in busy)
+        times.append(max(one.divisible() if chunks is None else one.whole(chunks) for one in busy))
         step += 1
-    return total
+    return times
 
 
 def _step(topology: Topology, hops: list[list[int]], node: int, step: int, unit: Fraction, is_late: bool) -> Step:

@@ -16,11 +16,11 @@ from chorale.tuner.service.http.application import create_api
 from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.scheduler import JobScheduler
+from chorale.tuner.service.jobs.tasks import JobPlanner
 from chorale.tuner.service.settings import load_settings
-from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
+from tests.unit.tuner.service.conftest import FakeLaunches, FakeTaskBackend
 
 ROLES = ("reader", "planner", "operator", "administrator")
 CAMPAIGN: Mapping[str, Any] = {
@@ -101,8 +101,8 @@ def attacked(
     this = Attacked(home, {**tokens, "local": local_token(home)}, None)  # type: ignore[arg-type]  # set below
     limits = limits or JobLimits()
     store, networks = JobStore(home.service), NetworkPlanner(limits, planning=planning)
-    planner = JobPlanner(networks, store, folder)
-    scheduler = JobScheduler(store, planner, this.backend, this.clock, 1, limits.job_s, lambda: this.clock.now_s)
+    planner = JobPlanner(networks, store)
+    scheduler = JobScheduler(store, planner, this.backend, this.clock, 1, limits.max_job_s, lambda: this.clock.now_s)
     campaigns = Campaigns(home, this.launches, store, networks, load_settings(None, home))
     access = load_access(None, "127.0.0.1", home, this.clock)
     api = create_api(scheduler, campaigns, access, AuditLog(home.service, this.clock), BodyLimits())

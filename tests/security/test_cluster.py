@@ -72,6 +72,7 @@ def test_every_port_of_a_local_cluster_is_on_loopback(launched: dict[str, Any]) 
 
 def test_a_cluster_with_a_token_may_be_joined(launched: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(INSECURE_VARIABLE)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", launched["token"])
     require_authentication(launched["address"])
 
 

@@ -1,10 +1,13 @@
 """What another user made does not run here, opens no door and is no secret."""
 
+import grp
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
+from chorale.runners.engine.build import native_folder
 from chorale.runners.measurement.private_files import read_secret, why_foreign, write_private
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
@@ -15,14 +18,15 @@ from tests.command import chorale
 from tests.security.conftest import OTHER_USER, OtherUser
 
 
-def test_a_data_folder_of_another_user_is_refused_by_every_command(
+def test_a_data_folder_of_another_user_is_refused_by_every_command_that_uses_one(
     shared_folder: Path, as_other_user: OtherUser, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shared_folder.chmod(0o777)
     assert as_other_user(f"mkdir -p {shared_folder}/chorale-data/service").returncode == 0
     monkeypatch.chdir(shared_folder)
     monkeypatch.delenv("CHORALE_HOME", raising=False)
-    for words in (["synth", "bfb", "torus:2x2"], ["campaign", "list"], ["doctor"], ["serve", "--port", "1"]):
+    best = ["best", "--topology", "ring:4", "--collective", "allreduce", "--size", "1M"]
+    for words in (best, ["campaign", "list"], ["doctor"], ["serve", "--port", "1"]):
         done = chorale(capsys, *words)
         assert (done.code, "belongs to" in done.stderr) == (2, True), (words, done.stderr)
 
@@ -43,10 +47,85 @@ def test_a_data_folder_that_others_may_write_to_is_refused(
         assert Home.from_environment().root == folder
 
 
-def test_the_group_of_a_user_may_write(tmp_path: Path) -> None:
+def test_the_group_of_a_user_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.chown(tmp_path, -1, os.geteuid())
     tmp_path.chmod(0o770)
     assert why_foreign(tmp_path) is None
+    os.setxattr(tmp_path, "system.posix_acl_access", access_list(OTHER_USER))
+    assert "others may write" in str(why_foreign(tmp_path))
+    os.removexattr(tmp_path, "system.posix_acl_access")
+    group = grp.getgrgid(os.getegid())
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((group[0], "x", group[2], ["somebody"])))
+    assert "others may write" in str(why_foreign(tmp_path))
+
+
+def access_list(user: int) -> bytes:
+    """What `setfacl -m u:USER:rwx` sets."""
+    entries = ((1, 7, -1), (2, 7, user), (4, 7, -1), (16, 7, -1), (32, 0, -1))
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+
+
+REPLACED = {
+    "a link of another user": "ln -s {0}/mine {0}/way",
+    "a folder above that all may write to": "mkdir {0}/way; chmod 777 {0}/way; mkdir {0}/way/mine",
+    "a link of mine to a folder of another user": "mkdir {0}/theirs; chmod 755 {0}/theirs; ln -s {0}/theirs {0}/way",
+}
+
+
+@pytest.mark.parametrize("line", REPLACED.values(), ids=list(REPLACED))
+def test_what_another_user_may_replace_is_refused(
+    line: str, shared_folder: Path, as_other_user: OtherUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared_folder.chmod(0o1777)
+    (shared_folder / "mine").mkdir(mode=0o755)
+    assert as_other_user(line.format(shared_folder)).returncode == 0
+    way = shared_folder / "way"
+    if "theirs" in line:
+        os.chown(way, 0, 0, follow_symlinks=False)
+    if (way / "mine").exists() and not way.is_symlink():
+        os.chown(way / "mine", 0, 0)
+        way = way / "mine"
+    monkeypatch.setenv("CHORALE_HOME", str(way))
+    with pytest.raises(InvalidInput, match="does not belong to you alone"):
+        Home.from_environment()
+    if "theirs" not in line:
+        (way / "secret").write_text("0123456789abcdef")
+        (way / "secret").chmod(0o600)
+        with pytest.raises(InvalidInput, match="others may read the secret"):
+            read_secret(way / "secret")
+
+
+@pytest.mark.parametrize("part", ["service", "campaigns", "service/jobs.db"])
+def test_parts_of_a_data_folder_that_others_made_are_refused(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / part).mkdir(parents=True)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    assert Home.from_environment().root == tmp_path
+    (tmp_path / part).chmod(0o777)
+    with pytest.raises(InvalidInput, match=f"{part}: others may write"):
+        Home.from_environment()
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "link to itself"])
+def test_a_data_folder_that_is_none_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data"
+    path.touch() if kind == "file" else os.mkfifo(path) if kind == "pipe" else path.symlink_to(path)
+    monkeypatch.setenv("CHORALE_HOME", str(path))
+    with pytest.raises(InvalidInput, match=r"the data folder (is not a folder|cannot be read)"):
+        Home.from_environment()
+
+
+def test_a_cache_that_others_could_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was closed to others and then trusted, with what they had put in."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "chorale").mkdir()
+    (tmp_path / "chorale").chmod(0o777)
+    assert not native_folder().is_relative_to(tmp_path)
+    (tmp_path / "chorale").chmod(0o755)
+    assert native_folder().is_relative_to(tmp_path)
+    tmp_path.chmod(0o777)
+    assert not native_folder().is_relative_to(tmp_path)
 
 
 def test_tokens_and_settings_of_another_user_are_refused(shared_folder: Path, as_other_user: OtherUser) -> None:
@@ -65,6 +144,10 @@ def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ui-password").touch(mode=0o600)
     with pytest.raises(InvalidInput, match=r"at least 16 characters, got 0 in .*remove it"):
         password_file(home)
+    for zeros in (b"\0" * 32, b"\xff" * 32):  # as a power failure left it
+        (tmp_path / "ui-password").write_bytes(zeros)
+        with pytest.raises(InvalidInput, match="must be printable text"):
+            password_file(home)
     (tmp_path / "ui-password").unlink()
     assert len(read_secret(password_file(home))) >= 32
 

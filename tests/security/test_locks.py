@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.measurement import machine as private_folder
+from chorale.runners.measurement import private_files as private_folder
 from chorale.runners.measurement.machine import everybodys_lock, exclusive, machine_lock
 from tests.security.conftest import OTHER_USER, OtherUser
 

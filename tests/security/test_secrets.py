@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from chorale.synth.redaction import redacted, split_credentials
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import campaign_of, parse_campaign
 from chorale.tuner.config.values import REVEALED, with_password
+from chorale.tuner.files.home import Home
 from chorale.tuner.search.storages import open_storage
 from chorale.tuner.trials.journal import Launch, launch_codec
 from tests.security.conftest import OtherUser
@@ -106,7 +108,6 @@ def test_no_output_has_a_secret(traces: Traces) -> None:
 def test_no_file_has_a_secret(traces: Traces) -> None:
     files = [path for path in traces.home.rglob("*") if path.is_file()]
     assert any(path.name == "trials.jsonl" for path in files)
-    assert any(path.name == "report.html" for path in files)
     assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
 
 
@@ -137,8 +138,6 @@ def test_another_user_reads_nothing_of_a_data_folder(shared_folder: Path, as_oth
 
 
 def test_what_earlier_versions_left_readable_is_taken_from_others(tmp_path: Path) -> None:
-    from chorale.tuner.files.home import Home  # noqa: PLC0415
-
     home = Home(tmp_path)
     tmp_path.chmod(0o755)
     home.service.mkdir(mode=0o755)
@@ -214,3 +213,33 @@ def test_credentials_are_split_from_addresses() -> None:
     assert split_credentials("http://u:p%40@h:5000/x") == ("http://h:5000/x", "u", "p@")
     assert split_credentials("http://h") == ("http://h", None, None)
     assert split_credentials("http://t@h") == ("http://h", "t", None)
+
+
+CODE = """
+from pathlib import Path
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import keep_private, write_file, write_folder
+keep_private()
+home = Home.from_environment()
+write_file("table.json", b"x")
+write_folder(Path("job"), {"a/run.sh": b"x"})
+write_file(home.create(home.best / "v") / "program.xml", b"x")
+Path("log").touch()
+"""
+
+
+def test_outputs_are_shared_and_all_else_is_not(tmp_path: Path) -> None:
+    environment = {**os.environ, "CHORALE_HOME": "data", "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", CODE], env=environment, cwd=tmp_path, check=True, umask=0o022)
+    modes = {str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {
+        "table.json": 0o644,
+        "job": 0o755,
+        "job/a": 0o755,
+        "job/a/run.sh": 0o755,
+        "data": 0o700,
+        "data/best": 0o700,
+        "data/best/v": 0o700,
+        "data/best/v/program.xml": 0o600,
+        "log": 0o600,
+    }

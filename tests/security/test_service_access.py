@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.cli.tune_launch import _require_free_name
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import (
     Caller,
@@ -75,7 +76,7 @@ def test_the_token_of_this_machine_is_no_key_to_a_service_for_others(
     token = local_token(home)
     chorale(capsys, "token", "create", "alice", "--tokens", str(token_file(home)))
     access = load_access(None, "0.0.0.0", home, lambda: 0.0)
-    with pytest.raises(Exception, match="a token that the service knows"):
+    with pytest.raises(Exception, match="a request must carry a valid token"):
         access.caller(f"Bearer {token}")
 
 
@@ -195,16 +196,27 @@ def test_ownership_is_no_side_effect_of_a_refused_launch(tmp_path: Path):
         assert service.ask("GET", "/v1/campaigns", "planner").json()["campaigns"] == []
 
 
-def test_a_launch_that_fails_leaves_the_name_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("error", [CheckFailed("is running already", "attack", "stop it first"), RuntimeError("lost")])
+def test_a_launch_that_fails_leaves_the_name_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
     def refuse(*_: Any) -> None:
-        raise CheckFailed("is running already", "attack", "stop it first")
+        raise error
 
     with attacked(tmp_path) as service:
         with monkeypatch.context() as patched:
             patched.setattr(service.launches, "start", refuse)
-            assert service.launch("planner").status_code == 409
+            assert service.launch("planner").status_code == (409 if isinstance(error, CheckFailed) else 500)
         assert service.ask("GET", "/v1/campaigns/attack", "planner").status_code == 404
         assert service.launch("operator").status_code == 202
+
+
+def test_the_command_line_starts_no_launch_that_a_token_could_see(tmp_path: Path):
+    with attacked(tmp_path) as service:
+        assert service.launch("planner").status_code == 202
+        with pytest.raises(InvalidInput, match="belongs to a token of the service"):
+            _require_free_name(service.home, "attack")
+        _require_free_name(service.home, "another")
 
 
 @pytest.mark.parametrize("name", ["//etc", "/tmp", "..", "a/../b", "", "x" * 65, "a\nb"])

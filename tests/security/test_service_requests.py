@@ -22,7 +22,7 @@ from tests.security.service import CAMPAIGN, ROLES, Attacked, attacked
 CLOSED = {"local": {"fabric"}, "oneccl": {"fabric"}, "simulated": set(), "recorded": set()}
 CLOSED |= {"mpi": {"fabric", "hosts", "interface"}}
 GPUS = {"launcher", "hosts", "address", "variables", "memory"}
-CLOSED |= {"msccl": {"library_folder", *GPUS}, "nccl": {"library", "runtime", *GPUS}}
+CLOSED |= {"msccl": {"library_folder", *GPUS}, "nccl": {"library", "runtime", "torch", *GPUS}}
 
 
 @pytest.fixture
@@ -124,8 +124,6 @@ def _silent(model: type[BaseModel], path: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"screening": {"candidates": 1, "calibration": "{secret}"}},
-        {"screening": {"calibration": "/nonexistent"}},
         {"topology": "file:{secret}"},
         {"topology": "without(file:{secret};0)"},
         {"storage": "sqlite:///{secret}"},
@@ -157,14 +155,6 @@ def test_requests_have_no_paths_and_nothing_of_files_comes_back(
     assert absent.status_code == answer.status_code  # whether a file is there is not said either
     assert absent.text.replace("-absent", "") == answer.text
     assert not refusing.launches.started
-
-
-def test_a_calibration_may_be_sent(service: Attacked):
-    values = {"constant_s": 0, "alpha_s": 1e-6, "overhead_s": 0, "unit_bytes_per_s": 1e9, "bandwidth_unit": "link"}
-    calibration = {"format": "chorale-calibration/1", **values, "relative_error": 0.0, "observations": 4}
-    assert service.launch("planner", screening={"calibration": {"format": "other"}}).status_code == 422
-    answer = service.launch("planner", screening={"candidates": 1, "calibration": calibration})
-    assert answer.status_code == 202, answer.text
 
 
 def test_specs_of_jobs_and_queries_read_no_files(refusing: Attacked, tmp_path: Path):

@@ -6,7 +6,8 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
-from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock, temporary_folder
+from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock
+from chorale.runners.measurement.private_files import temporary_folder
 from chorale.runners.process_launch.ports import open_ports, port_lines
 from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.tuner.cli.campaign import ui

@@ -19,14 +19,9 @@ from typing import Any
 
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from tests.soak.launches import warm_up
-from tests.soak.plans import Plan, plan_of
-from tests.soak.sequence import Sequence
+from tests.soak.sequence import Plan, Sequence, plan_of
 
-SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "COLUMNS": "400",
-}
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true", "COLUMNS": "400"}
 
 
 def template_in(folder: Path) -> Path:

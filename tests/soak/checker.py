@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 ENDED = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
-CODES = {0, 2, 3, 130, -9, -15, 137}
+INCOMPLETE = 4
+"""Exit code of a launch that is tuned, but whose tracking lacks something."""
+CODES = {0, 2, 3, INCOMPLETE, 130, -9, -15, 137}
 """Done; refused; unavailable; interrupted; killed; told to end before it listened; its driver below it was killed."""
 ONE_LINE = re.compile(r"^chorale: [^;]+; .+$", re.MULTILINE)
 SEAL = re.compile(rb'^(.*),"crc32":"([0-9a-f]{8})"\}$', re.DOTALL)
@@ -155,7 +157,9 @@ def _exit_violations(events: list[dict[str, Any]]) -> Iterator[str]:
             yield f"`{words}` ended with {code}: {errors[-300:]}"
         if "Traceback (most recent call last)" in errors:
             yield f"`{words}` printed a traceback: {errors[-1500:]}"
-        if code in (2, 3) and not ONE_LINE.search(errors):
+        if code == INCOMPLETE and "MLflow does not have everything" not in errors:
+            yield f"`{words}` ended with {code}, but not because of MLflow: {errors[-300:]}"
+        if code in (2, 3, INCOMPLETE) and not ONE_LINE.search(errors):
             yield f"`{words}` refused without rule, value and way out: {errors[-300:]}"
         if "repair" in event["words"] and code != 0:
             yield f"`{words}` ended with {code}: {errors[-300:]}"

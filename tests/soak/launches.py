@@ -83,15 +83,13 @@ def _say_run(history: History, tags: Any) -> None:
 
 
 def without_workers() -> ExitStack:
-    """Let campaigns of this process measure and build in it, and draw nothing, until the stack is closed."""
+    """Let campaigns of this process measure and build in it, until the stack is closed."""
 
     def make_workers(campaign: Any, topology: Any, home: Path, address: str | None = None) -> Callable[[], Any]:
         return lambda: InlineWorkers(runner_factory(campaign.runner, topology, home)())
 
     stack = ExitStack()
     stack.enter_context(patch("chorale.tuner.cli.tune_launch.make_workers", make_workers))
-    for name in ("write_page",):
-        stack.enter_context(patch(f"chorale.tuner.launch.tune.{name}", lambda *_: None))
     return stack
 
 

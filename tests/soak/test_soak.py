@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.soak.checker import check
-from tests.soak.plans import LIVE, plan_of
+from tests.soak.sequence import LIVE, plan_of
 
 ROOT = Path(__file__).parents[2]
 TRIAL = '{"trial_id":"%s","number":%d,"candidate":{"method":"%s"},"sizes":[],"state":"complete"'

@@ -24,7 +24,13 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "scipy.optimize.linprog": (),
     "ray": ("runners/ray/", "job/ray/"),
     "mpi4py": ("runners/mpi/",),
-    "torch": ("job/torch/", "runners/device/", "runners/local/gloo.py", "runners/nccl/memory.py"),
+    "torch": (
+        "job/torch/",
+        "runners/device/",
+        "runners/local/gloo.py",
+        "runners/nccl/memory.py",
+        "runners/nccl/torch_calls.py",
+    ),
     "optuna": ("tuner/search/",),
     "mlflow": ("tuner/tracking/",),
     "matplotlib": ("tuner/plots/", "experiments/"),
@@ -141,12 +147,4 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
-RULES: tuple[Rule, ...] = (
-    fillers,
-    loose_files,
-    long_files,
-    shared_class_names,
-    import_names,
-    import_cycles,
-    doors,
-)
+RULES: tuple[Rule, ...] = (fillers, loose_files, long_files, shared_class_names, import_names, import_cycles, doors)

@@ -117,6 +117,7 @@ def test_functions_take_schedules_in_any_form_and_show_them_in_a_line(tmp_path):
     ("call", "message"),
     [
         (lambda: ch.synthesize("torus:2x2", method="allreduce"), 'write collective="allreduce"'),
+        (lambda: ch.synthesize("torus:2x2", "bfb"), 'bfb is a method: write method="bfb"'),
         (lambda: ch.synthesize("torus:2x2", k=0), "k must be at least 1, got 0; leave out k for"),
         (lambda: ch.simulate(ch.synthesize("ring:4")), "such as link_gbps=400"),
         (lambda: ch.verify("torus:2x2"), 'chorale.synthesize("torus:2x2") returns one'),

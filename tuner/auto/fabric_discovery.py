@@ -1,4 +1,4 @@
-"""Find the fabric of a machine with the tools that are installed; without any, emulate a network on its cores."""
+"""Find a machine's fabric with the installed tools; if there are none, emulate a network on its cores."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.topology_specs import load_topology
 
 EMULATED = "hypercube:3"
-"""Eight ranks with three links each: small enough for two cores, and worth more than one ring."""
+"""Eight ranks with three links each: small enough for two cores, with enough links that one ring is not optimal."""
 
 WRITTEN = "machine.json"
 _PATIENCE_S = 20.0
@@ -30,11 +30,11 @@ Reader = Callable[[str, str], Topology]
 class DiscoveredFabric:
     """A network and its origin.
 
-    source: description of the origin
+    source: where the network comes from
     has_accelerators: whether its ranks are GPUs
-    is_emulated: whether its ranks are processes of this machine, connected by links of limited rate
-    skipped: sources that were tried, and why they gave no network
-    writer: command that writes the network to `WRITTEN`, None if a spec describes it
+    is_emulated: whether its ranks are processes on this machine, connected by links with limited rates
+    skipped: sources that were tried without success, and the reasons
+    writer: command that writes the network to `WRITTEN`; None if a spec describes it
     """
 
     topology: Topology
@@ -46,9 +46,9 @@ class DiscoveredFabric:
 
 
 def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
-    """Return the fabric of `spec` or of the file `dump`; without either, the fabric of this node or cluster.
+    """Return the fabric that `spec` or the file `dump` describes; if both are None, discover this node or cluster.
 
-    `model` names the GPUs of a file that contains a matrix of them.
+    `model` names the GPUs if the file contains only the matrix of their connections.
 
     Raises InvalidInput if the spec or the dump is not valid.
     """
@@ -76,8 +76,8 @@ def discover(spec: str | None, dump: str | None, model: str | None = None) -> Di
 
 
 def _tools() -> Iterator[tuple[list[str], Reader, bool]]:
-    """Yield the command of each tool that is there, what reads it, and whether it describes GPUs."""
-    if shutil.which("nvidia-smi"):  # its list of GPUs says their names, which tell the rate of their links
+    """Yield each installed tool's command, the function that reads its output, and whether it describes GPUs."""
+    if shutil.which("nvidia-smi"):  # its GPU list has their names, which determine the link rates
         yield (
             ["nvidia-smi", "topo", "-m"],
             lambda text, spec: _of_matrix(f"{_output(['nvidia-smi', '-L'])}\n{text}", spec),
@@ -94,5 +94,5 @@ def _of_matrix(text: str, spec: str) -> Topology:
 
 
 def _output(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)  # noqa: S603 - named above
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)  # noqa: S603 - a fixed command
     return done.stdout

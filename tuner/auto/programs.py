@@ -1,4 +1,4 @@
-"""Which schedules become programs that a target can run, and how fast these are predicted to be at each size."""
+"""Find schedules that a target can run as programs, and predict how fast they are at each size."""
 
 import math
 import time
@@ -29,18 +29,18 @@ PROGRAM_SIZES = (2**20, 2**24, 2**28)
 CANDIDATES: tuple[tuple[str, int | None], ...] = (
     ("forest", 1), ("forest", 2), ("ring", None), ("rabenseifner", None), ("swing", None),
 )  # fmt: skip
-"""Methods and trees per root besides what `auto` takes: few trees need few thread blocks and steps."""
+"""Methods and trees per root to try besides the choice of `auto`: fewer trees need fewer thread blocks and steps."""
 MAX_RANKS = 64
-"""Beyond, lowering and simulating a program takes minutes."""
+"""With more ranks, lowering and simulating a program takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnableProgram:
-    """A program for GPUs, or why the target refuses it.
+    """A program for GPUs, or the reason why the target refuses it.
 
-    k:        requested trees per root, None for the optimum
-    channels: None if it is refused
-    times_s:  predicted seconds by size in bytes
+    k:        requested trees per root; None for the optimum
+    channels: number of channels; None if the program is refused
+    times_s:  size in bytes -> predicted seconds
     """
 
     method: str
@@ -52,12 +52,12 @@ class RunnableProgram:
     refused: str | None = None
 
     def command(self, spec: str) -> str:
-        """Return what designs it, with the network of `spec` as the shell takes it."""
+        """Return the shell command that generates the program for the network `spec`."""
         k = "" if self.k is None else f" --k {self.k}"
         return f"chorale synth {self.method} {spec} --collective allreduce{k} -o auto.parquet"
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON; rates in GB/s."""
+        """Return the program's facts as JSON, with rates in GB/s."""
         rates = [{"size_bytes": size, "algbw_gb_per_s": size / time_s / 1e9} for size, time_s in self.times_s.items()]
         facts = {"method": self.method, "k": self.k, "planned_algbw": self.planned_algbw, "target": GPU_TARGET}
         return {**facts, "channels": self.channels, **self.resources, "predicted": rates, "refused": self.refused}
@@ -66,10 +66,10 @@ class RunnableProgram:
 def runnable_programs(
     topology: Topology, best: VerifiedSchedule, sizes_bytes: Sequence[int], deadline_s: float
 ) -> list[RunnableProgram]:
-    """Return the programs of `best` and of schedules that need less, the fastest in the mean over sizes first.
+    """Return the programs of `best` and of schedules that need fewer resources, fastest first (mean over sizes).
 
-    Each is lowered within the limits of the target, checked, and timed by the flow model. Those that the target refuses
-    come last. None begins after `deadline_s` of the monotonic clock, the first excepted.
+    Each is lowered within the target's limits, checked, and timed with the flow model. Refused programs come last.
+    Except for the first, none is started after `deadline_s` (monotonic clock).
     """
     found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
     for method, k in CANDIDATES:
@@ -100,7 +100,7 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield a row for each size: the fastest program and its part of the bound; then those that are refused."""
+    """Yield a row for each size (the fastest program and its share of the bound), then the refused programs."""
     running = [program for program in programs if program["refused"] is None]
     sizes = list(enumerate(running[0]["predicted"])) if running else []
     for index, row in [*sizes[:1], *sizes[1:][-1:]]:

@@ -1,4 +1,4 @@
-"""What a fabric allows, what the library reaches on it, and what the best schedule reaches."""
+"""Compare a fabric's limit with the rates that the library and the best schedule reach on it."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,13 +52,13 @@ _BY_BANDWIDTH = Options()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """Measured times, and the least time that the links allow if their rate is known."""
+    """Measured times, and the shortest time that the links allow if their rate is known."""
 
     measurement: Measurement
     limit: LinkLimit | None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each size: microseconds of each schedule, the fastest, and the least that links allow."""
+        """Return a row for each size: each schedule's time in µs, the fastest schedule, and the links' limit."""
         rows = []
         names = list(self.measurement.results)
         for index, first in enumerate(self.measurement.results[names[0]]):
@@ -79,7 +79,7 @@ def contest(
     repeats: int = 5,
     timeout_s: float = 60.0,
 ) -> MeasuredContest:
-    """Measure all `schedules` (of one network and collective) alternately on `runner`.
+    """Measure all `schedules` (for one network and collective) alternately on `runner`.
 
     Raises CheckFailed, with the reason, if nothing was measured, and the runner's own error if it is not available.
     """
@@ -94,17 +94,16 @@ def contest(
 def roofline(
     fabric: DiscoveredFabric, budget_s: float, home: Path, options: Options = _BY_BANDWIDTH
 ) -> tuple[dict[str, Any], VerifiedSchedule]:
-    """Return the document of `chorale auto`, and the best schedule; measures for about `budget_s` if it can.
+    """Return the document of `chorale auto` and the best schedule; measure for about `budget_s` if possible.
 
-    options: the size at which the best schedule has the least predicted time, and the rate of links; without a size,
-    the
-             best schedule has the least time per byte
-    Accelerators are only measured by the runtimes of their own libraries, so their rates here are published ones.
+    options: link rate, and the size at which the best schedule has the shortest predicted time; without a size, the
+             best schedule is the one with the shortest time per byte
+    Accelerators can only be measured with their own libraries' runtimes, so published rates are used for them.
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)
     bound = checked(topology, ALLREDUCE, bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte))
-    # Of a network that does not say which GPUs it has, the tool that described it says which library they use
+    # If a network does not name its GPUs, the tool that described it determines their library
     tools: dict[str, LibraryName] = {"nvidia-smi": "NCCL", "rocm-smi": "RCCL"}
     is_told = fabric.has_accelerators and not has_gpus(topology)
     library = tools.get(fabric.source.partition(" ")[0]) if is_told else None
@@ -116,7 +115,7 @@ def roofline(
     acting = in_network_bound(topology, ALLREDUCE)
     in_network = None if acting is None else bound_facts(topology, checked(topology, ALLREDUCE, acting))
     baselines = []
-    for each in fastest_of_each(algorithms):  # beside the bound that counts for it: NVLS adds in switches
+    for each in fastest_of_each(algorithms):  # compare it with the bound that applies: NVLS adds in switches
         acts = acting is not None and each.name in IN_SWITCH
         algbw = each.bytes_per_s / float(unit_bytes_per_s(topology))
         of_bound = algbw * float(acting.value if acting is not None and acts else bound.value)
@@ -177,7 +176,7 @@ def roofline(
 
 
 def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram]) -> list[str]:
-    """Return what to type next: on GPUs, judge the library, export the best program that runs, then tune it there.
+    """Return the commands to run next: on GPUs, judge the library, export the best runnable program, and tune it.
 
     The campaign for GPUs has sizes up to gigabytes, the library's own choice as baseline and a budget of hours.
     """
@@ -196,7 +195,7 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram])
 
 
 def roofline_table(document: Mapping[str, Any]) -> Table:
-    """Return the screen: the fabric, the proven bound, and each schedule as a part of it."""
+    """Return the terminal table: the fabric, the proven bound, and each schedule's share of the bound."""
     return facts_table(f"{document['collective']} on {document['fabric']['spec']}", _rows(document))
 
 
@@ -224,7 +223,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}"
     yield from program_rows(document["programs"], bound["algbw"])
     for row in document["results"]:
-        # What ran is a little larger than the size that was asked for, so that its chunks are whole elements
+        # The measured size is a little larger than the requested one, so that chunks are whole elements
         about = max((size for size in SIZES if size <= row["size_bytes"]), default=row["size_bytes"])
         times = []
         for name, time_us in row["times_us"].items():
@@ -239,24 +238,23 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def synthesized_allreduce(topology: Topology, method: str, options: Options = _BY_BANDWIDTH) -> VerifiedSchedule:
-    """Return the verified schedule of an allreduce by `method`."""
     return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, options), SerialExecutor())
 
 
 def _measured(
     fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], deadline_s: float, home: Path
 ) -> tuple[list[MeasuredContest], str | None]:
-    """Return what was measured until `deadline_s`, size by size from the smallest, and why not all was."""
+    """Measure sizes in ascending order until `deadline_s`; return the results and, if some are missing, the reason."""
     if fabric.has_accelerators:
-        return [], "rates are published ones; `chorale doctor` says what the msccl runner needs to measure here"
+        return [], "these are published rates; `chorale doctor` shows what the msccl runner needs to measure here"
     if not fabric.is_emulated:
-        return [], "only this machine is measured here; `chorale run` and `chorale tune` measure a cluster"
+        return [], "this measures one machine only; `chorale run` and `chorale tune` measure a cluster"
     measured: list[MeasuredContest] = []
     for size_bytes in SIZES:
         left_s = deadline_s - time.monotonic()
         if left_s < 1:
-            return measured, f"{format_size(size_bytes)}: no time was left; a larger --budget leaves some"
-        rate = _calibration(measured)  # of the first size, for all: links are probed once
+            return measured, f"{format_size(size_bytes)}: there was no time left; increase --budget"
+        rate = _calibration(measured)  # from the first size, used for all sizes: links are probed once
         try:
             measured.append(contest(schedules, "local", (size_bytes,), home, options=rate, timeout_s=left_s))
         except ChoraleError as error:

@@ -1,19 +1,31 @@
-"""`chorale alltoall`: how fast an all-to-all over any routes can be at best, and the plan of one with given sizes."""
+"""`chorale alltoall` and `groups`: the best rate of an all-to-all, plans for given sizes, groups on one fabric."""
 
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
 import typer
 
-from chorale.synth import CheckFailed, InvalidInput, Topology, VerifiedSchedule
+from chorale.synth import CheckFailed, InvalidInput, Topology, VerifiedSchedule, parse_collective
 from chorale.synth.bounds.certificate import check_alltoall_certificate
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
 from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
+from chorale.synth.methods.groups.certificate import proven_time
+from chorale.synth.methods.groups.group import Group
+from chorale.synth.methods.groups.packing import (
+    CHUNK_COUNTS,
+    GroupSchedule,
+    loads_alone,
+    pack_groups,
+    shared_schedules,
+    time_together,
+)
+from chorale.synth.methods.groups.rings import GroupLoads
 from chorale.synth.methods.traffic.certificate import check_copies_certificate, check_traffic_certificate
 from chorale.synth.methods.traffic.copies import plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
@@ -23,7 +35,8 @@ from chorale.synth.methods.traffic.planner import BASELINES, LIBRARY, baseline_t
 from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.options import ScheduleOutput, Spec
-from chorale.tuner.cli.output import people, status_line, warn
+from chorale.tuner.cli.output import people, progress_bar, status_line
+from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.files.traffic_files import load_tokens, load_traffic
@@ -31,14 +44,14 @@ from chorale.tuner.reports.bound import network_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table
 
 _LARGE_GAP = Fraction(1, 100)
-"""A schedule that is further behind its bound comes with a warning."""
+"""A schedule whose gap to its bound is larger comes with a warning."""
 
 
 def alltoall(
     spec: Spec,
     gap: str = rational_text(DEFAULT_GAP),
     method: Annotated[
-        str | None, typer.Option(help=f"How to solve: {' or '.join(METHODS)}; default: by the size of the problem.")
+        str | None, typer.Option(help=f"How to solve: {' or '.join(METHODS)}; default: by the size of the network.")
     ] = None,
     output: ScheduleOutput = None,
     chunks: int | None = None,
@@ -50,23 +63,23 @@ def alltoall(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     transposed: Annotated[bool, typer.Option("--combine")] = False,
 ) -> Result:
-    """Bound the rate at which every rank can send to every other at once, over any routes.
+    """Bound the rate of an all-to-all over any routes, or plan one for given sizes.
 
-    The lower bound is reached by flows that were found, the upper one is proven by prices of links; both are exact.
+    Computed flows reach the lower bound; prices of links prove the upper bound. Both are exact fractions.
 
     With --traffic, plan an all-to-all of given sizes instead, verify its schedule, and compare it with direct sending.
-    With --routing, plan the dispatch of tokens to their experts and the combine, in which sums go back.
+    With --routing, plan the dispatch of tokens to their experts, and the combine, which adds the results.
 
     Args:
-        gap: Stop where the bounds differ by this part; only prices stop early.
-        chunks: Chunks per shard of the schedule, of the largest with --traffic; default: as few as suffice.
-        traffic: Amounts of all pairs of ranks: .json, .csv or .npy, or a skew of experts.
-        following: Then plan again for this traffic; may be repeated.
-        routing: Experts of each token: a token with several on one node crosses to it once.
-        experts: Number of experts of --routing, in equal blocks on ranks; default: the highest + 1.
-        advice: Name up to N experts to replicate or swap.
-        seed: Orders the experts of a skew; that of --next counts on.
-        transposed: Plan the way back of the traffic, as after a dispatch to experts.
+        gap: Stop when the bounds differ by at most this fraction; only the method prices can stop early.
+        chunks: Chunks per shard of the schedule (with --traffic: of the largest shard); default: as few as suffice.
+        traffic: Amounts that each rank sends to each other: a .json, .csv or .npy file, or zipf:S for skewed experts.
+        following: Afterwards plan again for this traffic, starting from the previous plan; may be repeated.
+        routing: File with the experts of each token. A token for several experts on a node is sent to that node once.
+        experts: Number of experts in --routing, placed in equal blocks on the ranks; default: the highest + 1.
+        advice: Suggest up to N experts to replicate or swap.
+        seed: Seed for the order of the experts with zipf:S; each --next uses the next seed.
+        transposed: Plan the reverse of the traffic, as for the combine after a dispatch to experts.
 
     Example: chorale alltoall torus:4x4 -o alltoall.parquet
 
@@ -86,9 +99,12 @@ def alltoall(
             require_schedule_size(topology, chunks)
     ranks = topology.compute_count
     if routing is not None:
-        if traffic is not None or following or chunks is not None:
-            raise InvalidInput("--routing already states all amounts", "", "leave out --traffic, --next and --chunks")
+        if traffic is not None or following or chunks is not None or method is not None:
+            options = "--traffic, --next, --chunks and --method"
+            raise InvalidInput("--routing already states all amounts", "", f"leave out {options}")
         return _routing_result(topology, load_tokens(routing, ranks, experts), advice, transposed, output, stages)
+    if experts is not None or advice:
+        raise InvalidInput("--experts and --advise need --routing", "", "add --routing FILE")
     if traffic is not None:
         texts = [traffic, *(following or ())]
         matrices = [load_traffic(text, ranks, topology.spec, seed + later) for later, text in enumerate(texts)]
@@ -110,7 +126,7 @@ def _rate_result(
     output: str | None,
     stages: Stopwatch,
 ) -> Result:
-    """Bound the rate; with an output, also build, verify and save a schedule."""
+    """Bound the rate. If `output` is given, also build, verify and save a schedule."""
     with status_line(f"all-to-all on {topology.spec}") as show, stages.stage("rate"):
 
         def tell(lower: Fraction, upper: Fraction) -> None:
@@ -118,7 +134,7 @@ def _rate_result(
 
         rate = alltoall_rate(topology, allowed, method, tell)
     if rate.gap > allowed:
-        people.print(f"the bounds differ by {float(rate.gap):.3%} still: the largest number of iterations is done")
+        people.print(f"the bounds still differ by {float(rate.gap):.3%} after the largest number of iterations")
     written: dict[str, Any] = {}
     if output is not None:
         with stages.stage("schedule"):
@@ -128,7 +144,7 @@ def _rate_result(
             proven = check_alltoall_certificate(topology, schedule.certificate)
         with stages.stage("writing"):
             save_schedule(verified, output)
-        # What the schedule reaches and proves is known of the rate too
+        # The schedule's rate and its bound also limit the optimal rate
         reached = 1 / (verified.cost.time_per_byte * topology.compute_count)
         rate = AllToAllRate(max(rate.lower, reached), min(rate.upper, proven), rate.method)
         behind = rate.upper / reached - 1
@@ -139,7 +155,6 @@ def _rate_result(
             tried = "tried up to 4096 chunks per shard" if chunks is None else f"tried chunks = {chunks} as given"
             message = f"{float(behind):.2%} behind its bound; {tried}"
             written["warnings"] = [{"kind": "bandwidth", "gap": str(behind), "tried": tried, "message": message}]
-        warn(written)
     document = {
         **network_facts(topology),
         "rate": float(rate.rate),
@@ -172,7 +187,7 @@ def _rate_result(
 
 
 def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
-    """Return the verified schedule of `plan`, after checking its certificate and time; CheckFailed for a fault."""
+    """Return the verified schedule of `plan`, after checking its certificate and time. Raises CheckFailed."""
     schedule = traffic_schedule(plan)
     verified = verify(schedule)
     check_traffic_certificate(plan.topology, schedule.certificate)
@@ -186,7 +201,7 @@ def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
 def _traffic_result(
     plan: TrafficPlan, following: Sequence[TrafficMatrix], allowed: Fraction, output: str | None, stages: Stopwatch
 ) -> Result:
-    """Verify `plan`, write its schedule if a file is given, compare it, and plan again for `following`."""
+    """Verify `plan`, write its schedule if `output` is given, compare it, and plan again for each of `following`."""
     topology, matrix, mean, counts = plan.topology, plan.matrix, plan.matrix.mean, plan.chunks
     with stages.stage("verification"):
         verified = _verified_traffic(plan)
@@ -202,7 +217,7 @@ def _traffic_result(
         behind = f"{float(plan.gap):.2%} behind its bound with {int(counts.counts.max())} chunks for the largest pair"
         message = f"{behind}; try more --chunks"
         warnings = [{"kind": "bandwidth", "gap": rational_text(plan.gap), "message": message}]
-    # Rates are those of a pair with the mean amount, as for an ordinary all-to-all
+    # Rates are for a pair with the mean amount, as for an ordinary all-to-all
     document: dict[str, Any] = {
         **network_facts(topology),
         "traffic": {
@@ -238,7 +253,6 @@ def _traffic_result(
         "replans": list(_replanned(plan, following, allowed)),
         "warnings": warnings,
     }
-    warn(document)
     document |= stages.closing("topology", "verification", "writing", "comparison")
     schedule, traffic = document["schedule"], document["traffic"]
     rows = [
@@ -246,7 +260,7 @@ def _traffic_result(
         ("amounts", f"{traffic['total']} in all, {traffic['largest']} for the largest pair"),
         ("least time", f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, proven by prices of links"),
         ("time of the schedule", f"{_number(plan.time)}, {_more(plan.gap)}"),
-        ("schedule", f"{schedule['transfers']} transfers over up to {schedule['hops']} links, verified"),
+        ("schedule", f"{schedule['transfers']} transfers, up to {schedule['hops']} one after another, verified"),
         ("chunks", f"{schedule['chunks']} of {schedule['chunk']} each, {schedule['padding']:.3%} padding"),
     ]
     for name in (baseline, *(name for name in compared if name != baseline)):
@@ -261,7 +275,7 @@ def _traffic_result(
 
 
 def _replanned(plan: TrafficPlan, matrices: Sequence[TrafficMatrix], gap: Fraction) -> Iterator[dict[str, Any]]:
-    """Yield a description of the plan for each of `matrices`, started from the previous plan, with its times."""
+    """Yield a description, with times, of the plan for each of `matrices`, which starts from the previous plan."""
     for matrix in matrices:
         wall, processor = time.perf_counter(), time.process_time()
         plan = replan(plan, matrix, gap)
@@ -296,7 +310,8 @@ def _routing_result(
     with stages.stage("plan"):
         plan = plan_dispatch(topology, routing)
     with stages.stage("verification"):
-        ways = [verify(plan.schedule(way)) for way in (False, True)]
+        returns = combine or plan.can_return
+        ways = [verify(plan.schedule(way)) for way in (False, True)[: 1 + returns]]
         for verified in ways:
             check_copies_certificate(verified.schedule.expand())
     schedule = ways[combine].schedule
@@ -310,7 +325,7 @@ def _routing_result(
         "time_lower": rational_text(plan.bound.time),
         "gap": rational_text(plan.gap),
         "method": plan.method,
-        "combine": {"time": rational_text(plan.combine_time)},
+        "combine": {"time": rational_text(plan.combine_time)} if returns else None,
         "compared": {"no_copies": {"time": float(plan.uncopied_time), "ratio": float(plan.uncopied_time / plan.time)}},
         "schedule": {
             "collective": schedule.collective.name.value,
@@ -325,13 +340,14 @@ def _routing_result(
         with stages.stage("advice"):
             document["advice"] = _advice(topology, batch, steps)
     document |= stages.closing("topology", "verification", "writing", "advice")
-    traffic, hops = document["traffic"], f"up to {schedule.steps} after one another, both ways verified"
+    traffic, hops = document["traffic"], f"up to {schedule.steps} after one another, verified"
+    back = f"{_number(plan.combine_time)}, sums on the way back" if returns else "links lead in one direction only"
     ratio = document["compared"]["no_copies"]["ratio"]
     rows = [
         ("amount", f"{traffic['total']}, {traffic['groups']} groups with equal ranks"),
         ("least time", f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, proven by a cut"),
         ("dispatch", f"{_number(plan.time)}, {_more(plan.gap)} ({plan.method})"),
-        ("combine", f"{_number(plan.combine_time)}, sums on the way back"),
+        ("combine", back),
         ("without copies", f"{ratio:.2f} x the time: every expert gets the token from its source"),
         ("schedule", f"{schedule.transfer_count} transfers, {hops}"),
         ("written to", None if output is None else f"{output} ({schedule.collective.name.value})"),
@@ -348,7 +364,7 @@ def _routing_result(
 
 
 def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
-    """Return the steps with their bounds, and times planned with the last one and with EPLB's rule."""
+    """Return the advised steps with their bounds, and the planned times after the last step and with EPLB's rule."""
     steps, ranks = advise(topology, batch, most), topology.compute_count
     after = batch._replace(placement=steps[-1].placement) if steps else batch
     replicas = sum(step.other is None for step in steps)
@@ -374,3 +390,145 @@ def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
             "time_lower": rational_text(bound_of(topology, rule)),
         },
     }
+
+
+_SHOWN_GROUPS = 24
+MAX_CHUNKS = max(CHUNK_COUNTS)
+
+
+def groups(
+    spec: Spec,
+    group: Annotated[list[str], typer.Option(metavar="NAME=COLLECTIVE:RANKS:AMOUNT")],
+    chunks: Annotated[int | None, typer.Option(min=1, max=MAX_CHUNKS)] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="DIR")] = None,
+) -> Result:
+    """Plan collectives of several groups of ranks that share a fabric and run at the same time.
+
+    All groups start together. The plan minimizes when the last one ends, proves a lower bound for that time, and
+    compares it with planning each group as if it were alone.
+
+    Args:
+        group: Groups of one kind, such as tp=allreduce:by8:100; may be repeated. RANKS is 0-7, 0,8,16, all, or a split
+            into equal groups: by8 groups neighbours (0-7, 8-15, …), every8 takes every eighth (0,8,16,…; 1,9,17,…).
+            AMOUNT is in bytes, or in any unit that all groups share.
+        chunks: Chunks per shard; default: a small number that comes close to the bound.
+        output: New folder to which a schedule for each group is written.
+
+    Example: chorale groups a100:2 --group tp=allreduce:by8:100 --group dp=reduce_scatter:every8:40
+    """
+    stages = Stopwatch()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+        chosen = [each for text in group for each in parse_groups(topology, text)]
+    if output is not None:
+        require_new_folder(Path(output))
+    with stages.stage("plan"):
+        packing = pack_groups(topology, chosen)
+    with stages.stage("schedules"):
+        shared = shared_schedules(topology, packing, chunks)
+    alone: list[list[GroupLoads]] = []  # link loads of each group's best plan on an empty fabric
+    with stages.stage("alone"), progress_bar("each group alone") as progress:
+        for each in chosen:
+            alone.append(loads_alone(topology, each))
+            if progress is not None:
+                progress(len(alone), len(chosen))
+    # Times are amounts over bandwidth on links that all groups load at the same time
+    prices = packing.prices.tolist()
+    lower = proven_time(topology, packing.groups, prices)
+    gap = shared.time / lower - 1
+    together = time_together(topology, [loads for member in alone for loads in member])
+    apart = sum((time_together(topology, member) for member in alone), Fraction(0))
+    document: dict[str, Any] = {
+        **network_facts(topology),
+        "time": rational_text(shared.time),
+        "time_lower": rational_text(lower),
+        "gap": rational_text(gap),
+        "certificate": {"kind": "group-prices", "time_lower": rational_text(lower), "prices": prices},
+        "chunks_per_shard": shared.chunks,
+        "compared": {
+            "alone_together": {"time": float(together), "ratio": float(together / shared.time)},
+            "one_after_another": {"time": float(apart), "ratio": float(apart / shared.time)},
+        },
+        "groups": [_group_document(topology, *pair) for pair in zip(shared.members, alone, strict=True)],
+        "verified": True,
+    }
+    if output is not None:
+        Path(output).mkdir(exist_ok=True)
+        for member, entry in zip(shared.members, document["groups"], strict=True):
+            entry["output"] = str(Path(output) / f"{member.group.name}.parquet")
+            save_schedule(member.verified, entry["output"])
+    document |= stages.closing("topology", "alone")
+    rows = [
+        ("least time", f"{_number(lower)} per {topology.bandwidth_unit}, proven by prices of links"),
+        ("time of the plan", f"{_number(shared.time)}, {_more(gap)}; schedules verified"),
+        ("planned alone, run together", f"{float(together / shared.time):.3f} x the time"),
+        ("planned alone, one after another", f"{float(apart / shared.time):.3f} x the time"),
+    ]
+    for entry in document["groups"][:_SHOWN_GROUPS]:
+        share = f"busiest link {_number(entry['busiest_link_time'])}, alone {_number(entry['alone_time'])}"
+        rows.append((entry["name"], f"{entry['collective']} of {len(entry['ranks'])} ranks, {share}"))
+    if len(chosen) > _SHOWN_GROUPS:
+        rows.append(("…", f"{len(chosen) - _SHOWN_GROUPS} more groups"))
+    rows.append(("seconds", f"{document['seconds']:.3f}"))
+    return Result(document, facts_table(f"{len(chosen)} groups on {topology.spec}", rows))
+
+
+def _group_document(topology: Topology, member: GroupSchedule, alone: list[GroupLoads]) -> dict[str, Any]:
+    group, schedule = member.group, member.verified.schedule
+    return {
+        "name": group.name,
+        "collective": group.collective.name.value,
+        "ranks": list(group.ranks),
+        "amount": group.amount,
+        "busiest_link_time": rational_text(time_together(topology, [member.loads])),
+        "alone_time": rational_text(time_together(topology, alone)),
+        "transfers": schedule.transfer_count,
+        "steps": schedule.steps,
+        "id": schedule.id,
+        "output": None,
+    }
+
+
+def parse_groups(topology: Topology, text: str) -> list[Group]:
+    """Return the groups that `text`, NAME=COLLECTIVE:RANKS:AMOUNT, describes; groups of a split are numbered."""
+    name, equals, rest = text.partition("=")
+    parts = rest.split(":")
+    if not equals or not name.isidentifier() or len(parts) != 3:
+        rule = "--group must have the form NAME=COLLECTIVE:RANKS:AMOUNT"
+        raise InvalidInput(rule, text, "write for example tp=allreduce:by8:100")
+    collective, ranks = parse_collective(parts[0]), _ranks(topology.compute_count, parts[1])
+    if not parts[2].isdecimal():
+        raise InvalidInput("the amount of a group must be a whole number", parts[2], "write tp=allreduce:by8:100")
+    if len(ranks) == 1:
+        return [Group(name, collective, ranks[0], int(parts[2]))]
+    return [Group(f"{name}{number}", collective, members, int(parts[2])) for number, members in enumerate(ranks)]
+
+
+def _ranks(count: int, text: str) -> list[tuple[int, ...]]:
+    for word in ("every", "by"):
+        if text.startswith(word):
+            size = _rank(text.removeprefix(word), text)
+            if not 1 <= size <= count or count % size:
+                raise InvalidInput(
+                    f"{{}} does not divide {count} ranks into equal groups", text, f"choose a divisor of {count}"
+                )
+            if word == "by":
+                return [tuple(range(first, first + size)) for first in range(0, count, size)]
+            return [tuple(range(first, count, size)) for first in range(size)]
+    if text == "all":
+        return [tuple(range(count))]
+    members: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low = _rank(first, text)
+        high = _rank(last, text) if dash else low
+        if not low <= high < count:
+            raise InvalidInput(f"ranks must be 0 to {count - 1}, ranges upwards", part, "write 0-7 or 0,8,16")
+        members += range(low, high + 1)
+    return [tuple(members)]
+
+
+def _rank(text: str, whole: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise InvalidInput("cannot read the ranks '{}'", whole, "write them like 0-7, 0,8,16, all, by8 or every8")
+    return int(text)

@@ -1,4 +1,4 @@
-"""Common parts of commands: plain help, `--json`, rates of links in either unit, all missing arguments told at once."""
+"""What commands share: plain help, `--json`, link rates in either unit, and one message for all missing arguments."""
 
 import inspect
 import re
@@ -16,14 +16,14 @@ from chorale.synth.errors import InvalidInput
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 _RATES = {"--link-gbps": ("--link-mbps", Fraction(1, 1000)), "--link-mbps": ("--link-gbps", Fraction(1000))}
-"""Option of a rate -> the option that means the same in another unit, and the factor that converts its value."""
+"""Option for a rate -> the option for the same rate in the other unit, and the factor that converts its value."""
 
 
 class ChoraleCommand(TyperCommand):
-    """A command that takes a rate in either unit, and names everything that is missing in one message."""
+    """A command that accepts rates in either unit and names everything that is missing in one message."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse `args` as the command does."""
+        """Parse `args`, after converting rates to the unit of the command's option."""
         names = {name for parameter in self.params for name in parameter.opts}
         for own, (other, factor) in _RATES.items():
             if own in names and other not in names:
@@ -49,24 +49,23 @@ class ChoraleCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _require(self, ctx: Any, args: list[str]) -> None:
-        """Raise InvalidInput that names every argument and option that is missing, or every argument too many."""
-        values, extra, _ = self.make_parser(ctx).parse_args(list(args))  # says which option is unknown
+        """Raise InvalidInput, naming every missing argument and option, or every superfluous argument."""
+        values, extra, _ = self.make_parser(ctx).parse_args(list(args))  # raises for an unknown option
         if extra and not ctx.allow_extra_args:
-            named = " ".join(f"{_name(item)} VALUE" for item in self.params if _is_required_option(item))
+            options = [item for item in self.params if item.param_type_name == "option" and item.required]
+            named = " ".join(f"{_name(item)} VALUE" for item in options)
             way_out = f"values of options follow their names: {named}" if named else "leave them out"
             raise InvalidInput(f"`{ctx.command_path}` takes fewer arguments", " ".join(extra), way_out)
         required = [parameter for parameter in self.params if parameter.required]
         with type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent, resilient_parsing=True) as probe:
             missing = [item for item in required if item.value_is_missing(item.consume_value(probe, values)[0])]
         if missing:
-            *others, last = [_name(item) for item in missing]
+            *others, last = [_with_help(item) for item in missing]
             names = f"{', '.join(others)} and {last}" if others else last
-            helps = (f"{_name(item)}: {(getattr(item, 'help', None) or 'see --help').rstrip('.')}" for item in missing)
-            way_out = f"{'; '.join(helps)} (see --help)"
-            raise InvalidInput(f"`{ctx.command_path}` needs {names}", " ".join(args) or "nothing", way_out)
+            raise InvalidInput(f"`{ctx.command_path}` needs {names}", "", f"see `{ctx.command_path} --help`")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options, then every method in a line if one can be chosen."""
+        """Write the arguments and options and, if a method can be chosen, a line for every method."""
         super().format_options(ctx, formatter)
         if any("METHOD" in str(parameter.metavar) for parameter in self.params):
             from chorale.synth.methods.catalog import METHODS  # noqa: PLC0415 - only for this help
@@ -75,23 +74,23 @@ class ChoraleCommand(TyperCommand):
                 formatter.write_dl([(method.name, method.summary) for method in METHODS.values()])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line; METHOD may be left out, and is a list for the parser only."""
+        """Return the words of the usage line. METHOD may be left out; only the parser treats it as a list."""
         return [piece.replace("[METHOD]...", "[METHOD]") for piece in super().collect_usage_pieces(ctx)]
 
 
 class CommandLine(typer.Typer):
     """A group of commands with plain help, each a `ChoraleCommand`.
 
-    A command that returns a `Result` gets the option `--json`: it prints the result's document or its display, and
-    exits with its exit code. A parameter that is a dataclass is replaced by its fields, one option each. Help is what
-    the sections `Args` of docstrings say.
+    A command that returns a `Result` gets the option `--json`. It prints the result's document or its display and
+    exits with the result's exit code. A parameter that is a dataclass is replaced by its fields, one option each.
+    Help texts come from the `Args` sections of docstrings.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        """Return what registers a function as the command `name`."""
+        """Return a decorator that registers a function as the command `name`."""
         register = super().command(name, cls=ChoraleCommand, **options)
 
         def registered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,9 +101,9 @@ class CommandLine(typer.Typer):
 
 
 def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the command of `function`, whose arguments are described by the section `Args` of its docstring.
+    """Return the command for `function`, with help texts from the `Args` section of its docstring.
 
-    Fields of its request models are options of their own, and `--json` is one if it returns a result.
+    Fields of its dataclass parameters become separate options, and `--json` is added if it returns a result.
     """
     signature = inspect.signature(function, eval_str=True)
     models = {
@@ -143,7 +142,7 @@ def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _described(documented: Any) -> tuple[str, dict[str, str]]:
-    """Return the docstring without its section `Args`, and what that and those of base classes say of each argument."""
+    """Return the docstring without its `Args` section, and the help text of each argument, base classes included."""
     helps: dict[str, str] = {}
     paragraphs: list[str] = []
     for each in reversed(getattr(documented, "__mro__", (documented,))):
@@ -157,19 +156,20 @@ def _described(documented: Any) -> tuple[str, dict[str, str]]:
 
 
 def _parameter(name: str, annotation: Any, default: Any, helps: Mapping[str, str]) -> inspect.Parameter:
-    """Return the parameter of a command, with its help if that is in `helps`."""
+    """Return a command's parameter, with its help text if `helps` has one."""
     if name in helps:
         annotation, *infos = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
         make = typer.Argument if default is inspect.Parameter.empty else typer.Option
-        flag = [f"--{name.replace('_', '-')}"] if annotation is bool else []  # without a form that says no
-        info = copy(infos[0]) if infos else make(*flag)
+        flag = [f"--{name.replace('_', '-')}"] if annotation is bool else []  # without a `--no-…` form
+        least = getattr(infos[0], "ge", None) if infos else None  # a bound that both pydantic and typer check
+        info = copy(infos[0]) if infos and least is None else make(*flag, min=least)
         info.help = helps[name]
         annotation = Annotated[annotation, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _times(text: str, factor: Fraction, option: str) -> str:
-    """Return the product as decimals if they are exact, else as a fraction."""
+    """Return the product as a decimal number if that is exact, else as a fraction."""
     try:
         value = Fraction(text) * factor
     except (ValueError, ZeroDivisionError):
@@ -178,8 +178,11 @@ def _times(text: str, factor: Fraction, option: str) -> str:
     return decimals if Fraction(decimals) == value else str(value)
 
 
-def _is_required_option(parameter: Any) -> bool:
-    return bool(parameter.param_type_name == "option" and parameter.required)
+def _with_help(parameter: Any) -> str:
+    """Return an argument's or option's name with the first sentence of its help."""
+    text = re.split(r"[.;:](?: |$)", getattr(parameter, "help", None) or "")[0]
+    is_word = text[1:2].islower() or text[1:2] == " "
+    return f"{_name(parameter)} ({text[:1].lower() if is_word else text[:1]}{text[1:]})" if text else _name(parameter)
 
 
 def _name(parameter: Any) -> str:

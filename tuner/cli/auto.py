@@ -1,4 +1,4 @@
-"""`chorale auto` and `chorale demo`: what a fabric allows and what to type next; a tuned answer within a minute."""
+"""`chorale auto` and `chorale demo`: a fabric's limit and the next commands; a tuned result within a minute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,19 +11,18 @@ from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_sizes
 from chorale.synth import ChoraleError, InvalidInput, VerifiedSchedule
+from chorale.tuner import Home, plots, save_schedule
 from chorale.tuner.auto.fabric_discovery import EMULATED, discover
 from chorale.tuner.auto.roofline import MeasuredContest, contest, roofline, roofline_table, synthesized_allreduce
 from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, sized_options
 from chorale.tuner.cli.output import people
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
 METHODS = ("bfb", "biring", "rabenseifner")
 BASELINE = "rabenseifner"
-"""The algorithm that MPICH uses at these sizes."""
+"""MPICH's algorithm at these sizes."""
 SIZES = "16KiB,64KiB,256KiB"
 _LIMIT_S = 45.0
 _COLOURS = ("#0f766e", "#f59e0b", "#64748b", "#7c3aed")
@@ -40,17 +39,17 @@ def auto(
     budget: Annotated[float, typer.Option(min=1)] = 60.0,
     output: Annotated[Path | None, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE")] = None,
 ) -> Result:
-    """Find the fabric, prove what an allreduce can reach on it, compare, and say what to type next.
+    """Detect the fabric, prove how fast an allreduce can be on it, and suggest next commands.
 
-    Asks NCCL's dump (NCCL_TOPO_DUMP_FILE), nvidia-smi, rocm-smi and ibnetdiscover, in this order. A machine without
-    any of them measures an emulated network on its own cores.
+    Tries NCCL's dump (NCCL_TOPO_DUMP_FILE), nvidia-smi, rocm-smi and ibnetdiscover, in this order. If none of them
+    is available, it measures an emulated network on the machine's own cores.
 
     Args:
         spec: Topology; default: the fabric of this node or cluster.
         dump: NCCL or RCCL dump, or saved output of nvidia-smi, rocm-smi or ibnetdiscover.
         size: Choose the method by predicted time at this size, such as 64KiB; default: by bandwidth.
-        budget: Seconds that it may take, about.
-        output: Also write the network as JSON, for file: specs.
+        budget: Approximate time that the command may take, in seconds.
+        output: Also write the network to this JSON file, to be used as file:FILE.
 
     Example: chorale auto --budget 30
     """
@@ -73,22 +72,20 @@ def auto(
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("chorale-demo"),
 ) -> Result:
-    """Tune an allreduce over eight processes that are joined like the corners of a cube, and draw it.
+    """Tune an allreduce of eight processes, connected like the corners of a cube, and draw it.
 
-    Three schedules are made, verified and run over emulated links; every element of every result is checked. Where
-    processes cannot be started, times are simulated, and it says so. Takes less than a minute.
+    Three schedules are designed, verified and run over emulated links; every element of every result is checked. If
+    processes cannot be started, times are simulated, and a notice says so. Takes less than a minute.
 
     Args:
-        output: Folder to write to; made if it is missing.
+        output: Folder to write to; created if it does not exist.
 
     Example: chorale demo
     """
-    from chorale.tuner.plots.picture import topology_svg  # noqa: PLC0415 - SciPy, for the drawing only
-
     network = load_topology(EMULATED)
     people.print(f"making and verifying {', '.join(METHODS)} for an allreduce on {EMULATED}", highlight=False)
     schedules = {method: synthesized_allreduce(network, method) for method in METHODS}
-    people.print("running them by turns", highlight=False)
+    people.print("running them in turns", highlight=False)
     measured, runner, notice = _measured(schedules)
     rows = measured.rows()
     winner = min(METHODS, key=lambda name: sum(row["times_us"][name] / row["times_us"][BASELINE] for row in rows))
@@ -96,7 +93,7 @@ def demo(
     picture, drawing, best = output / "times.svg", output / "network.svg", output / "best.parquet"
     title = f"allreduce on {EMULATED}, {runner} runner"
     write_file(picture, _bars_svg(title, rows).encode())
-    write_file(drawing, (topology_svg(network) or "").encode())
+    write_file(drawing, (plots.topology_svg(network) or "").encode())
     save_schedule(schedules[winner], str(best))
     files = {"picture": str(picture), "network": str(drawing), "schedule": str(best)}
     table = Table(title=title)
@@ -117,7 +114,7 @@ def demo(
 
 
 def _measured(schedules: dict[str, VerifiedSchedule]) -> tuple[MeasuredContest, str, str | None]:
-    """Return the measurement by processes on this machine; if that is impossible, a simulation and the reason."""
+    """Return the measurement with processes on this machine or, if that is impossible, a simulation and the reason."""
     home, sizes = Home.from_environment().root, parse_sizes(SIZES)
     try:
         return contest(schedules, "local", sizes, home, repeats=3, timeout_s=_LIMIT_S), "local", None
@@ -128,9 +125,9 @@ def _measured(schedules: dict[str, VerifiedSchedule]) -> tuple[MeasuredContest, 
 
 
 def _bars_svg(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a group of bars for each of `rows`, which have `size_bytes` and `times_us` by name.
+    """Return an SVG with a group of bars for each of `rows`, which have `size_bytes` and `times_us` (name -> time).
 
-    The length of a bar is its time relative to the longest of its group.
+    A bar's length is its time relative to the longest time in its group.
     """
     names = list(rows[0]["times_us"])
     body = [f'<text class="title" x="8" y="16">{escape(title)}</text>']

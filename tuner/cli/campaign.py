@@ -1,23 +1,34 @@
-"""`chorale campaign` and `chorale ui`: list, pause and resume campaigns, look after their files, and show them."""
+"""`chorale campaign`, `best` and `ui`: list, pause, resume, show and repair campaigns, and fetch their results."""
 
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.runners.api.registry import is_simulated, runner_text
+from chorale.runners.api.units import format_size, format_us, parse_size
+from chorale.synth import CheckFailed, InvalidInput, parse_collective
+from chorale.synth.extras import require
 from chorale.synth.redaction import redacted
+from chorale.tuner import Home, MlflowStore, load_topology
 from chorale.tuner.cli.application import AsJson, CommandLine
-from chorale.tuner.cli.options import Address, CampaignName
+from chorale.tuner.cli.options import Address, CampaignName, CollectiveName
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import job_name, stop_job
 from chorale.tuner.config.values import is_loopback
-from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.tables import Columns, Result, rows_table
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.reports.tables import Columns, Result, facts_table, long_line, rows_table
+from chorale.tuner.tracking.champions import roll_back
+from chorale.tuner.tracking.registry import RegistryEntry, find_champion, load_best, nothing_registered
 from chorale.tuner.trials.store import campaign_rows, launch_folder, launch_health, launched_campaign, repair_launch
+from chorale.tuner.trials.tuning_table import SizeClass
 
 campaign_app = CommandLine(help="List, pause and resume campaigns; check and repair their files.")
-LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Which launch; by default the newest.")]
+LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Number of the launch [newest].")]
 
 
 @campaign_app.command("list")
@@ -41,9 +52,9 @@ def list_command() -> Result:
 
 @campaign_app.command("pause")
 def pause_command(name: CampaignName, address: Address = None) -> None:
-    """End a launch that lives in a Ray cluster or in a job of Slurm, in order; `resume` goes on with it.
+    """Stop a launch that runs in a Ray cluster or a Slurm job, so that `resume` can continue it.
 
-    A launch in a terminal is paused by Ctrl-C there.
+    To pause a launch that runs in a terminal, press Ctrl-C there.
 
     Example: chorale campaign pause quickstart
     """
@@ -52,7 +63,7 @@ def pause_command(name: CampaignName, address: Address = None) -> None:
 
 @campaign_app.command("cancel")
 def cancel_command(name: CampaignName, address: Address = None) -> None:
-    """End a launch that lives in a Ray cluster or in a job of Slurm; trials that finished are kept.
+    """Cancel a launch that runs in a Ray cluster or a Slurm job; finished trials are kept.
 
     Example: chorale campaign cancel quickstart
     """
@@ -65,7 +76,7 @@ def cancel_command(name: CampaignName, address: Address = None) -> None:
 
 @campaign_app.command("resume")
 def resume_command(name: CampaignName, address: Address = None, as_json: AsJson = False) -> None:
-    """Go on with the newest launch of a campaign in this process, by the campaign that its journal has.
+    """Continue the newest launch of a campaign in this process, with the campaign that its journal contains.
 
     Example: chorale campaign resume quickstart
     """
@@ -77,7 +88,7 @@ def resume_command(name: CampaignName, address: Address = None, as_json: AsJson 
 
 @campaign_app.command("check")
 def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
-    """Say whether the journal of a launch is whole: exit 0 if it is, 1 if not. Changes nothing.
+    """Check whether the journal of a launch is intact: exit 0 if it is, 1 if not. Nothing is changed.
 
     Every line of the journal has a checksum.
 
@@ -96,9 +107,9 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
 @campaign_app.command("repair")
 def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
-    """Repair the journal of a launch: damaged lines are lost, and nothing else.
+    """Repair the journal of a launch by removing its damaged lines.
 
-    A copy of it stays beside it. `chorale tune --resume` gives Optuna and MLflow what they lack.
+    A copy of the damaged journal stays next to it. `chorale tune --resume` adds what Optuna and MLflow lack.
 
     Example: chorale campaign repair quickstart
     """
@@ -117,10 +128,10 @@ def ui(
 ) -> None:
     """Show campaigns, trials and registered schedules in the browser until interrupted.
 
-    The browser asks for a user and a password: `chorale`, and what the file `ui-password` of the data folder has.
+    The browser asks for a user and a password: `chorale`, and the content of `ui-password` in the data folder.
 
     Args:
-        host: Address to listen on; 0.0.0.0 is every one of this machine.
+        host: Address to listen on; 0.0.0.0 means all addresses of this machine.
         port: Port to listen on.
 
     Example: chorale ui --port 5001
@@ -138,3 +149,102 @@ def ui(
     if not is_loopback(host):
         people.print("warning: others can reach it, and HTTP hides no password: use it in networks that you trust")
     serve_pages(home, host, port)
+
+
+def best(
+    topology: Annotated[str, typer.Option("--topology", metavar="SPEC")],
+    size: Annotated[str, typer.Option("--size", metavar="BYTES")],
+    collective: CollectiveName = "allreduce",
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="DIR")] = None,
+    alias: str = "champion",
+    rollback: bool = False,
+) -> Result:
+    """Fetch the best schedule that campaigns have registered, and verify it again.
+
+    Sizes fall into classes, one per power of two. If the class of SIZE has no entry, the nearest class is used.
+    If a program that was written by hand won, there is only a program and no schedule.
+    If no program beat the library, the result is the library's own algorithm, and there are no files.
+
+    --rollback moves the alias back to the version that had it before. No campaign promotes the current version again.
+
+    Args:
+        topology: Network, such as hypercube:3.
+        size: Buffer size, such as 1MiB.
+        output: Existing folder to write the files to.
+        alias: Alias of the version to fetch, as in `register.alias` of the campaign.
+        rollback: First move the alias back to the version that had it before.
+
+    Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
+    """
+    name = parse_collective(collective).name.value
+    size_bytes = parse_size(size)
+    network = load_topology(topology)
+    require("mlflow")
+    home = Home.from_environment()
+    if output is not None and not Path(output).is_dir():
+        raise InvalidInput("the folder of {} does not exist", output, "create it first")
+    if home.mlflow_uri.endswith(str(home.database)) and not home.database.exists():
+        raise nothing_registered(network, name)
+    mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
+    former = None
+    if rollback:  # the alias moves back to the previous version
+        champion, size_class = find_champion(mlflow, network, name, size_bytes, alias)
+        if size_class != SizeClass.of(size_bytes):
+            value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
+            raise InvalidInput("there is no entry at exactly this size: {}", value, "name a size of the entry")
+        former, _ = roll_back(mlflow, champion.name, alias)
+        people.print(f"version {former.version} no longer is {alias}", highlight=False)
+    entry = load_best(mlflow, network, name, size_bytes, alias)
+    folder = Path(output) if output is not None else home.best / entry.version.name / entry.version.version
+    document = _save(entry, home.create(folder))
+    exact = entry.size_class == SizeClass.of(size_bytes)
+    if not exact:
+        people.print(
+            f"nothing registered for {format_size(size_bytes)}: this is for the nearest class, {entry.size_class}"
+        )
+    if entry.library is not None:
+        time = format_us(document["measured"]["time_us"] / 1e6)
+        answer: list[Text | str] = [f"use the library's own {entry.library}: {time}, nothing beat it"]
+    else:
+        answer = [long_line(path) for path in (document["schedule"], document["program"]) if path]
+    rolled_back = {"rolled_back": former.version} if former else {}
+    title = f"{document['model']} version {document['version']}, {runner_text(entry.manifest['runner'])}"
+    table = facts_table(title, _rows(document["measured"]))
+    step = f"chorale export {quote(document['schedule'])} -o job" if document["schedule"] else None
+    return Result({**document, "exact": exact, **rolled_back}, table, *answer, next_step=step)
+
+
+def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield table rows for a measurement, in common units."""
+    ends = " to ".join(format_us(value / 1e6) for value in measured.get("time_us_interval", ()))
+    interval = f" ({ends}, {measured['confidence']:.0%})" if ends else ""
+    yield "size", measured["size"]
+    yield "time", f"{format_us(measured['time_us'] / 1e6)}{interval}"
+    yield "algbw", f"{measured['algbw_gb_per_s']:.3g} GB/s"
+    if measured["baseline"]:
+        beside = f"{measured['baseline']}, {format_us(measured['baseline_time_us'] / 1e6)}"
+        yield "beside", f"{beside}: {measured['speedup_vs_baseline']:.3g}× as fast"
+
+
+def _save(best: RegistryEntry, folder: Path) -> dict[str, Any]:
+    """Write the entry's files into `folder` and return the JSON document."""
+    schedule, program = folder / "schedule.parquet", folder / "program.xml"
+    content = None if best.library is not None else best.program.schedule
+    if best.library is None:
+        write_file(program, best.program.program)
+    if content is not None:
+        write_file(schedule, content)
+    write_file(folder / "manifest.json", json.dumps(best.manifest, indent=2, sort_keys=True).encode())
+    return {
+        "run": "program" if best.library is None else "library",
+        "library": best.library,
+        "schedule": str(schedule) if content is not None else None,
+        "program": str(program) if best.library is None else None,
+        "parameters": best.manifest["parameters"] if best.library is None else None,
+        "measured": dict(best.measured),
+        "simulated": is_simulated(best.manifest["runner"]),
+        "run_id": best.version.run_id,
+        "version": best.version.version,
+        "model": best.version.name,
+        "size_range_bytes": [best.size_class.min_bytes, best.size_class.max_bytes],
+    }

@@ -1,7 +1,7 @@
-"""Every command by its name, with its one-line help; its module is imported only when the command is used.
+"""All commands by name, with one line of help each; a command's module is imported only when the command is used.
 
-`chorale --help` and the list of commands need no module. A command is the function of its name in the module, a group
-the `CommandLine` called `NAME_app`.
+`chorale --help` and the list of commands need no module. A command is the function with its name in the module; a group
+is the `CommandLine` called `NAME_app`.
 """
 
 import importlib
@@ -15,43 +15,43 @@ from typer.core import TyperCommand, TyperGroup
 from chorale.tuner.cli.application import CommandLine
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "topology": ("topology", "List the families of networks, show one, import one."),
-    "find": ("find", "Find topologies that no other beats in steps and bandwidth, or the best for a workload."),
+    "topology": ("topology", "List the families of networks; show or import a network."),
+    "find": ("find", "Find topologies that none beats in both steps and bandwidth, or the best for a workload."),
     "synth": ("synthesize", "Design a schedule for a topology, verify it chunk by chunk and prove how good it is."),
-    "auto": ("auto", "Find the fabric, prove what an allreduce can reach on it, compare, and say what to type next."),
-    "demo": ("auto", "Tune an allreduce over eight processes that are joined like the corners of a cube, and draw it."),
-    "verify": ("verify", "Replay a schedule, or execute a program, chunk by chunk; exit 0 if it is right, 1 if not."),
-    "lower": ("verify", "Turn a schedule into a program, which is read back and checked before it is written."),
-    "lift": ("verify", "Read a program back and check it against its collective; exit 0 if it is right, 1 if not."),
+    "auto": ("auto", "Detect the fabric, prove how fast an allreduce can be on it, and suggest next commands."),
+    "demo": ("auto", "Tune an allreduce of eight processes, connected like the corners of a cube, and draw it."),
+    "verify": ("verify", "Replay a schedule or execute a program chunk by chunk; exit 0 if it is correct, 1 if not."),
+    "lower": ("verify", "Lower a schedule to a program, which is read back and checked before it is written."),
+    "lift": ("verify", "Read a program back and check it against its collective; exit 0 if it is correct, 1 if not."),
     "show": ("show", "Show link loads and routes of a schedule, or link loads and the timeline of a program."),
     "export": ("export", "Write a job folder: programs, environment, launch scripts, manifest and checklist."),
-    "compare": ("show", "Compare exact costs, resources and predicted times, and where one overtakes the other."),
-    "alltoall": ("alltoall", "Bound the rate at which every rank can send to every other at once, over any routes."),
-    "groups": ("groups", "Plan collectives of several groups of ranks that share a fabric and run at the same time."),
+    "compare": ("show", "Compare exact costs, resources and predicted times, and find where one overtakes the other."),
+    "alltoall": ("alltoall", "Bound the rate of an all-to-all over any routes, or plan one for given sizes."),
+    "groups": ("alltoall", "Plan collectives of several groups of ranks that share a fabric and run at the same time."),
     "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
-    "training": ("simulate", "Simulate an iteration of data-parallel training, with experts if the profile has them."),
-    "record-training": ("simulate", "Record how long the layers of a PyTorch model take, as a profile for training."),
-    "bound": ("synthesize", "Say how fast a collective can be at best, by which links, with how many trees per shard."),
+    "training": ("simulate", "Simulate an iteration of data-parallel training, with or without experts."),
+    "record-training": ("simulate", "Record how long the layers of a PyTorch model take, for `chorale training`."),
+    "bound": ("synthesize", "Compute how fast a collective can be at best, and which links limit it."),
     "failures": ("synthesize", "Plan a verified schedule for the loss of each compute node and link, one at a time."),
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
-    "judge": ("run", "Say whether measured times are good, beside the bound and the library's own model."),
+    "judge": ("run", "Judge measured times against the bound and the library's own model."),
     "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
     "watch": ("fabric", "Watch the links of a fabric; plan, compare and publish a new tuning table when they change."),
-    "record": ("record", "Run a job and write down which collectives it calls: at which sizes, how often, how long."),
+    "record": ("record", "Run a job and record which collectives it calls, at which sizes, how often and how long."),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
     "campaign": ("campaign", "List, pause and resume campaigns; check and repair their files."),
     "job": ("record", "Print or install the library that gives MPI programs a tuning table."),
-    "replay": ("record", "Replay campaigns on recorded runs: the search and answers of `chorale tune` on old times."),
+    "replay": ("record", "Replay campaigns on recorded runs, to see how well `chorale tune` searches and decides."),
     "table": ("table", "Write, show, verify, merge and compare tuning tables: the files that CHORALE_TABLE names."),
-    "best": ("best", "Fetch the best schedule that campaigns have registered, verified again."),
-    "experiment": ("experiment", "Work out the answer to a question part by part, beside what its source printed."),
-    "bench": ("experiment", "Run benchmarks, compare facts such as counts with those expected, and keep the history."),
+    "best": ("campaign", "Fetch the best schedule that campaigns have registered, and verify it again."),
+    "experiment": ("experiment", "Run an experiment row by row, and compare its results with published ones."),
+    "bench": ("experiment", "Run benchmarks, compare facts such as counts with expected ones, and keep a history."),
     "ui": ("campaign", "Show campaigns, trials and registered schedules in the browser until interrupted."),
     "serve": ("serve", "Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page."),
-    "token": ("serve", "Make, list and revoke tokens of the HTTP service; a running service follows at once."),
-    "doctor": ("doctor", "Say what works on this machine and what is missing; exit 3 if no campaign can run."),
+    "token": ("serve", "Create, list and revoke tokens of the HTTP service; this takes effect immediately."),
+    "doctor": ("doctor", "Check what works on this machine and what is missing; exit 3 if no campaign can run."),
 }  # fmt: skip
-"""Name of a command -> its module in this package, and the first paragraph of its help."""
+"""Command name -> its module in this package, and the first paragraph of its help."""
 TASKS: Mapping[str, tuple[str, ...]] = {
     "Start here": ("auto", "demo", "doctor"),
     "Describe a network": ("topology", "find"),
@@ -70,7 +70,7 @@ _SETTINGS: Mapping[str, dict[str, Any]] = {"record": _PASSES_OPTIONS_ON}
 
 
 class CommandGroup(TyperGroup):
-    """A group that lists `COMMANDS` without importing them and imports the module of the one that is used."""
+    """A group that lists `COMMANDS` without importing them, and imports only the module of the command in use."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -102,7 +102,7 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
 
 
 def load_all(group: TyperGroup) -> TyperGroup:
-    """Load all commands into `group`, as the reference of the command line needs them; return the group."""
+    """Load all commands into `group`, as needed for the command reference; return the group."""
     for name in COMMANDS:
         group.add_command(load_command(name))
     return group

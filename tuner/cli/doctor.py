@@ -1,4 +1,4 @@
-"""`chorale doctor`: what works on this machine, what is missing, and how to get it."""
+"""`chorale doctor`: check what works on this machine, what is missing, and how to install it."""
 
 import importlib.metadata
 import os
@@ -37,9 +37,9 @@ from chorale.tuner.tracking.mlflow_address import what_is_at
 class Check:
     """The result of one check.
 
-    required: whether the quickstart campaign needs it; otherwise only `needed_for` does
-    way_out:  how to repair it, in words
-    command:  command that repairs it, if there is one
+    required: whether the quickstart campaign needs what is checked; otherwise only `needed_for` does
+    way_out:  how to fix it, in words
+    command:  command that fixes it, if there is one
     """
 
     name: str
@@ -57,7 +57,7 @@ SERVICE_PORT = 8600
 
 
 def installed(distribution: str, purpose: str, command: str, required: bool = False) -> Check:
-    """Return the check whether a distribution of Python is installed, and which version."""
+    """Check whether a Python distribution is installed; the result contains its version."""
     try:
         ok, found = True, importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -66,14 +66,14 @@ def installed(distribution: str, purpose: str, command: str, required: bool = Fa
 
 
 def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command: str) -> Check:
-    """Return the check whether one of `tools` is on the PATH."""
+    """Check whether one of `tools` is on the PATH."""
     paths = [path for path in map(shutil.which, tools) if path is not None]
     found = ", ".join(paths) or f"no {' or '.join(tools)}"
     return Check(name, bool(paths), found, purpose, way_out, command=command)
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Return the check whether `attempt` succeeds, which says what was found; way_out: by default as it raises it."""
+    """Check whether `attempt`, which returns a description, succeeds. way_out: by default, the fix in the error"""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:
@@ -81,7 +81,7 @@ def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = ""
 
 
 def machine_checks() -> Iterator[Check]:
-    """Yield all checks of this machine; one file is written and removed again."""
+    """Yield all checks of this machine. One of them writes a file and removes it again."""
     command = "make setup PYTHON=python3.11"
     supported = (3, 11) <= sys.version_info[:2] < (3, 14)
     version, way_out = platform.python_version(), f"install Python 3.11, then `{command}`"
@@ -172,7 +172,7 @@ def _tun() -> str:
 
 
 def service_checks(home: Home) -> Iterator[Check]:
-    """Yield a check of each service; each waits `PATIENCE_S` at most for an answer."""
+    """Yield a check of each service; each check waits at most `PATIENCE_S` for an answer."""
     yield _ray_cluster(os.environ.get("RAY_ADDRESS", ""))
     yield _mlflow(home.mlflow_uri)
     command = f"chorale serve --port {SERVICE_PORT + 1}"
@@ -207,7 +207,7 @@ def _mlflow(uri: str) -> Check:
 
 def _is_the_service(address: str) -> bool:
     try:
-        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:  # noqa: S310 - of this machine
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:  # noqa: S310 - an address of this machine
             return b"chorale" in answer.read(4096).lower()
     except (OSError, ValueError):
         return False
@@ -228,11 +228,11 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "mlflow": ("mlflow", "data folder", "mlflow store"),
     "service": ("ray", "fastapi", "data folder", "service port"),
 }
-"""Runner or service -> names of the checks that it needs, in the order in which they are to be repaired."""
+"""Runner or service -> names of the checks that it needs, in the order in which to fix them."""
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Say what works on this machine and what is missing; exit 3 if no campaign can run."""
+    """Check what works on this machine and what is missing; exit 3 if no campaign can run."""
     service = installed("fastapi", "the service", "pip install 'chorale-collectives[serve]'")
     checks = [*machine_checks(), service, *service_checks(Home.from_environment())]
     named = {check.name: check for check in checks}
@@ -249,7 +249,7 @@ def doctor(as_json: AsJson = False) -> None:
     ready = all(check.ok for check in checks if check.required)
     shown.title = "Ready to run campaigns" if ready else "Campaigns cannot run here yet"
     document: dict[str, Any] = {"ready": ready, "parts": parts, "checks": [asdict(check) for check in checks]}
-    if as_json:  # the library for LD_PRELOAD under MPI programs, which may have to be compiled
+    if as_json:  # the library to preload into MPI programs, which may have to be compiled
         try:
             document |= {"mpi_preload": str(preload_library()), "mpi_preload_reason": None}
         except Unavailable as error:

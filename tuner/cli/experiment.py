@@ -1,4 +1,4 @@
-"""`chorale experiment` and `chorale bench`: questions answered by numbers, and our own benchmarks."""
+"""`chorale experiment` and `chorale bench`: experiments compared with published results, and our own benchmarks."""
 
 import importlib
 import json
@@ -13,7 +13,6 @@ from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers
 from chorale.tuner.cli.output import people, status_line
 from chorale.tuner.config.building import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.reports.tables import Result, ruled_table
 
 
@@ -25,16 +24,16 @@ def experiment(
     executor: ExecutorName = "serial",
     workers: Workers = None,
 ) -> Result:
-    """Work out the answer to a question part by part, beside what its source printed.
+    """Run an experiment row by row, and compare its results with published ones.
 
-    Exit code 1 if a row does not hold. Every row names the spec and method that reproduce it. Each part is kept in the
-    data folder as soon as it is there, and --resume takes it from there. Parts run over the executor, but for those
-    whose times count: they run one at a time.
+    Exit code 1 if a row does not hold. Every row names the spec and method that reproduce it. Each finished part is
+    stored in the data folder, where --resume finds it. Parts run in the executor, except those that measure times:
+    these run one at a time.
 
     Args:
-        name: Experiment to run, or list.
+        name: Experiment to run, or `list` to list them.
         quick: Leave out rows that take longer than about 10 s.
-        resume: Take what an earlier run worked out by the same code, and go on from there.
+        resume: Reuse the parts that an earlier run of the same code finished.
 
     Example: chorale experiment direct-connect-table-5
     """
@@ -45,12 +44,11 @@ def experiment(
             table.add_row("\n".join((entry.name, *entry.aliases)), entry.question, entry.source)
         return Result({"experiments": [entry._asdict() for entry in experiments]}, table)
     run, chosen = _experiments("run"), _experiments("catalog").load(name)
-    require_plot_format(plot)
     if plot is not None and chosen.plot is None:
         raise InvalidInput("the experiment {} has no plot", name, "leave out --plot")
     home = Home.from_environment()
     store = run.PartStore(home.create(home.experiments))
-    # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
+    # If all parts run here, a known executor is not started: on Ray it would be a second cluster.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, status_line(name) as show:
         result = run.run_experiment(
@@ -66,7 +64,7 @@ def experiment(
     for row in result.rows:
         texts = [column.text(row) for column in chosen.columns]
         table.add_row(*texts, style=None if row["holds"] else "bold red")
-        if not row["holds"]:  # which row it is: by its network if it has one, else by its first two columns
+        if not row["holds"]:  # identify the row by its network if it has one, else by its first two columns
             which = f"{row['nodes']} nodes, {row['spec']}" if "nodes" in row else ", ".join(texts[:2])
             failed.append(f"{which}: {row['reason']}")
     rule, way_out = "some rows of the experiment do not hold: {}", f"see chorale experiment {name} --json"
@@ -75,7 +73,7 @@ def experiment(
 
 
 def _experiments(name: str) -> Any:
-    """Return a module of the layer above this one: it is imported by name, and only when it is used."""
+    """Return a module from the layer above this one, imported by name and only when needed."""
     return importlib.import_module(f"chorale.experiments.framework.{name}")
 
 
@@ -85,17 +83,17 @@ HISTORY = "bench.jsonl"
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
 ) -> Result:
-    """Run benchmarks, compare facts such as counts with those expected, and keep the history.
+    """Run benchmarks, compare facts such as counts with expected ones, and keep a history.
 
-    The history is a file of the data folder. Exit code 1 if a fact differs. Goals are ratios to the reference; one of
-    times that is missed is only told.
+    The history is a file in the data folder. Exit code 1 if a fact differs. Goals are ratios to the reference; a missed
+    goal for a time is reported but does not change the exit code.
 
     Args:
         names: Benchmarks; default: all.
 
     Example: chorale bench rings
     """
-    # The layer above this one: it is imported by name, and only when it is used.
+    # This module is in the layer above, so it is imported by name and only when needed.
     suite = importlib.import_module("chorale.experiments.bench.suite")
     rows: list[dict[str, Any]] = []
     for benchmark in suite.chosen(names or []):
@@ -108,7 +106,7 @@ def bench(
         shown.add_row(row["benchmark"], row["case"], *texts, style=None if row["holds"] else "bold red")
         if not row["holds"]:
             failed.append(f"{row['benchmark']} {row['case']}: {', '.join(row['differing']) or 'goal'}")
-    # Append the run to the history, one JSON record in a line; return where that is
+    # Append the run to the history, one JSON record per line, and return the path of the history
     home = Home.from_environment()
     path = home.create(home.root) / HISTORY
     record = {"at_s": time.time(), "version": version("chorale-collectives"), "rows": rows}

@@ -1,10 +1,10 @@
-"""`chorale export`: job folders for other machines: programs, scripts, checklists and a manifest."""
+"""`chorale export`: job folders for other machines, with programs, scripts, checklists and a manifest."""
 
 import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,14 +24,14 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.programs.program import as_protocol
+from chorale.tuner import load_schedule, load_topology
 from chorale.tuner.cli.options import ElementTypeName, Protocol, RunnableFile, SpecOfProgram, named, target_name
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import Site, SlurmTime
 from chorale.tuner.files.program_files import is_program_file, load_program
 from chorale.tuner.files.read_write import write_folder
-from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.programs import program_facts, topology_document
+from chorale.tuner.reports.bound import network_facts
+from chorale.tuner.reports.programs import program_facts
 from chorale.tuner.reports.tables import Result
 from chorale.tuner.slurm.jobs import load_profile
 
@@ -39,97 +39,88 @@ FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
 JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
 LAUNCHERS: Mapping[Launcher, str] = {"openmpi": "mpirun", "srun": "srun"}
-"""Each job for GPUs is written for both; value: the end of its folder's name."""
+"""Launcher -> suffix of the folder name. Each GPU job is written for both launchers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
-    """The content of a job folder.
+def folder_files(
+    topology: Topology, programs: Sequence[Program], verified: VerifiedSchedule | None, options: JobOptions
+) -> dict[str, bytes]:
+    """Return the files of a job folder by path: a folder for each runtime and launcher, manifest.json and README.md.
 
-    programs: checked programs, one per dialect, all for the same collective and ranks
-    verified: the schedule from which they were lowered, None for a program from elsewhere
-    options:  where and how programs for GPUs run; the launcher is chosen per folder
+    The same arguments give the same bytes. Raises InvalidInput as `job_files` does.
+
+    Args:
+        topology: The network on which the job runs.
+        programs: Checked programs, one per dialect, all for the same collective and ranks.
+        verified: The schedule from which they were lowered, or None for programs from elsewhere.
+        options: Where and how GPU programs run; the launcher is chosen for each folder.
     """
-
-    topology: Topology
-    programs: tuple[Program, ...]
-    verified: VerifiedSchedule | None
-    options: JobOptions
-
-    def files(self) -> dict[str, bytes]:
-        """Return the files of the folder by path: a folder for each runtime and launcher, manifest.json and README.md.
-
-        The same export gives the same bytes. InvalidInput as `job_files` raises it.
-        """
-        files: dict[str, bytes] = {}
-        jobs: list[dict[str, Any]] = []
-        for program in self.programs:
-            text = target_named(program.target).emit(program)
-            facts = {**program_facts(program), "protocol": program.protocol}
-            facts |= {"id": hashlib.sha256(text.encode()).hexdigest()}
-            for folder, runtime, contents in self._jobs(program, text):
-                files |= {f"{folder}/{path}": content for path, content in contents.items()}
-                jobs.append({"folder": folder, "runtime": runtime, "program": facts})
-        files["README.md"] = self._readme(jobs).encode()
-        hashes = {path: hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
-        files["manifest.json"] = (json.dumps(self._manifest(jobs) | {"files": hashes}, indent=2) + "\n").encode()
-        return files
-
-    def _jobs(self, program: Program, text: str) -> Iterator[tuple[str, str, Mapping[str, bytes]]]:
-        """Yield (folder, name of the runtime, files) of each job for `program`."""
-        if program.target == CPU_TARGET:
-            sizes, spec = ",".join(map(format_size, self.options.sizes_bytes)), shlex.quote(self.topology.spec)
-            command = f"chorale run program.xml --spec {spec} --sizes {sizes} --dtype {self.options.dtype}"
-            files = {"program.xml": text, "run.sh": _CPU_SCRIPT + f'exec {command} --runner "$runner" "$@"\n'}
-            files["README.md"] = _CPU_GUIDE.format(spec=spec)
-            yield "oneccl", "chorale run", {name: content.encode() for name, content in files.items()}
-        for runtime in (each.name for each in RUNTIMES.values() if each.target == program.target):
-            for launcher, end in LAUNCHERS.items():
-                options = replace(self.options, runtime=runtime, launcher=launcher)
-                yield f"{runtime}-{end}", runtime, job_files(program, options)
-
-    def _readme(self, jobs: Sequence[Mapping[str, Any]]) -> str:
-        program = self.programs[0]
-        cost = "" if self.verified is None else f" Time per byte {self.verified.cost.time_per_byte}, verified."
-        lines = [
-            f"# {program.collective.name.value} of {len(program.ranks)} ranks on {self.topology.spec}",
-            "",
-            f"Every folder is a job by itself.{cost} `manifest.json` says what everything is; its ids are SHA-256.",
-            "",
-            "| folder | for | start with |",
-            "|---|---|---|",
-        ]
-        for job in jobs:
-            folder, name = job["folder"], job["runtime"]
-            title = RUNTIMES[name].title if name in RUNTIMES else "CPUs"
-            start = "`sbatch job.sbatch`" if folder.endswith("-srun") else "`./run.sh`"
-            lines.append(f"| [{folder}]({folder}/README.md) | {title} | {start} |")
-        checks = _CHECKLIST if any(job["runtime"] in RUNTIMES for job in jobs) else _ALWAYS_CHECKED
-        return "\n".join([*lines, "", checks, ""])
-
-    def _manifest(self, jobs: list[dict[str, Any]]) -> dict[str, Any]:
-        schedule = None
-        if self.verified is not None:
-            schedule = {
-                "id": self.verified.schedule.id,
-                "method": self.verified.schedule.method,
-                "parameters": dict(self.verified.schedule.parameters),
-                "time_per_byte": rational_text(self.verified.cost.time_per_byte),
-            }
-        return {
-            "format": FORMAT,
-            "versions": {"chorale": version("chorale-collectives"), "numpy": version("numpy")},
-            "topology": topology_document(self.topology),
-            "collective": self.programs[0].collective.name.value,
-            "root": self.programs[0].collective.root,
-            "schedule": schedule,
-            "verification": {
-                "schedule": None if schedule is None else "replayed chunk by chunk: right",
-                "programs": "read back and executed symbolically: right",
-            },
-            "sizes_bytes": list(self.options.sizes_bytes),
-            "jobs": jobs,
+    collective, schedule = programs[0].collective, None
+    files: dict[str, bytes] = {}
+    jobs: list[dict[str, Any]] = []
+    for program in programs:
+        text = target_named(program.target).emit(program)
+        facts = {**program_facts(program), "protocol": program.protocol}
+        facts |= {"id": hashlib.sha256(text.encode()).hexdigest()}
+        for folder, runtime, contents in _jobs(topology, program, text, options):
+            files |= {f"{folder}/{path}": content for path, content in contents.items()}
+            jobs.append({"folder": folder, "runtime": runtime, "program": facts})
+    cost = "" if verified is None else f" Time per byte {verified.cost.time_per_byte}, verified."
+    lines = [
+        f"# {collective.name.value} of {len(programs[0].ranks)} ranks on {topology.spec}",
+        "",
+        f"Every folder is a job by itself.{cost} `manifest.json` says what everything is; its ids are SHA-256.",
+        "",
+        "| folder | for | start with |",
+        "|---|---|---|",
+    ]
+    for job in jobs:
+        folder, name = job["folder"], job["runtime"]
+        title = RUNTIMES[name].title if name in RUNTIMES else "CPUs"
+        start = "`sbatch job.sbatch`" if folder.endswith("-srun") else "`./run.sh`"
+        lines.append(f"| [{folder}]({folder}/README.md) | {title} | {start} |")
+    checks = _CHECKLIST if any(job["runtime"] in RUNTIMES for job in jobs) else _ALWAYS_CHECKED
+    files["README.md"] = "\n".join([*lines, "", checks, ""]).encode()
+    if verified is not None:
+        schedule = {
+            "id": verified.schedule.id,
+            "method": verified.schedule.method,
+            "parameters": dict(verified.schedule.parameters),
+            "time_per_byte": rational_text(verified.cost.time_per_byte),
         }
+    manifest = {
+        "format": FORMAT,
+        "versions": {"chorale": version("chorale-collectives"), "numpy": version("numpy")},
+        **network_facts(topology),
+        "collective": collective.name.value,
+        "root": collective.root,
+        "schedule": schedule,
+        "verification": {
+            "schedule": None if schedule is None else "replayed chunk by chunk: right",
+            "programs": "read back and executed symbolically: right",
+        },
+        "sizes_bytes": list(options.sizes_bytes),
+        "jobs": jobs,
+        "files": {path: hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())},
+    }
+    files["manifest.json"] = (json.dumps(manifest, indent=2) + "\n").encode()
+    return files
+
+
+def _jobs(
+    topology: Topology, program: Program, text: str, options: JobOptions
+) -> Iterator[tuple[str, str, Mapping[str, bytes]]]:
+    """Yield (folder, name of the runtime, files) of each job for `program`."""
+    if program.target == CPU_TARGET:
+        sizes, spec = ",".join(map(format_size, options.sizes_bytes)), shlex.quote(topology.spec)
+        command = f"chorale run program.xml --spec {spec} --sizes {sizes} --dtype {options.dtype}"
+        files = {"program.xml": text, "run.sh": _CPU_SCRIPT + f'exec {command} --runner "$runner" "$@"\n'}
+        files["README.md"] = _CPU_GUIDE.format(spec=spec)
+        yield "oneccl", "chorale run", {name: content.encode() for name, content in files.items()}
+    for runtime in (each.name for each in RUNTIMES.values() if each.target == program.target):
+        for launcher, end in LAUNCHERS.items():
+            chosen = replace(options, runtime=runtime, launcher=launcher)
+            yield f"{runtime}-{end}", runtime, job_files(program, chosen)
 
 
 _CPU_SCRIPT = """\
@@ -172,7 +163,7 @@ def export(
     file: RunnableFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
     targets: Annotated[
-        list[str] | None, named(JOB_TARGETS, target_name, "Dialect of programs, by default the first two", "--target")
+        list[str] | None, named(JOB_TARGETS, target_name, "Dialect of programs; default: the first two", "--target")
     ] = None,
     sizes: str | None = None,
     spec: SpecOfProgram = None,
@@ -191,20 +182,20 @@ def export(
 ) -> Result:
     """Write a job folder: programs, environment, launch scripts, manifest and checklist.
 
-    A schedule is lowered, a program taken as it is. Everything is checked before anything is written. There are scripts
-    for mpirun and srun; the batch script for Slurm has what the profile of the site says.
+    A schedule is lowered first; a program is used unchanged. Everything is checked before anything is written. The job
+    has scripts for mpirun and srun; the batch script for Slurm follows the site's profile.
 
     Args:
-        output: Folder to fill: a new or empty one.
-        sizes: Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB.
-        channels: As `chorale lower` has it.
-        instances: As `chorale lower` has it.
-        in_place: Default: in place, but for an alltoall.
-        hosts: Names of the nodes, with commas, in the order of their ranks.
-        gpus_per_node: GPUs of a node; default: as the boxes of the spec.
+        output: New or empty folder for the job.
+        sizes: Buffer sizes, rounded up to sizes that the programs support; default: 64KiB to 256MiB.
+        channels: As for `chorale lower`.
+        instances: As for `chorale lower`.
+        in_place: Whether input and output share a buffer; default: yes, except for alltoall.
+        hosts: Names of the nodes in the order of their ranks, separated by commas.
+        gpus_per_node: GPUs per node; default: the size of a box in the spec.
         tests: Folder of nccl-tests on the nodes.
-        library: Folder of the runtime's library.
-        force: Write into a folder that holds other files.
+        library: Folder of the runtime's library on the nodes.
+        force: Write to the folder even if it contains other files.
 
     Example: chorale export a100.parquet -o job
     """
@@ -222,7 +213,7 @@ def export(
         schedule, topology = verified.schedule, verified.schedule.topology
         if network is not None:
             raise InvalidInput("the schedule file already names its topology", f"--spec {network.spec}", "leave it out")
-        if in_place is None:  # runtimes never call an alltoall so
+        if in_place is None:  # runtimes never run an alltoall in place
             in_place = schedule.collective.name is not CollectiveName.ALLTOALL
         programs = ()
         for target in dict.fromkeys(targets or GPU_TARGETS):
@@ -234,7 +225,7 @@ def export(
             try:
                 programs = (*programs, build_program(verified, options).program)
             except InvalidInput as refusal:
-                if targets or not programs:  # a job with one of the default targets is a job
+                if targets or not programs:  # one of the default targets is enough for a job
                     raise
                 notice(f"left out: {refusal}")
     served = _served(sizes, dtype, programs)
@@ -251,14 +242,14 @@ def export(
         batch_options=tuple(profile.requests()),
         batch_prologue=tuple(profile.prologue),
     )
-    files = Export(topology, programs, verified, job).files()
+    files = folder_files(topology, programs, verified, job)
     write_folder(output, files, force)
     document = {"output": str(output), "files": sorted(files), "sizes_bytes": list(served)}
     return Result(document, f"{output}: {len(files)} files; begin with {output}/README.md")
 
 
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:
-    """Return the sizes that all programs serve: those asked for, rounded up, or a series that one command can name."""
+    """Return sizes that all programs support: the requested ones, rounded up, or by default a geometric series."""
     if sizes is None:
         first = served_size(_FIRST_BYTES, ELEMENT_TYPES[dtype].dtype.itemsize, programs)
         return tuple(first * 4**power for power in range(_DEFAULT_SIZES))

@@ -1,4 +1,4 @@
-"""`chorale fabric` and `chorale watch`: emulated networks on this machine, and fabrics that are kept tuned."""
+"""`chorale fabric` and `chorale watch`: emulated networks, and tuning tables that follow changes in a fabric."""
 
 import json
 import signal
@@ -14,16 +14,15 @@ import psutil
 import typer
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
-from chorale.runners.fabric.links import LinkOptions, parse_overrides
+from chorale.runners.fabric.links import LinkOptions
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
+from chorale.tuner import Home, load_topology
 from chorale.tuner.cli.application import AsJson, CommandLine
 from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import emit_json
-from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.tables import Columns, Result, printable, rows_table
 
 DEFAULT_NAME = "default"
@@ -37,35 +36,24 @@ def up(
     link_mbps: Annotated[str, typer.Option(metavar="R")] = "100",
     name: str = DEFAULT_NAME,
     latency_us: Annotated[str, typer.Option(metavar="L")] = "0",
-    loss: Annotated[str, typer.Option(metavar="P")] = "0",
-    link: Annotated[list[str] | None, typer.Option(metavar="LINK")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
     force: bool = False,
 ) -> Result:
-    """Bring a topology up as a network of namespaces: one for each rank and switch, every link held to its rate.
+    """Emulate a topology with network namespaces: one for each rank and switch, every link limited to its rate.
 
-    It tests itself for a second or two, and stays until `chorale fabric down` or the next reboot. The same command
-    again changes nothing.
+    A self-test takes a second or two. The fabric stays until `chorale fabric down` or the next reboot. Repeating the
+    command changes nothing.
 
     Args:
-        link_mbps: Mbit/s of a link of capacity 1, or of the fastest on fabrics in GB/s.
-        name: Name, to have several side by side.
-        latency_us: Microseconds that a packet takes on a link besides.
-        loss: The part of packets that a link loses, such as 0.001.
-        link: What differs for a link: SRC-DST:mbps=R,latency-us=L,loss=P. Repeatable.
-        seed: Draws which packets are lost.
-        force: Keep it whatever its self-test shows.
+        link_mbps: Mbit/s of a link of capacity 1; on fabrics in GB/s, of the fastest link.
+        name: Name of the fabric, needed to have several.
+        latency_us: Latency that is added to each link, in microseconds.
+        force: Keep the fabric even if its self-test fails.
 
     Example: chorale fabric up ring:4 --link-mbps 100
     """
     topology = load_topology(spec)
     rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
-    options = LinkOptions(
-        parse_rational(latency_us, "the latency of links (microseconds)"),
-        parse_rational(loss, "the loss of links"),
-        parse_overrides(link or []),
-        seed,
-    )
+    options = LinkOptions(parse_rational(latency_us, "the latency of links (microseconds)"))
     plan_fabric(topology, rate, name, options)
     fabric = next((item for item in fabrics() if item.name == name and item.is_as(topology.id, rate, options)), None)
     is_new = fabric is None
@@ -103,10 +91,10 @@ def status() -> Result:
 def down(
     name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
 ) -> Result:
-    """Remove a fabric, or all of this user's, and kill what runs in them.
+    """Remove a fabric, or all fabrics of this user, and kill the processes that run in them.
 
     Args:
-        name: Which; without it all of this user's.
+        name: Fabric to remove [all fabrics of this user].
     """
     gone = [fabric for fabric in fabrics() if name in (None, fabric.name)]
     for fabric in gone:
@@ -121,12 +109,12 @@ def execute(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…")],
     name: str = DEFAULT_NAME,
 ) -> None:
-    """Run a command as a process on a rank of a fabric and pass on its exit code.
+    """Run a command on a rank of a fabric and exit with its exit code.
 
     Args:
-        rank: On which rank.
-        command: What to run there.
-        name: In which fabric.
+        rank: Rank on which to run.
+        command: Command to run, with its arguments.
+        name: Name of the fabric.
 
     Example: chorale fabric exec 0 -- ip route
     """
@@ -134,7 +122,7 @@ def execute(
     if name not in running:
         up = ", ".join(running) or "none"
         raise InvalidInput("the fabric {} is not up", name, f"choose one that is (now: {up}) by --name")
-    done = subprocess.run([*running[name].command_prefix(rank), *command], check=False)  # noqa: S603 - the user's own
+    done = subprocess.run([*running[name].command_prefix(rank), *command], check=False)  # noqa: S603 - the user's own command
     raise typer.Exit(done.returncode)
 
 
@@ -145,7 +133,7 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Return in words what carries packets, and how well it did in the self-test."""
+    """Return what carries packets, and its result in the self-test."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.links.wire_pid} has ended; take the fabric down"
     test = fabric.links.self_test
@@ -184,16 +172,16 @@ def watch(
 ) -> None:
     """Watch the links of a fabric; plan, compare and publish a new tuning table when they change.
 
-    Jobs whose CHORALE_TABLE is the published file take each new table while they run. With --json every event is a
-    document on a line of its own. Ctrl-C ends it; what is published stays. Started again it goes on where it was.
+    Jobs whose CHORALE_TABLE is the published file load each new table while they run. With --json, every event is one
+    JSON document on its own line. Ctrl-C ends the watch and keeps the published table. A new start continues.
 
     Args:
-        file: What to watch: a YAML file, see --schema.
-        once: Publish a table for the fabric as it is, and end.
-        schema: Print what the file may say, as JSON Schema.
-        hold: Have the watch publish nothing until --release.
-        release: End a hold: what is planned is published.
-        roll_back: Hold, and publish the table before again.
+        file: YAML file that describes the watch, see --schema.
+        once: Publish one table for the current state of the fabric, and exit.
+        schema: Print the JSON Schema of the file.
+        hold: Stop the running watch from publishing until --release.
+        release: End a hold, so that planned tables are published.
+        roll_back: Publish the previous table again, and hold.
 
     Example: chorale watch cube.yaml --json
     """
@@ -207,7 +195,7 @@ def watch(
     if len(chosen) > 1:
         raise InvalidInput("only one of {} can be used at a time", " and ".join(chosen), "leave out the others")
     config = watcher.read_watch_config(file)
-    if hold or release or roll_back:  # asked for by files that the watch looks for each second
+    if hold or release or roll_back:  # the requests are files that the watch looks for every second
         folder = watcher.watch_folder(Home.from_environment(), config.name)
         if not folder.is_dir():
             rule = "this data folder has no watch named {}"
@@ -223,7 +211,7 @@ def watch(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _frame: ended.append(caught))
     running = watcher.open_watch(config)
-    for event in running.run(lambda: bool(ended) or (once and running.renewal.present is not None)):
+    for event in running.run(lambda: bool(ended) or (once and running.is_current)):
         sys.stdout.write(f"{json.dumps(event) if as_json else printable(event_line(event))}\n")
         sys.stdout.flush()
     if ended:
@@ -231,7 +219,7 @@ def watch(
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """Return an event as a line for people."""
+    """Return an event as a line for the terminal."""
     match event["event"]:
         case "state":
             rate = f", {event['rate'] / 1e6:.3g} Mbit/s" if event["rate"] else ""
@@ -245,12 +233,12 @@ def event_line(event: dict[str, Any]) -> str:
         case "canary":
             rows = ", ".join(f"{row['collective']} {row['size_bytes']} B x{row['ratio']:.2f}" for row in event["rows"])
             slower = any(row["slower"] for row in event["rows"])
-            outcome = "; where it is slower, the present programs stay" if slower else ""
-            return f"time by that of the present table: {rows or '; '.join(event['failures']) or 'the same'}{outcome}"
+            outcome = "; where it is slower, the current programs stay" if slower else ""
+            return f"time relative to the current table: {rows or '; '.join(event['failures']) or 'the same'}{outcome}"
         case "publish":
             stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in event["stages"].items())
             after = f"{event['seconds']:.1f} s after the first sign ({stages})"
             return f"published table {event['table'][:12]} {after}: {event['why']}"
         case "resume":
-            return f"goes on with table {event['table'][:12]}: {event['why']}"
+            return f"continues with table {event['table'][:12]}: {event['why']}"
     return f"{event['event']}: {event.get('why', '')}"

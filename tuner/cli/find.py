@@ -1,4 +1,4 @@
-"""`chorale find`: the best topologies of a number of nodes and a degree."""
+"""`chorale find`: the best topologies for a number of nodes and a degree."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,13 +17,14 @@ from chorale.synth.finder.find import MAX_NODES, FinderQuery, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
+from chorale.tuner import plots
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.costs.pricing import load_calibration
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.finder import Wiring, find_document, find_table, search_bases, sizes_document
-from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes, seconds_text
+from chorale.tuner.reports.tables import Result, Stopwatch, seconds_text
 
 
 def find(
@@ -46,26 +47,26 @@ def find(
     workers: Workers = None,
     plot: PlotFile = None,
 ) -> Result:
-    """Find topologies that no other beats in steps and bandwidth, or the best for a workload.
+    """Find topologies that none beats in both steps and bandwidth, or the best for a workload.
 
-    `chorale synth METHOD SPEC --collective allgather` reproduces every row; an allreduce takes twice that. A range of
-    nodes takes costs that are known by theorems as they are, makes no schedules and searches for no bases.
+    `chorale synth METHOD SPEC --collective allgather` reproduces every row; an allreduce takes twice as long. For a
+    range of nodes, costs come from theorems: no schedules are built, and no bases are searched.
 
     Args:
-        nodes: Number of nodes, or FIRST:LAST for all of these.
+        nodes: Number of nodes, or a range FIRST:LAST.
         degree: Links out of and into every node.
-        bidirectional: Every link must have its reverse.
+        bidirectional: Require the reverse of every link.
         seeds: Seeds of the search for Cayley digraphs; 0: no search.
-        record: JSON file that keeps the search, to go on later.
-        collective: Rank by allreduce (steps and bandwidth), alltoall (its rate), or both.
-        keep_cables: CSV of the cables that lie (from,to): nodes are placed to keep most.
-        moves: With --keep-cables: at most so many cables are laid anew.
-        cables: Write the cables of the best network as .csv, or draw them as .png, .svg or .pdf.
-        panel_ports: With --cables: ports of a patch panel, two for a cable.
-        alpha_us: Workload: microseconds for a step.
-        size: Workload: bytes of the allreduce, such as 1M.
-        bandwidth_gbps: Workload: Gbit/s of a whole node.
-        calibration: Workload: JSON of `run --calibrate --json`, instead of the other two.
+        record: JSON file that stores the state of the search, so that it can continue later.
+        collective: Rank by allreduce (steps and bandwidth), alltoall (rate), or both.
+        keep_cables: CSV file of existing cables (from,to); nodes are placed so that most of them stay.
+        moves: With --keep-cables: largest number of new cables.
+        cables: Write the cables of the best network to a .csv file, or draw them as .png, .svg or .pdf.
+        panel_ports: With --cables: ports of a patch panel; each cable takes two.
+        alpha_us: Workload: latency of a step in microseconds.
+        size: Workload: buffer size of the allreduce, such as 1M.
+        bandwidth_gbps: Workload: total Gbit/s of a node over all its links.
+        calibration: Workload: JSON of `run --calibrate --json`, instead of --alpha-us and --bandwidth-gbps.
 
     Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
     """
@@ -74,7 +75,6 @@ def find(
         FinderQuery(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)
     ]
     workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
-    require_plot_format(plot)
     if cables is not None and cables.suffix != ".csv":
         require_plot_format(cables)
     goal = cast(Goal, name_among("collective to rank by", collective, get_args(Goal)))
@@ -101,11 +101,8 @@ def find(
                 raise wiring.too_few_moves()
             document = find_document(findings, workload, wiring)
     if plot is not None:
-        from chorale.tuner.plots.charts import plot_frontier  # noqa: PLC0415 - matplotlib is optional
-
-        plot_frontier(findings, plot)
-    seconds = stages.report()
-    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
+        plots.plot_frontier(findings, plot)
+    document |= stages.closing()
     notice(f"took {seconds_text(document['seconds'])}")
     if ":" in nodes:
         return Result(document, find_table(document))
@@ -114,18 +111,16 @@ def find(
         if cables.suffix == ".csv":
             write_file(cables, wiring.csv(row["spec"]))
         else:
-            from chorale.tuner.plots.network_plots import plot_cabling  # noqa: PLC0415 - matplotlib is optional
-
-            plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)
+            plots.plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
     return Result(document, find_table(document), next_step=step)
 
 
 def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
-    """Read N or FIRST:LAST; of a range, keep the sizes that exist."""
+    """Parse N or FIRST:LAST. Of a range, keep the sizes for which a network exists."""
     first, colon, last = text.partition(":")
     if not (first.isdecimal() and len(first) < 10 and (not colon or (last.isdecimal() and len(last) < 10))):
-        raise InvalidInput("--nodes must be a number or a range", text, "write 64 or 5:2000")
+        raise InvalidInput("--nodes must be a number or a range", text, "write for example 64 or 5:2000")
     if not colon:
         return [int(first)]
     if int(last) > MAX_NODES:
@@ -143,7 +138,7 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
 def _workload(
     alpha_us: str | None, size: str | None, bandwidth_gbps: str | None, calibration: str | None, degree: int
 ) -> Workload | None:
-    """Return the workload; of a calibration, with its alpha and `degree` times the bandwidth of a link."""
+    """Return the workload. A calibration gives alpha, and `degree` times its link bandwidth is the node bandwidth."""
     given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
     named = [name for name, value in given.items() if value is not None]
     if calibration is None:

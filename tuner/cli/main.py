@@ -1,4 +1,4 @@
-"""The `chorale` command: the group of all commands, exit codes and options that work everywhere."""
+"""The `chorale` command: the group of all commands, exit codes, and options that work everywhere."""
 
 import os
 import sys
@@ -38,9 +38,9 @@ def _global_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more about what happens.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print debug messages, too.")] = False,
     insecure_cluster: Annotated[
-        bool, typer.Option("--insecure-cluster", help="Join Ray clusters that do not authenticate their users, too.")
+        bool, typer.Option("--insecure-cluster", help="Also connect to Ray clusters without authentication.")
     ] = False,
 ) -> None:
     from chorale.tuner.cli.output import set_verbosity  # noqa: PLC0415 - rich, which `--help` does not need
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
         if known is None:
             raise
         if isinstance(known, InvalidInput):
-            from chorale.tuner.reports.hints import explained  # noqa: PLC0415 - methods and families, for errors only
+            from chorale.tuner.reports.hints import explained  # noqa: PLC0415 - imports methods and families; only for errors
 
             known = explained(known)
         shadow = shadow_of(error) or shadow_of(str(known))
@@ -92,7 +92,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _meaning(error: ModuleNotFoundError | OSError) -> ChoraleError | None:
-    """Return what a missing library or an error of the file system means to the user; None for an error of ours."""
+    """Return the error to show for a missing library or a file system error; None for a bug in Chorale."""
     if isinstance(error, ModuleNotFoundError):
         return missing_extra(error)
     if error.filename is None:
@@ -102,5 +102,5 @@ def _meaning(error: ModuleNotFoundError | OSError) -> ChoraleError | None:
 
 
 def command_line() -> TyperGroup:
-    """Return the whole command line with every command imported, for the reference and for tests of pages."""
+    """Return the complete command line with every command imported, for the reference and for tests of the docs."""
     return load_all(typer.main.get_group(app))

@@ -1,4 +1,4 @@
-"""Manual pages of the command and its parts, and completion scripts: `python -m chorale.tuner.cli.manual FOLDER`."""
+"""Write manual pages for all commands, and completion scripts: `python -m chorale.tuner.cli.manual FOLDER`."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ COMPLETIONS = {
     "zsh": "share/zsh/site-functions/_chorale",
     "fish": "share/fish/vendor_completions.d/chorale.fish",
 }
-"""Shell -> the folder, below an installation's prefix, in which it looks for completions."""
+"""Shell -> folder, below the installation prefix, in which it looks for completions."""
 _EXIT = (
     "0: done. 1: the thing asked about is false. 2: wrong usage or bad input. 3: something outside is missing.",
     "130: interrupted, state kept.",
@@ -24,7 +24,7 @@ _EXIT = (
 
 
 def shared_files(release: str) -> dict[str, str]:
-    """Return every file below the prefix: completions, and a manual page of the command and of each command in it."""
+    """Return all files below the prefix: completions, and a manual page for `chorale` and for each of its commands."""
     files = {
         path: get_completion_script(prog_name="chorale", complete_var="_CHORALE_COMPLETE", shell=shell) + "\n"
         for shell, path in COMPLETIONS.items()
@@ -52,7 +52,7 @@ def _page(words: str, command: Any, release: str, others: list[str]) -> str:
 
 
 def _described(command: Any, context: Any, heading: str | None, words: str) -> Iterator[str]:
-    """Yield usage, help and, below `heading`, the parameters of a command."""
+    """Yield a command's usage, help and, below `heading`, parameters."""
     yield f"\\fB{_text(words)}\\fR {_text(' '.join(command.collect_usage_pieces(context)))}"
     yield f"{heading} DESCRIPTION" if heading == ".SH" else ".PP"
     for number, paragraph in enumerate((command.help or "").split("\n\n")):
@@ -74,7 +74,7 @@ def _names(parameter: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text that roff shows as it is."""
+    """Return `text` escaped for roff."""
     escaped = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + escaped if escaped.startswith((".", "'")) else escaped
 

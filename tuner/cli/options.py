@@ -18,6 +18,7 @@ from chorale.synth.topology.spec import FAMILIES
 from chorale.tuner.cli.output import notice
 from chorale.tuner.config.building import EXECUTORS
 from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import require_plot_format
 
 if TYPE_CHECKING:
     from chorale.tuner.costs.pricing import Pricing
@@ -26,37 +27,42 @@ FileName = TypeVar("FileName", str, Path, None)
 
 
 def file_to_write(path: FileName) -> FileName:
-    """Return the name of an output file; InvalidInput, before slow work, if its folder does not exist."""
+    """Return the name of an output file. Raises InvalidInput, before slow work, if its folder does not exist."""
     if path is not None and not Path(path).parent.is_dir():
         raise InvalidInput("the folder {} does not exist", str(Path(path).parent), "create it first")
     return path
 
 
+def picture_to_write(path: Path | None) -> Path | None:
+    """Return the path of a picture. Raises InvalidInput, before slow work, if it cannot be written in this format."""
+    require_plot_format(path)
+    return None if path is None else file_to_write(path)
+
+
 def offer(*names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what a shell asks for names that begin as the word that is typed."""
+    """Return a completion function that offers the names that begin with the typed word."""
     return lambda incomplete: [name for group in names for name in group if name.lower().startswith(incomplete.lower())]
 
 
 def campaigns(incomplete: str) -> list[str]:
-    """Return the campaigns of the data folder that begin as the word that is typed."""
+    """Return the names of campaigns in the data folder that begin with the typed word."""
     folder = Home.from_environment().campaigns
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
     return offer(names)(incomplete)
 
 
 def collective_name(text: str) -> str:
-    """Return the collective that `text` means, `all-reduce` and `AllReduce` too."""
+    """Return the name of the collective that `text` names in any spelling, such as `all-reduce` or `AllReduce`."""
     return parse_collective(text).name.value
 
 
 def named(names: Iterable[str], parse: Callable[[str], str], what: str, *flags: str, metavar: str = "NAME") -> Any:
-    """Return an option whose value is one of `names` as `parse` reads it; `what` it is, for its help."""
+    """Return an option whose value is one of `names`, parsed by `parse`. what: description for its help text"""
     help_text = f"{what}: {', '.join(names)}."
     return typer.Option(*flags, metavar=metavar, parser=parse, autocompletion=offer(names), help=help_text)
 
 
 def target_name(text: str) -> str:
-    """Return the target that `text` means."""
     return target_named(text).name
 
 
@@ -75,25 +81,25 @@ ReadableFile = Annotated[
 ScheduleFile = Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")]
 SpecOfProgram = Annotated[
     str | None,
-    typer.Option(autocompletion=offer(SPECS), help="The topology, for a program that does not name it."),
+    typer.Option(autocompletion=offer(SPECS), help="Topology of a program that does not name it."),
 ]
 CollectiveFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="What a program for a collective of its own must do (chorale-collective/1)."),
+    typer.Option(metavar="FILE", help="Description of a program's custom collective (chorale-collective/1)."),
 ]
 Shards = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|zipf:S",
-        help="Size of the shard of every rank, for allgather and reduce_scatter: .json, .csv or .npy, or a skew.",
+        help="Shard size of each rank, for allgather and reduce_scatter: a .json, .csv or .npy file, or zipf:S.",
     ),
 ]
 Sizes = Annotated[str, typer.Option(help="Buffer sizes: 64KiB, 1M,4M or 4KiB:1GiB:x4.")]
 Root = Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")]
 ExecutorName = Annotated[
-    str, named(EXECUTORS, lambda text: name_among("executor", text, EXECUTORS), "Where to compute")
+    str, named(EXECUTORS, lambda text: name_among("executor", text, EXECUTORS), "Where to run computations")
 ]
-CollectiveName = Annotated[str, named(STANDARD, collective_name, "One of these")]
+CollectiveName = Annotated[str, named(STANDARD, collective_name, "Name of the collective")]
 ElementTypeName = Annotated[
     str,
     named(
@@ -103,14 +109,14 @@ ElementTypeName = Annotated[
         metavar="TYPE",
     ),
 ]
-_CAMPAIGN = "Campaign, as its file names it."
+_CAMPAIGN = "Name of the campaign, as in its file."
 CampaignName = Annotated[str, typer.Argument(metavar="NAME", autocompletion=campaigns, help=_CAMPAIGN)]
-_METHODS_HELP = "How to make the schedule: bfb, ring, forest or another [auto: the best of all]."
+_METHODS_HELP = "Method: bfb, ring, forest or another [auto: the best of all]."
 MethodNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="METHOD", autocompletion=offer(METHODS, SPECS), help=_METHODS_HELP),
 ]
-_METHOD_HELP = "Schedule file, or a method: bfb, ring, forest or another [auto if a topology stands here]."
+_METHOD_HELP = "Schedule file, or a method: bfb, ring, forest or another [auto if this is a topology]."
 FileOrMethod = Annotated[str, typer.Argument(metavar="FILE|METHOD", autocompletion=offer(METHODS), help=_METHOD_HELP)]
 Workers = Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")]
 _OUTPUT = ("--output", "-o")
@@ -120,22 +126,26 @@ ScheduleOutput = Annotated[
 ProgramOutput = Annotated[str | None, typer.Option(*_OUTPUT, callback=file_to_write, help="Program file to write.")]
 FileOutput = Annotated[Path, typer.Option(*_OUTPUT, callback=file_to_write, metavar="FILE", help="File to write.")]
 GpuModelName = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="GPUs of a matrix, such as H100 [as the file says].")
+    str | None,
+    typer.Option("--model", metavar="NAME", help="Model of the GPUs in a matrix, such as H100 [as in the file]."),
 ]
 PlotFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw it as .png, .svg or .pdf.")
+    Path | None,
+    typer.Option(metavar="FILE", callback=picture_to_write, help="Draw the result to this .png, .svg or .pdf file."),
 ]
 Address = Annotated[
-    str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to use [RAY_ADDRESS].")
 ]
 Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")]
 PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
 LinkGbps = Annotated[
     str | None,
-    typer.Option(help="Gbit/s of a link of capacity 1 (--link-mbps: Mbit/s); needed where a spec gives no bandwidths."),
+    typer.Option(
+        help="Gbit/s of a link of capacity 1 (--link-mbps: Mbit/s); needed if the topology has no bandwidths."
+    ),
 ]
 UNIT_LINK_GBPS = "100"
-"""Rate of a link of capacity 1 for commands in which --link-gbps may be left out."""
+"""Rate of a link of capacity 1, for commands that do not require --link-gbps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +153,9 @@ class Prices:
     """Costs of messages, for commands that simulate.
 
     Args:
-        alpha_us: Microseconds from when a message could start until it does; default: 0.
-        link_latency_us: Microseconds for which a bit is on a link; default: 0.1.
-        hop_us: Microseconds for which a node handles a packet; default: 0.3.
+        alpha_us: Fixed cost of each message before it starts, in microseconds; default: 0.
+        link_latency_us: Time that a bit takes over a link, in microseconds; default: 0.1.
+        hop_us: Time that a node takes to process a packet, in microseconds; default: 0.3.
         calibration: JSON of `run --calibrate --json`, instead of rates and latencies.
     """
 
@@ -156,19 +166,19 @@ class Prices:
     calibration: Annotated[str | None, typer.Option(metavar="FILE")] = None
 
     def pricing(self, topology: Topology | None = None) -> "Pricing":
-        """Return the pricing; on a `topology` that counts links with a usual rate, which is said, if none is given."""
-        from chorale.tuner.costs.pricing import Pricing  # noqa: PLC0415 - half a second, for commands that price
+        """Return the pricing. If `topology` needs a link rate and none is given, use a default and print a notice."""
+        from chorale.tuner.costs.pricing import Pricing  # noqa: PLC0415 - takes half a second; only for simulations
 
         options = asdict(self)
         calibration = options.pop("calibration")
         if topology is not None and topology.bandwidth_unit == "link" and calibration is None and not self.link_gbps:
-            notice(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
+            notice(f"assuming {UNIT_LINK_GBPS} Gbit/s for links of capacity 1; --link-gbps sets another rate")
             options["link_gbps"] = UNIT_LINK_GBPS
         return Pricing.of(options, calibration)
 
 
 def sized_options(topology: Topology, size: str | None, link_gbps: str | None) -> Options:
-    """Return the size for which to choose a method, and the rate of links if bandwidths count links."""
+    """Return the size for which to choose a method, and the link rate if bandwidths are relative to it."""
     counts_links = size is not None and topology.bandwidth_unit == "link"
     rate = NetworkModel.of(link_gbps=link_gbps).link_gbps if counts_links else None
     return Options(size_bytes=None if size is None else parse_size(size), link_gbps=rate)

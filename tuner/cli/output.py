@@ -19,7 +19,7 @@ from chorale.tuner.reports.tables import Result, WordConsole, printable
 people = WordConsole(stderr=True, emoji=False)
 """Notices and progress; silent with --quiet."""
 results = WordConsole(markup=False, highlight=False, emoji=False)
-"""The result of a command, as a table or text on stdout; shown with --quiet too."""
+"""A command's result, as a table or text on stdout; also shown with --quiet."""
 
 
 def emit_json(document: Mapping[str, Any]) -> None:
@@ -29,7 +29,11 @@ def emit_json(document: Mapping[str, Any]) -> None:
 
 
 def print_result(result: Result, as_json: bool) -> None:
-    """Print a result as its JSON document or as its tables and texts; end with its exit code or failure."""
+    """Print a result as its JSON document or as its tables and texts, after its warnings; end with its exit code or
+    failure.
+    """
+    for warning in result.document.get("warnings", ()):
+        people.print(f"warning: {warning['message']}", soft_wrap=True)
     if as_json:
         emit_json(result.document)
     else:
@@ -44,18 +48,12 @@ def print_result(result: Result, as_json: bool) -> None:
 
 
 def notice(text: str) -> None:
-    """Print a line for people on stderr as it is, unless --quiet is given."""
+    """Print a line unchanged on stderr, unless --quiet is given."""
     people.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
-def warn(document: Mapping[str, Any]) -> None:
-    """Print the `warnings` of a document to people."""
-    for warning in document["warnings"]:
-        people.print(f"warning: {warning['message']}", soft_wrap=True)
-
-
 def set_verbosity(quiet: bool, verbose: bool) -> None:
-    """Choose what people see: `quiet` leaves errors and results only, `verbose` adds debug lines."""
+    """Set the verbosity: `quiet` shows only errors and results, `verbose` adds debug lines."""
     people.quiet = quiet
     if not verbose:
         warnings.showwarning = _show_warning
@@ -69,24 +67,24 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
 
 
 def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Print a warning of Python's as one notice, without the line of code that it comes from."""
+    """Print a Python warning as a notice, without the line of code that caused it."""
     people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
-    """Replace passwords in addresses by `***` in every line of the log, also in lines of libraries."""
+    """Replace passwords in addresses by `***` in every log line, including the libraries' lines."""
     record.msg, record.args = redacted(record.getMessage()), ()
     return True
 
 
 def print_error(message: str) -> None:
-    """Print one line on stderr, even when quiet."""
-    text = message.encode(errors="backslashreplace").decode()  # names from the command line may be no UTF-8
+    """Print one line on stderr, even with --quiet."""
+    text = message.encode(errors="backslashreplace").decode()  # names from the command line may not be valid UTF-8
     sys.stderr.write(f"chorale: {printable(redacted(text))}\n")
 
 
 def is_watched() -> bool:
-    """Return whether progress is shown: on a terminal without --quiet."""
+    """Return whether progress is shown: only on a terminal and without --quiet."""
     return people.is_terminal and not people.quiet
 
 
@@ -124,7 +122,7 @@ def status_line(title: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stage_display(title: str) -> Iterator[Callable[[str], AbstractContextManager[object]]]:
-    """Yield an observer of stages, which shows on the terminal the one that has begun; nothing elsewhere."""
+    """Yield an observer that shows the current stage on the terminal; nothing elsewhere."""
     with status_line(title) as show:
 
         def observe(stage: str) -> AbstractContextManager[object]:

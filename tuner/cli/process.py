@@ -1,4 +1,4 @@
-"""The process of the command: signals that stop it in order, the end of its Slurm job, passwords in arguments."""
+"""Manage a command's process: orderly stops by signals, the end of its Slurm job, passwords in its arguments."""
 
 import ctypes
 import logging
@@ -13,7 +13,7 @@ from chorale.synth.redaction import redacted
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 STOP_VARIABLE = "CHORALE_STOP_S"
-"""The seconds that stopping may take before the end of a job; batch scripts of ours set it."""
+"""Environment variable with the seconds that stopping may take before a job ends; set by Chorale's batch scripts."""
 
 DEFAULT_STOP_S = 60.0
 _log = logging.getLogger("chorale.slurm")
@@ -35,13 +35,13 @@ def stopping_in_order() -> Iterator[None]:
 
 
 def take_stop_signals() -> None:
-    """Let the first of STOP_SIGNALS raise KeyboardInterrupt from now on; cleaning up is not interrupted by others."""
+    """Let the first of STOP_SIGNALS raise KeyboardInterrupt from now on; further ones do not interrupt the cleanup."""
     for number in STOP_SIGNALS:
         signal.signal(number, interrupt)
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt, and ignore further signals of the kind."""
+    """Raise KeyboardInterrupt, and ignore further signals of this kind."""
     for each in (*STOP_SIGNALS, signal.SIGALRM):
         signal.signal(each, _ignore)
         signal.siginterrupt(each, False)
@@ -53,13 +53,13 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def stop_before_the_job_ends() -> float | None:
-    """Let this process stop in order some seconds (`STOP_VARIABLE`) before the end of its Slurm job.
+    """Make this process stop in an orderly way some seconds (`STOP_VARIABLE`) before its Slurm job ends.
 
-    Returns the seconds until then, None without a job or a limit; at least one, so that a job too short says so.
+    Returns the seconds until then, or None without a job or a limit. At least 1, even if the job is too short.
     """
     if "SLURM_JOB_ID" not in os.environ:
         return None
-    from chorale.runners.process_launch.slurm import seconds_left  # noqa: PLC0415 - only jobs pay for it
+    from chorale.runners.process_launch.slurm import seconds_left  # noqa: PLC0415 - only jobs need it
     from chorale.synth.errors import Unavailable  # noqa: PLC0415 - as above
 
     try:
@@ -77,14 +77,14 @@ def stop_before_the_job_ends() -> float | None:
 
 
 _ARGUMENTS_START, _ARGUMENTS_END = 47, 48
-"""Fields of /proc/self/stat, the first of them 0, between which the system reads what `ps` shows."""
+"""Fields of /proc/self/stat, counted from 0, with the start and end addresses of the arguments that `ps` shows."""
 
 
 def hide_passwords() -> None:
-    """Overwrite passwords of addresses in this process's own arguments; what Python has read of them stays.
+    """Overwrite passwords in addresses among this process's arguments; Python's copies are unchanged.
 
-    Linux only. Other users saw them until now, for the tenths of a second in which Python started: MLFLOW_TRACKING_URI
-    and CHORALE_STORAGE, or the campaign file, are never seen.
+    Linux only. Other users could see the passwords for some tenths of a second while Python started. Passwords in
+    MLFLOW_TRACKING_URI, CHORALE_STORAGE or the campaign file are never visible.
     """
     with suppress(OSError, ValueError, IndexError):
         shown = Path("/proc/self/cmdline").read_bytes()
@@ -96,7 +96,7 @@ def hide_passwords() -> None:
 
 
 def _masked(word: bytes) -> bytes:
-    """Return an argument with its password masked, as long as it was: filled up with `*`."""
+    """Return an argument with its password masked, padded with `*` to its original length."""
     text = os.fsdecode(word)
     clean = os.fsencode(redacted(text))
     if clean == word:

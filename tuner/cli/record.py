@@ -1,4 +1,4 @@
-"""`chorale record` and `chorale replay`: which collectives a job calls; how good the tuner is on recorded runs."""
+"""`chorale record` and `chorale replay`: which collectives a job calls, how well the tuner does on recorded runs."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.campaign_file import RecordedJob
 from chorale.tuner.files.job_traces import UNKNOWN, load_record
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.reports.tables import Columns, Result, numbers_table, rows_table
+from chorale.tuner.reports.tables import Columns, Result, rows_table
 
 job_app = CommandLine(help="Print or install the library that gives MPI programs a tuning table.", no_args_is_help=True)
 
@@ -29,13 +29,13 @@ def mpi_preload_command(
     mpicc: Annotated[str | None, typer.Argument(metavar="MPICC")] = None,
     install: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
 ) -> Result:
-    """Print the path of the library for LD_PRELOAD, which serves unmodified MPI programs from a tuning table.
+    """Print the path of a library for LD_PRELOAD that applies a tuning table to unmodified MPI programs.
 
-    It is built the first time, for the MPI of mpiexec. The path stays the same.
+    The first call builds the library for the MPI of mpiexec. The path stays the same.
 
     Args:
-        mpicc: Compiler of the MPI that programs use [that of mpiexec].
-        install: Copy the library to a folder.
+        mpicc: Compiler of the MPI that the programs use [that of mpiexec].
+        install: Folder to which the library is copied.
 
     Example: LD_PRELOAD=$(chorale job mpi-preload) CHORALE_TABLE=job.table mpiexec -n 8 ./program
     """
@@ -49,17 +49,16 @@ def record(
     output: FileOutput = Path("job-record.json"),
     ranks: Annotated[int | None, typer.Option(min=2)] = None,
 ) -> Result:
-    """Run a job and write down which collectives it calls: at which sizes, how often, how long.
+    """Run a job and record which collectives it calls, at which sizes, how often and how long.
 
-    The job must use the backend `chorale` of torch.distributed; CHORALE_RECORD names the file to its rank 0, which must
-    see it. Ends with the job's exit code if that is not 0.
+    The job must use the backend `chorale` of torch.distributed, and its rank 0 must be able to write the output file,
+    whose path it gets in CHORALE_RECORD. If the job fails, the command exits with the job's exit code.
 
-    With a file instead of a command, reads what its job called: a dump of PyTorch's flight recorder or a Chakra trace,
-    of rank 0.
+    Instead of a command, you can name a file of rank 0 of a job: a dump of PyTorch's flight recorder or a Chakra trace.
 
     Args:
-        command: What starts the job, or its trace.
-        ranks: Ranks of the job of a Chakra .et file.
+        command: Command that starts the job, or a trace of the job.
+        ranks: Number of ranks of the job, for a Chakra .et file.
 
     Example: chorale record -o job.json -- torchrun --nproc-per-node 4 train.py
     """
@@ -70,7 +69,7 @@ def record(
         return _reported(recorded, output)
     file = output.resolve()
     file.unlink(missing_ok=True)
-    done = subprocess.run(command, env={**os.environ, VARIABLE: str(file)}, check=False)  # noqa: S603 - the user's own
+    done = subprocess.run(command, env={**os.environ, VARIABLE: str(file)}, check=False)  # noqa: S603 - the user's own command
     if done.returncode:
         raise typer.Exit(done.returncode)
     if not file.exists():
@@ -82,7 +81,7 @@ def record(
 
 
 def _reported(recorded: Record, output: Path) -> Result:
-    """Say how much of a record can be tuned; return it."""
+    """Return the result for a record, including how much of the job can be tuned."""
     job = RecordedJob.of(recorded)
     what = "time" if job.timed else "bytes"
     people.print(f"{job.covered:.0%} of the {what} is in collectives that `chorale tune` can make")
@@ -110,18 +109,18 @@ def replay(
     sampler: str = "sizes-gp",
     prior: str = "none",
 ) -> Result:
-    """Replay campaigns on recorded runs: the search and answers of `chorale tune` on old times.
+    """Replay campaigns on recorded runs, to see how well `chorale tune` searches and decides.
 
-    A task is a collective on a fabric: its configurations are the search space, the library's runs the baseline. The
-    recorded times count as true; noise is drawn on top of them.
+    A task is a collective on a fabric: the recorded configurations are the search space, and the library's runs are the
+    baseline. Recorded times are taken as the truth, to which random noise is added.
 
     Args:
         records: Tables of runs (.csv), logs of nccl-tests, or folders of logs.
-        trials: Trials of each campaign, at most.
-        seeds: Campaigns of each task.
-        noise: none, lognormal:0.05 (any deviation), outliers, drift, bimodal or launch, on top of the record.
-        sampler: Who chooses the next point: as in campaign files, or forest (as in SMAC) or halving.
-        prior: Task or fabric among the records to learn from first, or none.
+        trials: Largest number of trials per campaign.
+        seeds: Number of campaigns per task, each with its own seed.
+        noise: Noise to add: none, lognormal:0.05 (any deviation), outliers, drift, bimodal or launch.
+        sampler: Sampler as in campaign files, or forest (as in SMAC) or halving.
+        prior: Recorded task or fabric whose results the search starts from, or none.
 
     Example: chorale replay runs.csv --noise launch --seeds 20
     """
@@ -136,7 +135,7 @@ def replay(
         if task["unchecked"]
     ]
     title, left = f"{seeds} seeds, noise {noise}", {"title_justify": "left", "caption_justify": "left"}
-    table = numbers_table(title, document["tasks"], _COLUMNS, caption=_LEGEND, **left)
+    table = rows_table(document["tasks"], _COLUMNS, title, numbers=True, caption=_LEGEND, **left)
     return Result(document, table, *unchecked, f"{document['seconds']:.0f} s")
 
 

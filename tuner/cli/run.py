@@ -1,4 +1,4 @@
-"""`chorale run` and `chorale judge`: execute a program, check and time it; say whether measured times are good."""
+"""`chorale run` and `chorale judge`: execute, check and time a program; judge measured times."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from chorale.job.files import read_file
 from chorale.runners import RUNNERS, RunnerConfig, parse_sizes, runner_config
 from chorale.runners.api import base
 from chorale.runners.api.registry import runner_named
@@ -33,6 +34,7 @@ from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
 from chorale.synth import InvalidInput, Program, Topology, Unavailable
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count
+from chorale.tuner import Home, load_topology
 from chorale.tuner.cli.options import (
     SPECS,
     CollectiveFile,
@@ -48,12 +50,11 @@ from chorale.tuner.cli.process import stop_before_the_job_ends
 from chorale.tuner.cli.slurm import SlurmOptions, job_name, run_as_job
 from chorale.tuner.costs.pricing import calibration_programs
 from chorale.tuner.files.collective_files import load_collective
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import execution_line, report_executions
-from chorale.tuner.reports.judge import judge as judge_file
-from chorale.tuner.reports.tables import Columns, Result, facts_table, numbers_table, speed_text
+from chorale.tuner.reports.judge import MAX_BYTES
+from chorale.tuner.reports.judge import judge as judge_results
+from chorale.tuner.reports.tables import Columns, Result, facts_table, rows_table, speed_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,11 @@ class RunnerChoices:
     """Where a runner runs, and its other options.
 
     Args:
-        link_mbps: Mbit/s of a link, or --link-gbps; default: as the runner does.
+        link_mbps: Mbit/s of a link (--link-gbps: Gbit/s); default: that of the runner.
         fabric: Name of the emulated network to run on.
-        where: Run on a fabric, a cluster, or loopback; default: the first that there is.
+        where: Run on a fabric, a cluster, or loopback; default: the first of these that is available.
         hosts: Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job.
-        options: An option of the runner; may be repeated.
+        options: Other option of the runner; may be repeated.
     """
 
     link_mbps: float | None = None
@@ -75,7 +76,7 @@ class RunnerChoices:
     options: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None
 
     def options_of_runner(self) -> dict[str, Any]:
-        """Return the options of --set, overridden by the flags that were given."""
+        """Return the options from --set, overridden by the flags that were given."""
         found: dict[str, Any] = {}
         for text in self.options or []:
             key, equals, value = text.partition("=")
@@ -92,30 +93,30 @@ class MeasuredUntil:
 
     Args:
         precision: Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%.
-        budget: What --precision may cost per size and in all: 200, 90s or 200,90s.
+        budget: Limit for --precision per size, in repetitions, seconds or both: 200, 90s or 200,90s.
     """
 
     precision: str | None = None
     budget: str | None = None
 
     def goal(self, reference: str | None, config: RunnerConfig) -> Goal | None:
-        """Return the goal of the measurement, None for a fixed number of repetitions."""
+        """Return the goal of the measurement, or None for a fixed number of repetitions."""
         if self.precision is None:
             if self.budget is not None:
                 way_out = "add --precision 2%, or use --repeats"
-                raise InvalidInput("--budget {} works only with --precision", self.budget, way_out)
+                raise InvalidInput("--budget requires --precision", f"--budget {self.budget}", way_out)
             return None
         budget = () if self.budget is None else parse_budget(self.budget)
         goal = Goal(parse_precision(self.precision), reference, *budget)
         if config.capabilities.is_live:
-            goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
+            goal = replace(goal, launches=MIN_SAMPLES)  # repetitions in one launch of the ranks share its mode
         return goal
 
 
 def run(
     *,
     file: RunnableFile,
-    runner: Annotated[str, named(RUNNERS, runner_named, "What executes it")] = "local",
+    runner: Annotated[str, named(RUNNERS, runner_named, "Runner that executes it")] = "local",
     sizes: Sizes = "64KiB,1MiB",
     spec: str | None = None,
     collective_file: CollectiveFile = None,
@@ -133,13 +134,13 @@ def run(
     """Execute a schedule or program, check every element of every result, and time it.
 
     Args:
-        spec: The topology of a program; local: complete, if it names none.
+        spec: Topology of the program, if it names none; default for the runner local: a complete network.
         repeats: Measured repetitions per size.
-        reference: Schedule, program or library:NAME to measure beside it and to compare with.
+        reference: Schedule, program or library:NAME that is measured in turns with it, for comparison.
         timeout: Seconds after which a run counts as hung.
-        seed: Fixes the data.
-        wants_calibration: Fit latency, overhead and bandwidth, measuring a few more programs.
-        trace: Write what every instruction took on every rank, for Perfetto (.json).
+        seed: Seed of the input data.
+        wants_calibration: Fit latency, overhead and bandwidth; this measures a few more programs.
+        trace: Write the time of every instruction on every rank to a .json file for Perfetto.
 
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
@@ -222,10 +223,10 @@ def _failure(runner: str, failure: base.RunFailure) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """The measured program of `file`, and the reference.
+    """Report on the measured program in `file` and on the reference.
 
-    limit:      what the links allow, if that is known
-    executions: of `report_executions`, if they were traced
+    limit:      limit that the links impose on times, if known
+    executions: rows of `report_executions`, if executions were traced
     """
 
     file: str
@@ -238,7 +239,9 @@ class RunReport:
 
     @property
     def crowded(self) -> str | None:
-        """Why times say nothing of programs on a network: more ranks than cores on loopback; None if they do."""
+        """Reason why times say nothing about a network (more ranks than cores on loopback), or None if they are
+        meaningful.
+        """
         environment, ranks = self.driven.measurement.environment, rank_count(self.program)
         cores = environment.get("cores")
         if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:
@@ -246,7 +249,7 @@ class RunReport:
         return f"{ranks} ranks take turns on {cores} cores, and loopback is no network"
 
     def row(self, measured: base.SizeMeasurement) -> dict[str, Any]:
-        """Return what was measured at a size."""
+        """Return the document for the measurement at one size."""
         algbw = measured.size_bytes / measured.median_s / 1e9
         limit = self.limit
         of_limit = {} if limit is None else {"efficiency": limit.efficiency(measured.median_s, measured.size_bytes)}
@@ -318,8 +321,8 @@ class RunReport:
             "right": lambda row: {True: "yes", False: "NO", None: "unchecked"}[row["correct"]],
         }
         title = f"{self.file}: {collective_of_ranks(self.program)} on {measurement.runner}"
-        yield numbers_table(title, rows, columns)
-        if self.limit is not None:  # why bandwidths are low where links are paced
+        yield rows_table(rows, columns, title, numbers=True)
+        if self.limit is not None:  # explains why bandwidths are low on paced links
             allowed, last = 1 / self.limit.seconds_per_byte / 1e9, rows[-1]
             rate = f"links of {float(Fraction(str(measurement.environment['link_mbps']))):g} Mbit/s"
             reached = f"{format_size(last['size_bytes'])} came to {last['efficiency']:.0%} of that"
@@ -363,21 +366,22 @@ def judge(
     collective: str | None = None,
     link_gbps: str | None = None,
 ) -> Result:
-    """Say whether measured times are good, beside the bound and the library's own model.
+    """Judge measured times against the bound and the library's own model.
 
-    A verdict first; then for each size the share of the bound, what NCCL, RCCL or MPI should take by their own models,
-    what limits it, and whether it is unusually slow. Exit 1 if results were wrong.
+    Prints a verdict, then for each size: the share of the bound, the time that NCCL's, RCCL's or MPI's own model
+    predicts, what limits it, and whether it is unusually slow. Exit 1 if results were wrong.
 
     Args:
         results: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form.
-        topology: The network on which it was measured.
-        collective: Chooses one of several in the file; names it where the file does not.
-        link_gbps: Gbit/s of a link, for networks whose links have no rate.
+        topology: Network on which the times were measured.
+        collective: Collective to judge, if the file has several or does not name it.
+        link_gbps: Gbit/s of a link, for networks without bandwidths.
 
     Example: chorale judge all_reduce.log --topology h100:1
     """
     network = load_topology(f"file:{topology}" if Path(topology).is_file() else topology)
-    judgement = judge_file(results, network, collective, link_gbps)
+    content, name = read_file(results, MAX_BYTES), Path(results).name
+    judgement = judge_results(content, name, network, collective, link_gbps)
     code = 0 if judgement.is_right else 1
     shown = judgement.verdict, judgement.table()
     step = f"chorale auto {quote(network.spec)}"

@@ -3,15 +3,17 @@
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 import yaml
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import name_among
 from chorale.tuner.cli.application import CommandLine
+from chorale.tuner.cli.options import named
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
@@ -21,29 +23,23 @@ from chorale.tuner.service.jobs.job_specs import JobLimits
 from chorale.tuner.service.settings import load_settings
 
 token_app = CommandLine(
-    help="Make, list and revoke tokens of the HTTP service; a running service follows at once.",
+    help="Create, list and revoke tokens of the HTTP service; this takes effect immediately.",
     no_args_is_help=True,
 )
 
 DEFAULT_DAYS = 90
+ROLES = get_args(access.RoleName)
 File = Annotated[
     Path | None, typer.Option("--tokens", metavar="FILE", help="Token file; default: that of the data folder.")
 ]
 
 
-class RoleName(StrEnum):
-    """Roles, each of which may do what those before it may."""
-
-    READER = "reader"
-    PLANNER = "planner"
-    OPERATOR = "operator"
-    ADMINISTRATOR = "administrator"
-
-
 @token_app.command("create")
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    role: RoleName = RoleName.PLANNER,
+    role: Annotated[
+        str, named(ROLES, lambda text: name_among("role", text, ROLES), "What the token may do")
+    ] = "planner",
     days: Annotated[
         float | None,
         typer.Option("--days", min=0.001, max=36500, help=f"Days until it expires; default: {DEFAULT_DAYS}."),
@@ -54,25 +50,25 @@ def create(
     requests_per_minute: Annotated[int, typer.Option(min=1, max=10**6)] = 600,
     tokens: File = None,
 ) -> Result:
-    """Make a token and print it; it is kept nowhere, only its SHA-256.
+    """Create a token and print it; only its SHA-256 is stored.
 
-    A reader sees what is registered and results whose key it knows; a planner has schedules designed and runs simulated
-    campaigns; an operator also runs campaigns on the runners of the settings; an administrator sees and stops all.
+    A reader sees registered schedules and results whose key it knows. A planner also designs schedules and runs
+    simulated campaigns. An operator also runs campaigns with the runners of the settings. An administrator sees and
+    stops everything.
 
     Args:
-        name: Owner of the token; jobs and the audit log have it.
-        role: What the token may do.
-        expires: When it expires, in UTC.
-        forever: Let it never expire.
-        jobs: Unfinished jobs at a time.
-        requests_per_minute: Requests that it may send.
+        name: Owner of the token, as shown in jobs and in the audit log.
+        expires: Expiry date, in UTC.
+        forever: Create a token that never expires.
+        jobs: Largest number of unfinished jobs at a time.
+        requests_per_minute: Largest number of requests per minute.
 
     Example: chorale token create alice --role operator --days 30
     """
     _require_name(name)
     end = _end(days, expires, forever)
     token, digest = access.make_token()
-    fields: dict[str, Any] = {"role": role.value, "expires": end, "jobs": jobs}
+    fields: dict[str, Any] = {"role": role, "expires": end, "jobs": jobs}
     entry = access.TokenEntry(name=name, sha256=digest, requests_per_minute=requests_per_minute, **fields)
     file = _file(tokens)
 
@@ -89,7 +85,7 @@ def create(
 
 @token_app.command("list")
 def list_(tokens: File = None) -> Result:
-    """List tokens by name, with role and end.
+    """List tokens by name, with role and expiry date.
 
     Example: chorale token list
     """
@@ -112,7 +108,7 @@ def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     tokens: File = None,
 ) -> Result:
-    """Take a token away; its jobs and campaigns stay.
+    """Revoke a token; its jobs and campaigns stay.
 
     Args:
         name: Name of the token.
@@ -154,50 +150,40 @@ def _end(days: float | None, expires: datetime | None, forever: bool) -> datetim
 
 
 def _facts(entry: access.TokenEntry) -> dict[str, Any]:
-    """Return what may be shown of an entry: all but the hash."""
+    """Return the fields of an entry that may be shown: all but the hash."""
     facts = entry.model_dump(mode="json", exclude={"sha256"})
     return facts | {"expired": entry.expires is not None and entry.expires.timestamp() <= time.time()}
 
 
-GIB = 2**30
-
-
 def serve(
+    *,
     host: str = ("127.0.0.1"),
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8600,
     tokens: Annotated[str | None, typer.Option(metavar="FILE")] = None,
     settings: Annotated[str | None, typer.Option(metavar="FILE")] = None,
     make_token: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     address: str | None = None,
-    max_nodes: Annotated[int, typer.Option(min=2)] = 16_384,
-    max_links: Annotated[int, typer.Option(min=2)] = 2**21,
-    max_memory_gib: Annotated[int, typer.Option(min=1)] = 8,
-    max_job_s: Annotated[int, typer.Option(min=1)] = 3600,
-    max_campaign_minutes: Annotated[int, typer.Option(min=1)] = 1440,
+    limits: JobLimits,
 ) -> None:
     """Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page.
 
-    Every request needs a token, on loopback too: the first start makes one for this machine, in
-    $CHORALE_HOME/service/local-token (mode 0600), and prints a link to the page with it. `chorale token` makes others,
-    with a role: reader, planner, operator or administrator. Runners that start processes are those of the settings.
+    Every request needs a token, on loopback too. The first start creates one for this machine in
+    $CHORALE_HOME/service/local-token (mode 0600), and prints a link to the page that contains it. `chorale token`
+    creates others, with a role: reader, planner, operator or administrator. Only the runners of the settings file can
+    start processes.
 
-    Who may do what, over which port and file: docs/operations/threat-model.md.
+    docs/operations/threat-model.md says who may do what, over which ports and files.
 
-    Jobs, results and the audit log are kept under $CHORALE_HOME/service: what was queued or running when the service
-    stopped goes on at its next start. The API is described at /openapi.json.
+    Jobs, results and the audit log are stored under $CHORALE_HOME/service. Jobs that were queued or running when the
+    service stopped continue at its next start. The API is described at /openapi.json.
 
     Args:
-        host: Address to listen on; others than loopback need a token file.
+        host: Address to listen on; addresses other than loopback need a token file.
         port: Port to listen on.
-        tokens: Tokens that may call, see `chorale token`; default: those of the data folder.
-        settings: Runners by name of a profile; default: service/settings.yaml of the data folder.
-        make_token: Print a new token and its entry for a token file that is elsewhere, and exit.
+        tokens: Token file, see `chorale token`; default: that of the data folder.
+        settings: File with a runner for each profile; default: service/settings.yaml of the data folder.
+        make_token: Print a new token and its entry for a token file on another machine, and exit.
         address: Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.
-        max_nodes: Largest network that a job may have.
-        max_links: Most links that a network may have.
-        max_memory_gib: Most memory that a job may need, by its estimate.
-        max_job_s: Seconds after which a job is stopped.
-        max_campaign_minutes: Longest search of a campaign.
 
     Example: chorale serve --port 8600
     """
@@ -210,21 +196,18 @@ def serve(
         entry = access.TokenEntry(name=make_token, sha256=digest).model_dump(mode="json", exclude_none=True)
         typer.echo(yaml.safe_dump([entry], sort_keys=False), nl=False)
         return
-    from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - Ray is optional
-    from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - as above
-
     home = Home.from_environment()
     home.create(home.service)
-    access.load_access(tokens, host, home, time.time)  # an invalid file is refused here rather than in the replica
+    access.load_access(tokens, host, home, time.time)  # refuse an invalid file here rather than in the replica
     load_settings(settings, home)
-    limits = JobLimits(
-        max_nodes, max_memory_gib * GIB, max_links, job_s=max_job_s, campaign_minutes=max_campaign_minutes
-    )
-    service = ServiceSettings(home.root, host, tokens, settings, limits)
+    from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - Ray is optional
+    from chorale.tuner.service.http.application import build_service  # noqa: PLC0415 - as above
+
+    build = partial(build_service, home.root, host, tokens, settings, limits)
 
     def say_where() -> None:
         people.print(f"serving on http://{host}:{port}")
         if is_loopback(host):
             notice(f"the page, for you alone: http://{host}:{port}/#token={access.local_token(home)}")
 
-    serve_application(service.build, host, port, address, say_where)
+    serve_application(build, host, port, address, say_where)

@@ -1,10 +1,11 @@
-"""`chorale show` and `chorale compare`: what schedules and programs do to a network, alone or side by side."""
+"""`chorale show` and `chorale compare`: how schedules and programs load a network, alone or side by side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import isqrt
+from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.simulation.simulate import FIDELITIES, Fidelity, as_fidelity
 from chorale.synth.targets.registry import resources_of
 from chorale.synth.verify.verify import verify
+from chorale.tuner import load_schedule, load_topology, plots
 from chorale.tuner.cli import options as opt
 from chorale.tuner.costs.pricing import (
     Pricing,
@@ -30,11 +32,9 @@ from chorale.tuner.costs.pricing import (
     usual_buffer_bytes,
 )
 from chorale.tuner.files.program_files import is_program_file, load_code
-from chorale.tuner.files.read_write import require_plot_format
-from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.bound import assumption_facts, checked
-from chorale.tuner.reports.programs import program_document, schedule_document, show_table, topology_document
+from chorale.tuner.reports.bound import checked, network_facts
+from chorale.tuner.reports.programs import program_document, schedule_document, show_table
+from chorale.tuner.reports.synthesis import schedule_facts
 from chorale.tuner.reports.tables import Result, fact_label, fact_text
 
 _SAME = 1e-9  # times that differ by less are equal
@@ -47,7 +47,7 @@ class Side:
     """One side of a comparison: a verified schedule or a checked program, and the name of its file.
 
     `fidelity` applies to schedules. Programs are simulated as flows through buffers of `buffer_bytes`; None stands for
-    the buffers of their runtimes.
+    their runtimes' buffers.
     """
 
     name: str
@@ -64,32 +64,24 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Time of the busiest link per byte of the vector: of each step of a schedule, or of a whole program."""
+        """Time per byte of the vector on the busiest link: of each step of a schedule, or of a complete program."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)
 
     def document(self) -> dict[str, Any]:
-        """Return the exact terms and the resources as JSON has them."""
+        """Return the exact cost terms and the resources, as JSON."""
         content, terms = self.content, {}
         if isinstance(content, VerifiedSchedule):
             schedule, factor = content.schedule, content.cost.bandwidth_factor
-            terms = {
-                "kind": schedule.kind,
-                "method": schedule.method,
-                "steps": schedule.steps,
-                "bandwidth_factor": None if factor is None else rational_text(factor),
-                "chunks_per_shard": schedule.chunks_per_shard,
-                "transfers": schedule.transfer_count,
-                "id": schedule.id,
-            }
+            terms = {"method": schedule.method, **schedule_facts(schedule)}
+            terms["bandwidth_factor"] = None if factor is None else rational_text(factor)
         else:
             names = {"target": content.target, "chunks": content.chunks, "in_place": content.in_place}
             terms = {"kind": "program", **names, "protocol": content.protocol, **asdict(resources_of(content))}
         return {"name": self.name, **terms, "time_per_byte": rational_text(self.time_per_byte)}
 
     def time_s(self, size_bytes: int) -> float:
-        """Return the seconds for a vector of `size_bytes`."""
         content = self.content
         if isinstance(content, VerifiedSchedule):
             return self.pricing.times_s(traffic_of(content.schedule), [size_bytes], self.fidelity)[0]
@@ -98,7 +90,9 @@ class Side:
         return trace.end_s + self.pricing.unmodelled_program_s(content)
 
     def library(self, size_bytes: int) -> dict[str, Any]:
-        """Return what the library takes at `size_bytes` by its own model, and the microseconds; nulls without one."""
+        """Return the algorithm that the library's model chooses and its time in microseconds; both are null without a
+        model.
+        """
         algorithms = library_algorithms(self.topology, self.collective)
         if not algorithms:
             return {"library": None, "library_us": None}
@@ -107,24 +101,18 @@ class Side:
         chosen = library_choice([replace(each, bytes_per_s=each.bytes_per_s * unit) for each in algorithms], size_bytes)
         return {"library": chosen.document(), "library_us": chosen.seconds(size_bytes) * 1e6}
 
-    def about(self) -> dict[str, Any]:
-        """Return what documents say first."""
-        facts = assumption_facts(self.topology)
-        return {"topology": topology_document(self.topology), **facts, "collective": str(self.collective)}
-
     def parameters(self) -> dict[str, Any]:
-        """Return how times are predicted."""
         settings = self.pricing.settings_on(self.topology)
         return {"parameters": {**settings, "model": self.fidelity, "buffer_bytes": self.buffer_bytes}}
 
 
 def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
-    """Return the JSON document of two sides on one network.
+    """Compare two sides on one network; return the JSON document.
 
-    results:    seconds of both at each size, how much faster the second is, and what the library takes by its model
-    crossovers: sizes between those asked for, found by bisection to 1 %, at which one overtakes the other
+    results:    seconds of both at each size, how much faster the second is, and the library model's choice
+    crossovers: sizes between the requested ones, found by bisection to 1 %, at which one side overtakes the other
 
-    InvalidInput for different networks or collectives.
+    Raises InvalidInput for different networks or collectives.
     """
     if first.topology.id != second.topology.id:
         value = f"{first.topology.spec} and {second.topology.spec}"
@@ -157,7 +145,8 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
             below, above = (middle, above) if faster(middle) == row["faster"] else (below, middle)
         crossovers.append({"size_bytes": above, "faster_below": row["faster"], "faster_above": following["faster"]})
     return {
-        **first.about(),
+        **network_facts(first.topology),
+        "collective": str(first.collective),
         "sides": [first.document(), second.document()],
         "time_per_byte_ratio": rational_text(first.time_per_byte / second.time_per_byte),
         **first.parameters(),
@@ -167,7 +156,7 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
 
 
 def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
-    """Compare one side with the bound of its network, whose certificate is checked; return the JSON document.
+    """Compare one side with its network's bound, whose certificate is checked; return the JSON document.
 
     results: by size: seconds, seconds of the bound (bandwidth alone, no latencies), and their ratio
 
@@ -177,7 +166,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     if collective.custom is not None:
         rule = "no bound is known for the custom collective of {}"
         raise InvalidInput(rule, collective, "compare the program with another one")
-    # The bound holds for what the side uses: ranks alone, or switches that add and multicast, too
+    # Use the bound that fits the side: for ranks alone, or with switches that add and multicast
     acts = isinstance(content, ExecutionPlan) and any(body.switches for body in content.ranks)
     if isinstance(content, VerifiedSchedule):
         acts, bound = content.schedule.is_in_network, bound_of_schedule(content.schedule, side.time_per_byte)
@@ -196,7 +185,8 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
         row = {"size_bytes": size, "time_us": time_us, "least_us": least_us, "ratio": time_us / least_us}
         results.append(row | side.library(size))
     return {
-        **side.about(),
+        **network_facts(topology),
+        "collective": str(collective),
         "side": side.document(),
         "bound": {
             "kind": "in_network" if acts else "ranks",
@@ -212,7 +202,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
 
 
 def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return the tables for people: exact terms, of two sides next to each other, then times by size."""
+    """Return the tables for the terminal: exact terms, with two sides next to each other, then times by size."""
     sides = document.get("sides") or [document["side"]]
     unit, both = document["topology"]["bandwidth_unit"], len(sides) == 2
     title = f"{document['collective']} on {document['topology']['spec']}"
@@ -254,16 +244,16 @@ def show(
 ) -> Result:
     """Show link loads and routes of a schedule, or link loads and the timeline of a program.
 
-    A program is checked, then simulated as flows that share links; a link of capacity 1 has 100 Gbit/s unless said.
+    A program is checked, then simulated as flows that share links. Unless --link-gbps is given, a link of capacity 1
+    has 100 Gbit/s.
 
     Args:
-        rank: Of a schedule: whose data to follow.
-        size: Of a program: buffer size.
-        buffer: Of a program: buffer of a connection; default: 4MiB for MSCCL, else none.
+        rank: For a schedule: rank whose data to follow.
+        size: For a program: buffer size.
+        buffer: For a program: size of the buffer of each connection; default: 4MiB for MSCCL, else no limit.
 
     Example: chorale show a100.parquet --plot a100.png
     """
-    require_plot_format(plot)
     if is_program_file(file):
         size_bytes = parse_size(size)
         topology, program = load_code(file, None if spec is None else load_topology(spec))
@@ -272,9 +262,7 @@ def show(
         network = pricing.network(topology)
         trace = simulate_program(program, topology, network, size_bytes, buffer_bytes)
         if plot is not None:
-            from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 - matplotlib is optional
-
-            plot_program(program, topology, network, size_bytes, trace, plot)
+            plots.plot_program(program, topology, network, size_bytes, trace, plot)
         time_s = trace.end_s + pricing.unmodelled_program_s(program)
         document = program_document(program, topology, size_bytes, trace, time_s)
         document["parameters"] = {**pricing.settings_on(topology), "buffer_bytes": buffer_bytes}
@@ -286,9 +274,7 @@ def show(
         if rank >= ranks:
             raise InvalidInput(f"--rank must be one of the {ranks} ranks", rank, f"choose 0 to {ranks - 1}")
         if plot is not None:
-            from chorale.tuner.plots.network_plots import plot_schedule  # noqa: PLC0415 - matplotlib is optional
-
-            plot_schedule(verified.schedule.expand(), rank, plot)
+            plots.plot_schedule(verified.schedule.expand(), rank, plot)
         document = schedule_document(verified, rank)
     document["plot"] = None if plot is None else str(plot)
     return Result(document, show_table(file, document), next_step=f"chorale compare {quote(file)}")
@@ -302,34 +288,35 @@ def compare(
     spec: Annotated[str | None, typer.Option("--spec", "--topology")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help=f"Of schedules: {' or '.join(FIDELITIES)}; default: step, or flow beside a program."),
+        typer.Option(
+            help=f"Model for schedules: {' or '.join(FIDELITIES)}; default: step, or flow if a file is a program."
+        ),
     ] = None,
     buffer: str | None = None,
     prices: opt.Prices,
     plot: opt.PlotFile = None,
 ) -> Result:
-    """Compare exact costs, resources and predicted times, and where one overtakes the other.
+    """Compare exact costs, resources and predicted times, and find where one overtakes the other.
 
-    One file alone is compared with the certified bound of its fabric: how far it is above it, and the least time.
-    Programs are checked, then simulated as flows; a link of capacity 1 has 100 Gbit/s unless said.
+    A single file is compared with the certified bound of its fabric. Programs are checked, then simulated as flows.
+    Unless --link-gbps is given, a link of capacity 1 has 100 Gbit/s.
 
     Args:
         first: Schedule (.parquet, .json) or program (.xml, plan .json).
-        second: Another, for the same network and collective; default: the bound.
-        spec: The topology, for programs that do not name it.
-        buffer: Of programs: buffer of a connection; default: 4MiB for MSCCL, else none.
+        second: Another file for the same network and collective; default: the bound.
+        spec: Topology of programs that do not name it.
+        buffer: For programs: size of the buffer of each connection; default: 4MiB for MSCCL, else no limit.
 
     Example: chorale compare torus.parquet torus.xml
     """
     sizes_bytes, files = parse_sizes(sizes), (first,) if second is None else (first, second)
     fidelity = as_fidelity(model or ("flow" if any(map(is_program_file, files)) else "step"))
-    require_plot_format(plot)
     if second is None and plot is not None:
         raise InvalidInput(
             "--plot draws the comparison of two files, but only one is given", "", "name another file, or leave it out"
         )
     given = None if spec is None else load_topology(spec)
-    # Schedules are read first: they say what network a program beside them runs on, if nothing else does
+    # Read schedules first: if nothing else names a program's network, theirs is used
     schedules = {file: verify(load_schedule(file)) for file in files if not is_program_file(file)}
     for verified in schedules.values():
         given = given or verified.schedule.topology
@@ -347,13 +334,11 @@ def compare(
     else:
         document = comparison(sides[0], sides[1], sizes_bytes)
     if plot is not None:
-        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
-
         series = {
-            f"{word}: {side.name}": [
+            f"{word}: {Path(side.name).name}": [  # a long path would leave no room for the axes
                 goodput_row(row["size_bytes"], row["time_us"][index] / 1e6) for row in document["results"]
             ]
             for index, (word, side) in enumerate(zip(("first", "second"), sides, strict=True))
         }
-        plot_goodput(f"{document['collective']} on {document['topology']['spec']}", series, plot)
+        plots.plot_goodput(f"{document['collective']} on {document['topology']['spec']}", series, plot)
     return Result(document | {"plot": None if plot is None else str(plot)}, *comparison_tables(document))

@@ -1,4 +1,4 @@
-"""`chorale simulate`, `training` and `record-training`: predicted times of collectives and of training."""
+"""`chorale simulate`, `training` and `record-training`: predicted durations of collectives and of training."""
 
 import json
 import time
@@ -14,14 +14,15 @@ from chorale.synth.collective import STANDARD
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.training import BUCKETS_BYTES
+from chorale.tuner import plots
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import people, progress_bar
 from chorale.tuner.costs.pricing import fastest_traffic, goodput_row, traffic_of_file, traffic_of_method
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.bound import network_facts
 from chorale.tuner.reports.hints import kind_of
-from chorale.tuner.reports.tables import Columns, Result, Stopwatch, numbers_table
+from chorale.tuner.reports.tables import Columns, Result, Stopwatch, rows_table
 
 
 def simulate(
@@ -43,15 +44,14 @@ def simulate(
 
     Args:
         spec: Topology, for a method; see `chorale topology list`.
-        collective: Of a method: allreduce (default), allgather or reduce_scatter.
-        pipeline_chunks: Chunks that trees stream; default: the best number (step) or 64 (flow).
+        collective: For a method: allreduce (default), allgather or reduce_scatter.
+        pipeline_chunks: Chunks in which trees stream their data; default: the best number (step) or 64 (flow).
 
     Example: chorale simulate bfb torus:4x4 --sizes 32KiB:512MiB:x4 --link-gbps 400 --plot goodput.png
     """
     if spec is None and kind_of(what) == "topology":
         what, spec = AUTO, what
     sizes_bytes, fidelity, pricing = parse_sizes(sizes), as_fidelity(model), prices.pricing()
-    require_plot_format(plot)
     stages = Stopwatch()
     with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
@@ -72,7 +72,7 @@ def simulate(
     priced = runs[-1][0]
     traffic, topology = priced.traffic, priced.traffic.topology
     if prices.link_gbps is not None and topology.bandwidth_unit != "link":
-        people.print(f"--link-gbps is not used: {topology.spec} has bandwidths of its own")
+        people.print(f"--link-gbps is not used: {topology.spec} has its own bandwidths")
     collective_on = f"{traffic.collective.name.value} on {topology.spec}"
     title = f"{AUTO} {collective_on}, the fastest at each size" if what == AUTO else priced.title
     columns: Columns = {
@@ -82,12 +82,10 @@ def simulate(
         **({"method": "method"} if what == AUTO else {}),
     }
     if plot is not None:
-        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
-
         rate = pricing.network(topology).unit_bytes_per_s(topology)
         bound = float(8 * rate / lower_bound(topology, traffic.collective).value / 10**9)
-        is_of_ranks = max(row["goodput_gbit_per_s"] for row in rows) <= bound  # switches that add may be faster
-        plot_goodput(title, {f"{model} model": rows}, plot, bound if is_of_ranks else None)
+        is_of_ranks = max(row["goodput_gbit_per_s"] for row in rows) <= bound  # switches that add may exceed the bound
+        plots.plot_goodput(title, {f"{model} model": rows}, plot, bound if is_of_ranks else None)
     document = {
         **network_facts(topology),
         "collective": traffic.collective.name.value,
@@ -105,7 +103,7 @@ def simulate(
         "seconds": stages.report(),
     }
     step = f"chorale synth {priced.method} {quote(topology.spec)} --collective {traffic.collective.name.value}"
-    table = numbers_table(title, rows, columns)
+    table = rows_table(rows, columns, title, numbers=True)
     return Result(document, table, next_step=f"{step} -o schedule.parquet" if spec is not None else None)
 
 
@@ -117,13 +115,13 @@ def training(
     prices: opt.Prices,
     plot: opt.PlotFile = None,
 ) -> Result:
-    """Simulate an iteration of data-parallel training, with experts if the profile has them.
+    """Simulate an iteration of data-parallel training, with or without experts.
 
-    Gradients travel in buckets while earlier layers are computed; all-to-all of tokens blocks; the best size of a
-    bucket is taken.
+    Gradients are reduced in buckets while earlier layers are computed. All-to-alls of tokens block computation. The
+    bucket size that gives the shortest iteration is used.
 
     Args:
-        networks: Networks to compare; the method is bfb unless said.
+        networks: Networks to compare, each with its method [bfb].
         buckets: Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.
 
     Example: chorale training gpt2-small circulant:12,2,3 hamiltonian-ring@shiftedring:12 --link-gbps 25 --alpha-us 10
@@ -131,7 +129,6 @@ def training(
     pricing = prices.pricing()
     model = load_profile(profile)
     buckets_bytes = BUCKETS_BYTES if buckets is None else tuple(parse_sizes(buckets))
-    require_plot_format(plot)
     stages = Stopwatch()
     with stages.stage("training"):
         rows = [
@@ -139,12 +136,10 @@ def training(
             for network in networks
         ]
     if plot is not None:
-        from chorale.tuner.plots.charts import plot_training  # noqa: PLC0415 - matplotlib is optional
-
-        plot_training({model.name: rows}, plot)
+        plots.plot_training({model.name: rows}, plot)
     facts = {"name": model.name, "source": model.source, "samples": model.samples, "parameters": model.parameters}
     settings = {**pricing.settings, "buckets_bytes": list(buckets_bytes)}
-    table = numbers_table(f"{model.name}: ms of an iteration", rows, _COLUMNS)
+    table = rows_table(rows, _COLUMNS, f"{model.name}: ms of an iteration", numbers=True)
     document = {"profile": facts, "parameters": settings, "seed": None, "results": rows, "seconds": stages.report()}
     return Result(document, table)
 
@@ -164,10 +159,10 @@ def record_training(
     model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")],
     output: opt.FileOutput,
 ) -> None:
-    """Record how long the layers of a PyTorch model take, as a profile for training.
+    """Record how long the layers of a PyTorch model take, for `chorale training`.
 
     Args:
-        model: A function that returns (model, batch).
+        model: Function that returns a pair (model, batch).
 
     Example: chorale record-training my_model:make -o my_model.json
     """

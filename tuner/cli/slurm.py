@@ -1,4 +1,4 @@
-"""`--slurm`: a command as a job of Slurm, submitted, waited for, or written as a script."""
+"""`--slurm`: a command as a Slurm job, submitted, waited for, or written as a script."""
 
 import os
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.slurm import jobs
 
 Site = Annotated[
-    str | None, typer.Option("--site", metavar="FILE", help="Profile of the site, YAML; else $CHORALE_SLURM.")
+    str | None, typer.Option("--site", metavar="FILE", help="YAML file with the profile of the site [$CHORALE_SLURM].")
 ]
 SlurmTime = Annotated[str | None, typer.Option("--time", metavar="LIMIT", help="Time limit of the job, such as 2h.")]
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """The options of a command that are about its job, and the command with all of its options.
+    """Options that run the current command as a Slurm job; `context` has the command with all of its options.
 
     Args:
-        slurm: Submit this command as a job of Slurm.
-        slurm_script: Write the job's batch script instead of submitting it.
-        wait: Wait for the job, show what it says, end with its exit code.
+        slurm: Submit this command as a Slurm job.
+        slurm_script: Write the job's batch script to this file instead of submitting it.
+        wait: Wait for the job, show its output, and exit with its exit code.
     """
 
     context: typer.Context
@@ -41,7 +41,7 @@ class SlurmOptions:
 
     @property
     def tasks(self) -> int:
-        """Return the number of tasks of an array, which measure together for one launch."""
+        """Return the number of array tasks, which measure together for one launch."""
         return 1
 
     @property
@@ -57,7 +57,7 @@ class SlurmOptions:
 
 @dataclass(frozen=True, slots=True)
 class SlurmArrayOptions(SlurmOptions):
-    """The same for a command that a job array can do.
+    """`SlurmOptions` for a command that can run as a job array.
 
     Args:
         array: A job array whose N tasks measure for one launch together.
@@ -71,7 +71,7 @@ class SlurmArrayOptions(SlurmOptions):
 
 
 def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology: Topology, resumes: bool) -> None:
-    """Write or submit the command of `options` as a job called `name`; with --wait, end with its exit code."""
+    """Write or submit the command in `options` as a job called `name`; with --wait, exit with its exit code."""
     profile, home = jobs.load_profile(options.site, time=options.job_time), Home.from_environment()
     arguments, shape = tuple(_arguments(options)), jobs.job_shape(config, topology, profile)
     script = jobs.SlurmJob(name, arguments, Path.cwd(), home.root, shape, resumes, options.tasks).script(profile)
@@ -86,7 +86,7 @@ def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology:
 
 
 def follow_job(name: str) -> bool:
-    """Show the output of the latest job `name` until it ends, then its results, and exit with its exit code.
+    """Show the output of the latest job `name` until it ends, then its results; exit with its exit code.
 
     Returns False if there is no such job.
     """
@@ -103,7 +103,7 @@ def follow_job(name: str) -> bool:
 def stop_job(name: str, address: str | None) -> bool:
     """Cancel the latest job `name`, so that its command stops in an orderly way. Returns False if none was submitted.
 
-    If the job has already ended, returns False when a Ray cluster that may have a launch is named (`address` or
+    If the job has already ended, returns False if a Ray cluster that may have a launch is named (`address` or
     RAY_ADDRESS), and raises CheckFailed otherwise.
     """
     job = jobs.submitted(Home.from_environment().root / "slurm", name)
@@ -116,7 +116,7 @@ def stop_job(name: str, address: str | None) -> bool:
         ended = f"job {job.job_id} has ended" + (f" ({state})" if state else "")
         raise CheckFailed("the job has ended already: {}", ended, "see `--follow`, or continue with --slurm --resume")
     jobs.cancel(job)
-    notice(f"job {job.job_id} is cancelled; go on with --slurm --resume")
+    notice(f"job {job.job_id} is cancelled; continue with --slurm --resume")
     return True
 
 
@@ -127,7 +127,7 @@ def job_name(text: str) -> str:
 
 
 def _arguments(options: SlurmOptions) -> Iterator[str]:
-    """Yield the command and its arguments, without those about Slurm; tasks of an array share the measurements."""
+    """Yield the command and its arguments, without the Slurm options; array tasks share the measurements."""
     context, after = options.context, []
     about_slurm = {each.name for each in fields(options)}
     yield str(context.info_name)

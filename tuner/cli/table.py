@@ -1,4 +1,4 @@
-"""`chorale table`: tuning tables for jobs, one file each."""
+"""`chorale table`: tuning tables for jobs, each in one file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,15 +17,13 @@ from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.names import name_among
 from chorale.synth.targets.judge import reachability
+from chorale.tuner import Home, MlflowStore, load_topology
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, Prices, campaigns, offer
 from chorale.tuner.cli.output import notice
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports import job_tables, library_files
 from chorale.tuner.reports.tables import Result
-from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 _VARIABLE = "NCCL_TUNER_CONFIG_FILE={0}"
 _USES = {
@@ -33,7 +31,7 @@ _USES = {
     "rccl": _VARIABLE,
     "aws": "compare it with show-tuner-decisions; aws-ofi-nccl reads no file: use Chorale's plug-in, --for nccl",
 }
-"""Library -> how it takes what `chorale table export` writes for it."""
+"""Library -> how to use the file that `chorale table export` writes for it."""
 _SOURCES = "give --campaign NAME, or --topology SPEC, or PROGRAM files with --sizes RANGE"
 
 table_app = CommandLine(
@@ -41,7 +39,9 @@ table_app = CommandLine(
     no_args_is_help=True,
 )
 
-Sign = Annotated[bool, typer.Option("--sign", help="Sign it with the key in the file that CHORALE_TABLE_KEY names.")]
+Sign = Annotated[
+    bool, typer.Option("--sign", help="Sign the table with the key in the file that CHORALE_TABLE_KEY names.")
+]
 TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")]
 
 
@@ -60,22 +60,22 @@ def write(
     link_gbps: LinkGbps = None,
     sign: Sign = False,
 ) -> Result:
-    """Write a table: of a campaign, of all champions for a network, or of programs or schedules for one range of sizes.
+    """Write a table from a campaign, from all champions for a network, or from programs for one range of sizes.
 
-    For a network on which nothing was measured it has the programs that are predicted to be the fastest.
+    If nothing was measured on the network, the table has the programs that are predicted to be the fastest.
 
-    Every program is executed symbolically before it is written. Sizes that no entry covers are the library's.
+    Every program is executed symbolically before it is written. Sizes without an entry are left to the library.
 
     Args:
         programs: Program files (.xml) or schedules (.parquet, .json).
-        campaign: Finished campaign whose answer it is.
-        topology: Network: its champions in the registry, or predictions; or what the programs run on.
-        sizes: Of programs, such as 1KiB-64MiB or 64KiB-; buffer sizes.
-        dtypes: Element types; default: any, float32 for what was tuned.
-        group: Ranks of the job that run it, in the programs' order, such as 0,2,4,6.
-        ranks: Ranks of the job, for a --group of a larger one.
-        beyond: Of a campaign: below and above all measured sizes too.
-        alias: Which versions of the registry; `register.alias` of campaigns.
+        campaign: Finished campaign whose result becomes the table.
+        topology: Network on which the programs run; alone: write its champions in the registry, or predictions.
+        sizes: Buffer sizes for the programs, such as 1KiB-64MiB or 64KiB-.
+        dtypes: Element types of the entries; default: any for programs, float32 for campaigns.
+        group: Ranks of the job that run the programs, in the programs' order, such as 0,2,4,6.
+        ranks: Number of ranks of the job, if --group is only a part of it.
+        beyond: For a campaign: also use its programs below and above all measured sizes.
+        alias: Alias of the registered versions, as in `register.alias` of campaigns.
 
     Example: chorale table write --campaign quickstart -o job.table
 
@@ -97,25 +97,25 @@ def write(
     if beyond and campaign is None:
         raise InvalidInput("--beyond works only with --campaign", "", "add --campaign NAME")
     if files:
-        return _written(
-            job_tables.table_of_files(files, parse_range(sizes or ""), topology, job_group, types), output, key
-        )
-    if campaign is not None:
-        return _written(job_tables.table_of_campaign(home, campaign, job_group, types, beyond), output, key)
-    if topology is None:
+        table = job_tables.table_of_files(files, parse_range(sizes or ""), topology, job_group, types)
+    elif campaign is not None:
+        table = job_tables.table_of_campaign(home, campaign, job_group, types, beyond)
+    elif topology is None:
         raise InvalidInput(rule, "nothing", way_out)
-    network, mlflow = load_topology(topology), MlflowStore(home.mlflow_uri, home.artifacts)
-    known = job_tables.table_of_registry(mlflow, network, job_group, types, alias)
-    if known is not None:
-        return _written(known, output, key)
-    notice(f"nothing was measured on {network.spec}: the table has what is predicted; `chorale tune` measures")
-    types, pricing = types if dtypes else (ANY_DTYPE,), Prices(link_gbps=link_gbps).pricing(network)
-    return _written(job_tables.predicted_table(network, pricing, job_group, types), output, key)
+    else:
+        network, mlflow = load_topology(topology), MlflowStore(home.mlflow_uri, home.artifacts)
+        registered = job_tables.table_of_registry(mlflow, network, job_group, types, alias)
+        if registered is None:
+            notice(f"nothing was measured on {network.spec}: the table has what is predicted; `chorale tune` measures")
+            types, pricing = types if dtypes else (ANY_DTYPE,), Prices(link_gbps=link_gbps).pricing(network)
+            registered = job_tables.predicted_table(network, pricing, job_group, types)
+        table = registered
+    return _written(table, output, key)
 
 
 @table_app.command("show")
 def show(file: TableFile) -> Result:
-    """Show what a table says: what runs for which collective, type, ranks and sizes, and how it was measured.
+    """Show the entries of a table: what runs for which collective, type, ranks and sizes, and how it was measured.
 
     Example: chorale table show job.table --json
     """
@@ -127,7 +127,7 @@ def show(file: TableFile) -> Result:
 
 @table_app.command("verify")
 def verify(file: TableFile) -> Result:
-    """Check checksums, and every program again: text, words for the engine, collective, links; exit 1 if one fails.
+    """Check the checksums and every program: its text, encoding, collective and links; exit 1 if one is wrong.
 
     Example: chorale table verify job.table
     """
@@ -141,7 +141,14 @@ def verify(file: TableFile) -> Result:
     document: dict[str, Any] = {
         "ok": not violations,
         "digest": data.split(b"\n", 2)[1].split()[-1].decode(errors="replace") if table is not None else None,
-        "violations": [_document(item) for item in violations],
+        "violations": [
+            {
+                "rule": item.rule,
+                "message": ("" if item.program is None else f"program {item.program[:12]}: ") + item.message,
+                "program": item.program,
+            }
+            for item in violations
+        ],
         "programs": [
             {"digest": digest, "ok": all(item.program != digest for item in violations)} for digest in programs
         ],
@@ -161,11 +168,11 @@ def merge(
     prefer: Annotated[str | None, typer.Option(metavar="WHICH")] = None,
     sign: Sign = False,
 ) -> Result:
-    """Join tables of one job: of several collectives, groups of ranks, sizes. Conflicts are named and refused.
+    """Merge tables of one job, for example of several collectives or groups of ranks. Conflicts are listed and refused.
 
     Args:
         files: Table files of one job.
-        prefer: Whose entry counts where two are for the same: first or last.
+        prefer: Table that wins a conflict: first or last.
 
     Example: chorale table merge all.table groups.table -o job.table
     """
@@ -177,11 +184,11 @@ def diff(
     before: Annotated[Path, typer.Argument(metavar="BEFORE")],
     after: Annotated[Path, typer.Argument(metavar="AFTER")],
 ) -> Result:
-    """Say what differs between two tables; exit 0 if nothing does, 1 if something does.
+    """Show the differences between two tables; exit 0 if there are none, 1 if there are some.
 
     Args:
-        before: Table file.
-        after: Table file.
+        before: Older table file.
+        after: Newer table file.
 
     Example: chorale table diff old.table new.table
     """
@@ -197,13 +204,13 @@ def export(
     output: FileOutput,
     dtype: str | None = None,
 ) -> Result:
-    """Write what NCCL or RCCL needs to follow a table.
+    """Write a file that makes NCCL or RCCL choose algorithms by a table.
 
-    They choose among algorithms of their own, where the table says which is the best: by settings, a baseline
-    library:NAME, or a program of the same method.
+    The library chooses among its own algorithms at the sizes for which the table names one: by settings, by a baseline
+    library:NAME, or by a program of the same method.
 
     Args:
-        dtype: Whose entries, where the table has several types.
+        dtype: Element type of the entries, if the table has several.
 
     Example: chorale table export job.table --for nccl -o tuner.csv
     """
@@ -232,7 +239,7 @@ def _signing_key(sign: bool) -> bytes | None:
 
 
 def _written(table: Table, output: Path, key: bytes | None) -> Result:
-    """Write a table, signed if there is a key; return a description of it."""
+    """Write a table, which is signed if there is a key; return its description."""
     data = table_bytes(table, key)
     write_file(output, data)
     _, digest = parse_table(data)
@@ -244,7 +251,7 @@ def _written(table: Table, output: Path, key: bytes | None) -> Result:
 
 
 def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:
-    """Return whether links were checked, and the sends that have no path."""
+    """Return whether links were checked, and the sends without a path."""
     spec = table.topology.get("spec")
     if not isinstance(spec, str):
         return "not checked: the table names no network of the job", ()
@@ -255,8 +262,3 @@ def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:
     if (network.id, network.compute_count) != (table.topology.get("id"), table.ranks):
         return "checked", [TableViolation("topology", f"{spec} is another network now")]
     return "checked", link_violations(table, reachability(network))
-
-
-def _document(violation: TableViolation) -> dict[str, Any]:
-    name = "" if violation.program is None else f"program {violation.program[:12]}: "
-    return {"rule": violation.rule, "message": f"{name}{violation.message}", "program": violation.program}

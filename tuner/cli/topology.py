@@ -1,4 +1,4 @@
-"""`chorale topology`: list the families, show one network, import one from a file, compare nodes of a cluster."""
+"""`chorale topology`: list the families, show a network or NCCL's channels on it, import a network from a file."""
 
 from collections import Counter
 from contextlib import nullcontext, suppress
@@ -16,20 +16,26 @@ from chorale.synth.identity import rational_text
 from chorale.synth.topology.formats.nccl_graph import graph_file, read_graphs
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
+from chorale.tuner import plots
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import PlotFile, Spec, file_to_write
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.machine_files import MachineOptions, read_network
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_label, machine_bounds
 from chorale.tuner.reports.nccl_graph import found_rings, graph_document, graph_table
 from chorale.tuner.reports.synthesis import able_text, describe_topology, show_topology
-from chorale.tuner.reports.tables import Result, algbw_text, ruled_table, short_id
+from chorale.tuner.reports.tables import (
+    Result,
+    algbw_text,
+    ruled_table,
+    short_id,
+)
 
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
-topology_app = CommandLine(help="List the families of networks, show one, import one.", no_args_is_help=True)
+topology_app = CommandLine(help="List the families of networks; show or import a network.", no_args_is_help=True)
 
 
 @topology_app.command("list")
@@ -50,13 +56,10 @@ def list_topologies() -> Result:
 
 @topology_app.command("show")
 def show(spec: Spec, plot: PlotFile = None) -> Result:
-    """Show size, degree, diameter and links of a network, and draw it."""
-    require_plot_format(plot)
+    """Show the size, degree, diameter and links of a network, and draw it."""
     topology = load_topology(spec)
     if plot is not None:
-        from chorale.tuner.plots.network_plots import plot_topology  # noqa: PLC0415 - matplotlib is optional
-
-        plot_topology(topology, plot)
+        plots.plot_topology(topology, plot)
     bounds = machine_bounds(topology)
     step = f"chorale bound {quote(spec)}"
     return Result(show_topology(topology) | bounds, _summary(topology, plot, bounds), next_step=step)
@@ -68,20 +71,20 @@ def graph_of_nccl(
     file: Annotated[str | None, typer.Argument(metavar="[GRAPH]")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", callback=file_to_write)] = None,
 ) -> Result:
-    """Show NCCL's channels on a machine: what they carry there, beside the rings that Chorale finds.
+    """Show NCCL's channels on a machine and their bandwidth, next to the rings that Chorale finds.
 
-    Rings are all that NCCL can be told of what is found here; trees and schedules need programs. With several boxes
-    only the channels of the file are shown.
+    NCCL can load rings from a file, but trees and schedules need programs. With several boxes, only the channels of the
+    file are shown.
 
     Args:
-        file: What NCCL wrote with NCCL_GRAPH_DUMP_FILE.
-        output: Write the rings found here for NCCL_GRAPH_FILE.
+        file: File that NCCL wrote with NCCL_GRAPH_DUMP_FILE.
+        output: Write Chorale's rings to this file, for NCCL_GRAPH_FILE.
 
     Example: chorale topology graph a100:1 -o rings.xml
     """
     topology = load_topology(spec)
     graphs, found = [] if file is None else read_graphs(read_file(file)), None
-    # What is found is for one box; the file is shown on any number
+    # Rings can be found only for one box; those in the file are shown for any number of boxes
     with suppress(InvalidInput) if output is None and file is not None else nullcontext():
         found = found_rings(topology)
     document = graph_document(topology, graphs, found)
@@ -98,12 +101,12 @@ def import_topology(
     output: Annotated[Path | None, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE")] = None,
     options: MachineOptions,
 ) -> Result:
-    """Turn a file about a machine or a fabric into a network, say what is assumed, write it as JSON for file: specs.
+    """Import a network from a file about a machine or fabric, list the assumptions, and write it as JSON.
 
     Args:
         file: A dump of NCCL or RCCL, an output of nvidia-smi topo -m, rocm-smi --showtopo, amd-smi topology or
             ibnetdiscover, XML of hwloc, GraphML, JSON, or Slurm's switches.
-        output: Write the network to this .json file.
+        output: Write the network to this .json file, to be used as file:FILE.
 
     Example: chorale topology import dump.xml --boxes 4 --nic-gbps 200 -o cluster.json
     """

@@ -8,16 +8,14 @@ import typer
 
 from chorale.job.files import is_file
 from chorale.synth import InvalidInput, Topology
+from chorale.tuner import Campaign, Home, load_topology
 from chorale.tuner.cli import slurm as slurm_jobs
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.options import Address, campaigns
 from chorale.tuner.cli.output import emit_json, notice, print_result
 from chorale.tuner.config import campaign_file
-from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.job_traces import load_record
 from chorale.tuner.files.read_write import require_new_folder
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.plan import adopted_programs, campaign_plan, check_methods, check_runner, forecast, plan_lines
 from chorale.tuner.launch.predictions import campaign_on
 from chorale.tuner.reports.hints import kind_of
@@ -44,23 +42,22 @@ def tune(
 ) -> None:
     """Search for the fastest schedule per size and register it.
 
-    Every start is a new launch with its own numbered folder, study and parent run; --resume goes on with the
-    newest launch instead and repeats nothing that finished. A detached launch goes on by itself, also when
-    its process or its node dies.
+    Every start is a new launch with its own numbered folder, study and parent run. With --resume, the newest launch
+    continues instead, and no finished trial is repeated. A detached launch survives the end of its process or node.
 
     Args:
-        campaign: Campaign file, YAML.
-        resume: Go on with the newest launch of this campaign.
-        dry_run: Check the campaign and say what would be done.
-        overrides: Override a key, such as budget.trials=10.
-        programs: Fill a new folder with the programs of the answer, each for its sizes.
-        deterministic: One program of a fixed order of additions at all sizes.
-        detach: Let the launch live in a Ray cluster that is running, and return.
-        follow: Watch the launch of NAME, detached or a Slurm job.
-        stop: End the launch of campaign NAME, detached or a Slurm job.
-        from_record: Tune what a job was recorded to call; CAMPAIGN says the rest, if given.
-        network: Network of the recorded job; else the campaign's.
-        schema: Print the JSON schema of campaign files.
+        campaign: Campaign file in YAML.
+        resume: Continue the newest launch of this campaign.
+        dry_run: Check the campaign and show what would be done.
+        overrides: Override a key, such as budget.trials=10; may be repeated.
+        programs: New folder for the winning programs, each for its sizes, and for rows of settings of NCCL.
+        deterministic: Use one program with a fixed order of additions at all sizes.
+        detach: Start the launch in a running Ray cluster, and return.
+        follow: Watch the detached launch or Slurm job of campaign NAME.
+        stop: Stop the detached launch or Slurm job of campaign NAME.
+        from_record: Tune the collectives that a job was recorded to call; CAMPAIGN adds other keys.
+        network: Network of the recorded job; default: that of CAMPAIGN.
+        schema: Print the JSON Schema of campaign files.
 
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """
@@ -114,7 +111,7 @@ def tune(
 
 
 def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topology]:
-    """Return the campaign of `file` and its network, both checked."""
+    """Return the campaign in `file` and its network, both checked."""
     if file is None:
         raise InvalidInput("no campaign file is given", "", "name one, for example examples/quickstart.yaml")
     if kind_of(file) not in ("file", None):
@@ -133,7 +130,7 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
 
 
 def _plan(campaign: Campaign, topology: Topology) -> Result:
-    """Return what a launch would do. The search is imported for this only: it needs Optuna."""
+    """Return what a launch would do. The search is imported only here because it needs Optuna."""
     from chorale.tuner.launch.priors import learned_priors  # noqa: PLC0415 - as above
     from chorale.tuner.search.space import search_space  # noqa: PLC0415 - as above
 
@@ -154,7 +151,7 @@ def _tune_recorded(
 ) -> None:
     """Run a campaign for each collective that a recorded job calls, or only show what it would do.
 
-    document:  keys of a campaign file for everything that the record does not contain
+    document:  campaign keys for everything that the record does not contain
     overrides: values of keys, as on the command line
     """
     job = campaign_file.RecordedJob.of(load_record(record))
@@ -177,11 +174,10 @@ def _tune_recorded(
     documents: list[dict[str, Any] | None] = []
     for campaign, topology in zip(campaigns, networks, strict=True):
         if dry_run:
-            plan = campaign_plan(campaign, topology)
-            plan |= {"estimate": forecast(campaign, topology, Home.from_environment())}
-            documents.append(plan)
+            plan = _plan(campaign, topology)
+            documents.append(dict(plan.document))
             if not as_json:
-                print_result(Result(plan, *plan_lines(plan)), as_json=False)
+                print_result(plan, as_json=False)
             continue
         from chorale.tuner.cli.tune_launch import run_launch, show  # noqa: PLC0415 - as above
         from chorale.tuner.reports.tuning import tune_document  # noqa: PLC0415 - as above

@@ -6,6 +6,7 @@ import math
 import os
 import time
 import uuid
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from chorale.runners.ray.watch import ClusterLost, handle_loss
-from chorale.synth import CheckFailed, Topology
+from chorale.synth import CheckFailed, InvalidInput, Topology
 from chorale.synth.names import unknown_name
+from chorale.tuner import Campaign, Home, make_workers, progress_display
 from chorale.tuner.cli.output import emit_json, notice, people, print_error, results
 from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signals
-from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.config.values import REVEALED, Address
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
 from chorale.tuner.files.topology_specs import absolute_spec
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.plan import budget_within
-from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports import tuning
 from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
@@ -40,10 +39,12 @@ STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
 
 
 def start(campaign: Campaign, resume: bool, address: str | None) -> None:
-    """Start a detached launch in the cluster; CheckFailed if one of this campaign is running there."""
+    """Start a detached launch in the cluster. Raises CheckFailed if the campaign is already running there."""
     home = Home.from_environment()
     home.create(home.campaigns)
-    # Workers have the environment and the folder of their node, so that both are written into the campaign.
+    if not resume:
+        _require_free_name(home, campaign.name)
+    # Workers have a different environment and folder, so the campaign gets the complete address and absolute paths.
     mlflow_address = Address(campaign.tracking.address(home.mlflow_uri))
     tracking = campaign.tracking.model_copy(update={"mlflow_uri": mlflow_address})
     changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
@@ -69,10 +70,10 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
 
 
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
-    """Show trials of the detached launch of campaign `follow` as they finish, or end that of `stop` and remove it from
-    the cluster; print the results, or raise the error that ended it.
+    """Show trials of the detached launch of campaign `follow` as they finish, or end the launch of `stop` and remove
+    it from the cluster; print the results, or raise the error that ended it.
 
-    Only the cluster that is named is asked, or else the one where this data folder started the launch.
+    Asks only the given cluster, by default the one in which the launch was started from this data folder.
     """
     campaign = str(follow if stop is None else stop)
     home = Home.from_environment()
@@ -128,23 +129,37 @@ def _stopped(actor: DetachedActor) -> LaunchStatus:
 
 INTERRUPTED_EXIT_CODE = 130
 UNTRACKED_EXIT_CODE = 4
-"""The campaign is tuned; MLflow lacks some of it."""
+"""Exit code if the campaign is tuned but its data in MLflow are incomplete."""
 
 
 def give_up(loss: ClusterLost) -> None:
-    """End this process while it waits for Ray: threads that wait for a lost cluster never come back."""
+    """End this process while it waits for Ray, because threads that wait for a lost cluster never return."""
     print_error(str(loss))
     os._exit(loss.exit_code)
+
+
+def _require_free_name(home: Home, name: str) -> None:
+    """Raise InvalidInput if a service token owns the campaign `name`: its owner could see and stop this launch."""
+    if (home.service / "service.db").is_file():
+        from chorale.tuner.service.jobs.job_store import JobStore  # noqa: PLC0415 - SQLAlchemy
+
+        with closing(JobStore(home.service)) as store:
+            owner = store.campaign_owner(name)
+        if owner not in (None, "local"):
+            rule = "the campaign name {} belongs to a token of the service"
+            raise InvalidInput(rule, f"{name} ({owner})", "choose another `name`")
 
 
 def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
     """Run a launch from this process, on the Ray cluster at `address` or on this machine."""
     home = Home.from_environment()
+    if not resume:
+        _require_free_name(home, campaign.name)
     handle_loss(give_up)
 
     def workers() -> Any:
         started = make_workers(campaign, topology, home.root, address)()
-        take_stop_signals()  # after Ray has set its own handler, which would abort the process
+        take_stop_signals()  # after Ray has set its handler, which would abort the process
         return started
 
     stop_s = stop_before_the_job_ends()
@@ -156,32 +171,30 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
 
 
 def write_programs(report: TuneReport, folder: Path) -> None:
-    """Write the programs of the tuning table into a new folder."""
+    """Write the tuning table's programs, and rows with NCCL settings, into a new folder."""
     stored = report.folder / "programs"
     files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
     write_folder(folder, files)
-    people.print(f"{folder}: {len(files)} programs; all other sizes are the runtime's own")
+    people.print(f"{folder}: {len(files)} files; all other sizes are the runtime's own")
 
 
 def show(report: TuneReport, as_json: bool) -> None:
-    """Print the results of a launch; exit with 130 if it was interrupted, with 4 if MLflow lacks some of it.
+    """Print the results of a launch; exit with 130 if it was interrupted, or 4 if MLflow's data are incomplete.
 
     Raises CheckFailed if nothing was measured.
     """
     if as_json:
         emit_json(tuning.tune_document(report))
     elif report.ranked_trials:
-        refused = tuning.refused_table(report)
-        tables = [tuning.tune_table(report), *([] if refused is None else [refused])]
-        for item in (*tables, *tuning.undecided_lines(report), tuning.approach_line(report)):
+        for item in (tuning.tune_table(report), *tuning.undecided_lines(report), tuning.approach_line(report)):
             results.print(item)
         for line in tuning.prior_lines(report):
             notice(line)
-        results.print(f"report.html, picture and journal: {report.folder}")
+        results.print(f"journal and programs: {report.folder}")
         name = report.launch.campaign["name"]
         notice(f"next: chorale table write --campaign {name} -o {name}.table")
     if report.interrupted:
-        print_error(f"interrupted; trials that finished are kept ({len(report.trials)}), go on with --resume")
+        print_error(f"interrupted; finished trials are kept ({len(report.trials)}), continue with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)
     if not report.ranked_trials:
         failed = [trial for trial in report.trials if trial.state != "complete"]

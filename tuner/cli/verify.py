@@ -1,4 +1,4 @@
-"""`chorale verify`, `lift` and `lower`: schedules replayed, programs read back, and made of schedules."""
+"""`chorale verify`, `lift` and `lower`: replay schedules, read programs back, and lower schedules to programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
-from chorale.synth import InvalidInput, LoweringOptions, Program, VerifiedSchedule, target_named
+from chorale.synth import InvalidInput, LoweringOptions, VerifiedSchedule, target_named
 from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
 from chorale.synth.build.schedules import LoweredProgram, verify_schedule
 from chorale.synth.custom_collective import CustomCollective
@@ -21,10 +21,6 @@ from chorale.synth.lowering.switches import PROCESS_TARGET
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.check_execution import Verdict
-from chorale.synth.programs.explanation import Explanation, explanations
-from chorale.synth.programs.plans.explanation import plan_explanations
-from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import ProgramViolation, as_protocol
 from chorale.synth.targets.judge import judge
 from chorale.synth.targets.lift import read_program, read_unchecked, with_max_bytes
@@ -45,16 +41,12 @@ from chorale.tuner.reports.programs import loss_document, prediction, program_fa
 from chorale.tuner.reports.synthesis import cost_document
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
-_FOUND_BY_EXECUTION = frozenset(
-    {"limit", "idle rank", "channels", "never used", "route", "race", "deadlock", "uninitialised", "reduction"}
-    | {"result", "input changed", "late put"}
-)
-_SEPARATE = ("violations", "notices", "network", "explanations", "resources", "predicted", "loss", "order_of_additions")
+_SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
 
 Fix = Annotated[
     bool,
-    typer.Option("--fix", help="Write the program with the maxBytes that keeps it from hanging to the file of -o."),
+    typer.Option("--fix", help="Write the program to the output file with a maxBytes that keeps it from hanging."),
 ]
 
 
@@ -65,11 +57,11 @@ def verify(
     fix: Fix = False,
     output: opt.ProgramOutput = None,
 ) -> Result:
-    """Replay a schedule, or execute a program, chunk by chunk; exit 0 if it is right, 1 if not.
+    """Replay a schedule or execute a program chunk by chunk; exit 0 if it is correct, 1 if not.
 
-    Right is what does what its collective demands. A program that hangs above some size is judged up to it:
-    `max_bytes` says which, and --fix writes it to the file of -o. `chorale lift` says more of a program: what it uses,
-    which dialects it fits, what it is predicted to take.
+    A file is correct if it computes its collective. A program that hangs above some size is checked up to this size,
+    which is reported as `max_bytes`; --fix writes a copy with this limit. `chorale lift` reports more about a program:
+    the resources it uses, the dialects that it fits, and its predicted time.
 
     Example: chorale verify torus.parquet --json
     """
@@ -96,7 +88,7 @@ def verify(
 
 
 def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
-    """Return title, unit of bandwidths and document; the time is that at the size that the schedule was made for."""
+    """Return title, bandwidth unit and document; the time is for the size for which the schedule was made."""
     schedule, stated = load_for_inspection(file)
     size_bytes = schedule.parameters.get("size_bytes")
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
@@ -123,14 +115,14 @@ def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
 def _verify_program(
     file: str, spec: str | None, collective: CustomCollective | None, output: str | None
 ) -> tuple[str, str, dict[str, Any]]:
-    """Return title, unit of bandwidths and document; write the program with its bound if a file is given."""
+    """Return title, bandwidth unit and document; write the program with its size limit if a file is given."""
     lifted = read_unchecked(read_file(file, MAX_TEXT_BYTES), collective)
     program = lifted.program
     topology, is_named = program_files.network_to_judge_on(spec, program)
     verdict = judge(lifted, topology)
     if output is not None:
         _write_bounded(file, verdict, output)
-    document = _verdict_document(program, verdict, is_named)
+    document = _verdict_document(verdict, is_named)
     document |= {"link_loads": None, "cost": None, "network": topology.spec if is_named else None}
     if document["ok"]:
         document["order_of_additions"] = additions_document(program)
@@ -157,12 +149,12 @@ def lift(
     size: opt.PredictedSize = None,
     link_gbps: opt.LinkGbps = None,
 ) -> Result:
-    """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
+    """Read a program back and check it against its collective; exit 0 if it is correct, 1 if not.
 
-    A program that hangs above some size is judged up to it: `max_bytes` says which. With --fix the file of -o is the
-    program as it is, with that bound; otherwise it is written again in the form that `chorale lower` writes.
+    A program that hangs above some size is checked up to this size, which is reported as `max_bytes`. The output is the
+    program in the form that `chorale lower` writes or, with --fix, the unchanged program with this limit.
 
-    A program for a collective that has no name, or another than the file says, is checked against --collective-file.
+    If the collective has no name, or the file names the wrong one, give --collective-file.
 
     Args:
         file: Program file of any known dialect.
@@ -181,7 +173,7 @@ def lift(
     place = topology.spec if is_named else _UNNAMED.format(topology)
     title = f"{file} on {place}: {'NOT right' if violations else 'right'}"
     document = {
-        **_verdict_document(program, verdict, is_named),
+        **_verdict_document(verdict, is_named),
         **program_facts(program),
         "dialects": list(reading.fitting_targets),
         "order_of_additions": None if violations else additions_document(program),
@@ -193,7 +185,7 @@ def lift(
 
 
 def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
-    """Return a table about a program on a network with bandwidths in `unit`, faults first."""
+    """Return a table about a program on a network with bandwidths in `unit`. Faults come first."""
     table = facts_table(title, _verdict_rows(document, MAX_SHOWN))
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
@@ -202,26 +194,12 @@ def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
     return table
 
 
-def _verdict_document(program: AnyProgram, verdict: Verdict, is_named: bool) -> dict[str, Any]:
-    """Return the JSON document of `verdict`, with the cause of each violation if the program can be executed.
-
-    is_named: whether the network is known
-    """
-    behind: Sequence[Explanation | None] = ()
-    if all(violation.rule in _FOUND_BY_EXECUTION for violation in verdict.violations):
-        if isinstance(program, ExecutionPlan):
-            behind = plan_explanations(program, verdict.violations)
-        elif isinstance(program, Program):
-            behind = explanations(program, verdict.violations)
+def _verdict_document(verdict: Verdict, is_named: bool) -> dict[str, Any]:
+    """Return the JSON document of `verdict`. is_named: whether the network is known"""
     alone = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
     return {
         "ok": not verdict.violations,
         "violations": _listed(verdict.violations),
-        "explanations": [
-            {"violation": number, "text": item.text, "positions": [list(position) for position in item.positions]}
-            for number, item in enumerate(behind)
-            if item is not None
-        ],
         "notices": _listed(verdict.notices) + ([] if is_named else [{"rule": "network", "message": alone}]),
         "max_bytes": verdict.max_bytes,
     }
@@ -230,7 +208,7 @@ def _verdict_document(program: AnyProgram, verdict: Verdict, is_named: bool) -> 
 def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
     """Write the program in `file` to `output`, limited to sizes at which it cannot hang.
 
-    Raises InvalidInput without an output, or if a limit does not repair it.
+    Raises InvalidInput without an output, or if a limit does not fix it.
     """
     if output is None:
         raise InvalidInput("--fix needs the name of the file to write", "", "add -o FILE")
@@ -242,13 +220,10 @@ def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
 
 
 def _verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
-    """Yield rule and message of at most `most` violations, with their causes, and of each notice."""
+    """Yield the rule and message of at most `most` violations and of each notice."""
     violations = document.get("violations", [])
-    behind = {item["violation"]: item["text"] for item in document.get("explanations", [])}
-    for number, violation in enumerate(violations[:most]):
+    for violation in violations[:most]:
         yield violation["rule"], violation["message"]
-        if number in behind:
-            yield "", behind[number]
     if len(violations) > most:
         yield "...", f"{len(violations) - most} more"
     for notice in document.get("notices", []):
@@ -269,20 +244,20 @@ class ProgramOptions:
     """Options for turning a schedule into a program.
 
     Args:
-        channels: Channels that share the transfers of each step and connection, or the time that deep trees take.
-            [default: 1, for deep trees with long chunks 2 to 8 if they fit]
-        instances: Copies of the schedule, each on a part of the data.
-        in_place: Default: in place, but for an alltoall of MSCCL.
-        sm_count: Multiprocessors of the GPU: thread blocks that run at once. [default: 108]
-        fuse: Hand on what arrives in one instruction, as around rings, in fewer blocks.
-        split: Parts of each chunk of the schedule: trees stream in parts, channels share them out.
-        reads: MSCCL++: receivers read what stays where it is, instead of being written to.
-        block_group: MSCCL++: thread blocks that share chunks: of the blocks that carry most, as far as all run at once.
-        pipeline_bytes: MSCCL++: parts in which chunks go through the steps of a block; 0: none.
-        ranks_per_box: MSCCL++: ranks that see each other's memory; ports lead to others. [default: by the topology]
-        sizes: Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances, then of the
-            parts of chunks, are made as cut them all into equal chunks, and chunks are joined where that helps; other
-            sizes are left to the runtime.
+        channels: Channels over which the transfers of each step and connection are distributed.
+            [default: 1; for deep trees with long chunks 2 to 8, if they fit]
+        instances: Copies of the schedule, each for a part of the data.
+        in_place: Whether input and output share a buffer; default: yes, except for an alltoall of MSCCL.
+        sm_count: Multiprocessors of the GPU, the number of thread blocks that run at the same time. [default: 108]
+        fuse: Receive and forward in one instruction, as in rings, which needs fewer thread blocks.
+        split: Parts into which each chunk of the schedule is cut, so that trees can stream and channels share a chunk.
+        reads: MSCCL++: receivers read data that stays in place, instead of being written to.
+        block_group: MSCCL++: thread blocks that share the chunks of the busiest blocks, as long as all run at once.
+        pipeline_bytes: MSCCL++: size of the parts in which chunks pass through the steps of a block; 0: whole chunks.
+        ranks_per_box: MSCCL++: ranks that share memory; others are reached through ports. [default: by the topology]
+        sizes: Buffer sizes for which the program is made, such as 4KiB:1GiB:x4. The number of instances and of parts is
+            lowered until all these sizes are cut into equal chunks, and chunks are joined if that helps. Other sizes
+            are left to the runtime.
     """
 
     target: Annotated[str, opt.named(TARGETS, opt.target_name, "Dialect of the program")] = "msccl-xml"
@@ -330,13 +305,13 @@ def lower(
     size: opt.PredictedSize = None,
     link_gbps: opt.LinkGbps = None,
 ) -> Result:
-    """Turn a schedule into a program, which is read back and checked before it is written.
+    """Lower a schedule to a program, which is read back and checked before it is written.
 
-    It is checked against its collective. A program of more than 512 ranks is read back and compared with what was
-    meant, and not executed.
+    The program is executed symbolically and checked against its collective. With more than 512 ranks, it is not
+    executed; what is read back is only compared with the program in memory.
 
     Args:
-        output: Program file.
+        output: Program file to write.
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """

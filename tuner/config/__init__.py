@@ -1,1 +1,1 @@
-"""The campaign file: its sections, how it is read, and the runner and workers that it asks for."""
+"""The campaign file: its sections, how it is read, and the runner and workers that it requests."""

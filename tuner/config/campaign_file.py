@@ -1,4 +1,4 @@
-"""Campaigns from YAML files, with overrides and errors that name the key, and from what a job was recorded to call."""
+"""Create campaigns from YAML files, with overrides and errors that name the key, and from job records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chorale.tuner.config.values import is_program_file_name
 from chorale.tuner.files.yaml_text import load_yaml
 
 MAX_BYTES = 2**20
-"""YAML takes a hundred times its bytes of memory, and a second for a MiB."""
+"""Maximum file size in bytes. Parsing YAML takes a hundred times the file size in memory, and a second per MiB."""
 _KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
 _MORE_FAULTS = 4
@@ -33,7 +33,7 @@ _MORE_FAULTS = 4
 def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
     """Read the campaign in the YAML file at `path` and apply `key.path=value` overrides.
 
-    Raises InvalidInput for anything that does not fit, naming the key, the value and a remedy.
+    Raises InvalidInput for an unknown key or a wrong value, naming the key, the value and a remedy.
     """
     folder = Path(path).absolute().parent
     campaign = campaign_with(read_document(path), overrides)
@@ -59,7 +59,7 @@ def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Camp
     for keys, value in sorted(map(_parsed, overrides), key=lambda override: override[0] != _KIND):
         section = changed.get("runner")
         if keys == _KIND and isinstance(section, dict) and value in SECTIONS:
-            # Remove the options of the file's runner that the one which replaces it does not have
+            # Remove the file's runner options that the new runner does not have
             former = SECTIONS.get(section.get("kind", DEFAULT_KIND))
             others = set() if former is None else former.model_fields.keys() - SECTIONS[value].model_fields.keys()
             changed["runner"] = {key: option for key, option in section.items() if key not in others}
@@ -80,7 +80,7 @@ def campaign_of(document: Mapping[str, Any]) -> Campaign:
     try:
         return Campaign.model_validate(document)
     except ValidationError as error:
-        # All faults as one line. Unknown keys come first: they often cause the others.
+        # Report all faults in one line. Unknown keys come first because they often cause the other faults.
         faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         first, *others = map(_fault, faults)
         first.way_out = "; also ".join([first.way_out, *(one.problem for one in others[:_MORE_FAULTS])])
@@ -92,12 +92,14 @@ def parsed_document(text: str) -> dict[str, Any]:
     document = load_yaml(text, "a campaign file must be valid YAML")
     if not isinstance(document, dict):
         kind = type(document).__name__
-        raise InvalidInput("a campaign file must map keys to values", kind, "begin with `name: …`")
+        raise InvalidInput(
+            "a campaign file must be a mapping of keys to values", f"a {kind}", "begin it with `name: …`"
+        )
     return document
 
 
 def _parsed(override: str) -> tuple[list[str], Any]:
-    """Return the keys and the value of `a.b=c`, which is read as YAML."""
+    """Return the keys and the value of `a.b=c`; the value is parsed as YAML."""
     path, separator, text = override.partition("=")
     keys = path.strip().split(".")
     if not separator or not all(keys):
@@ -124,7 +126,7 @@ def _fault(fault: ErrorDetails) -> InvalidInput:
 
 
 def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
-    """Return the keys that lead to a fault, and the kind of runner of its section (pydantic mixes the two)."""
+    """Return the keys that lead to a fault, and its section's kind of runner (pydantic mixes the two)."""
     keys = [str(part) for part in fault["loc"]]
     if len(keys) > 1 and keys[0] == _KIND[0]:
         return [keys[0], *keys[2:]], keys[1]
@@ -137,7 +139,7 @@ def _unknown_key(keys: Sequence[str], kind: str | None) -> InvalidInput:
     way_out = f"known here: {', '.join(known)}"
     others = [other for other, section in SECTIONS.items() if unknown in section.model_fields]
     if kind is not None and len(sections) == 1 and others:
-        rule = f"the section `runner` must use keys of its runner only, which is {kind}"
+        rule = f"the section `runner` must only have keys of its runner, {kind}"
         return InvalidInput(rule, f"`{'.'.join(keys)}`, a key of {_alternatives(others, 'and')}", way_out)
     if close := difflib.get_close_matches(unknown, known, n=1):
         way_out = f"did you mean `{close[0]}`? {way_out}"
@@ -169,11 +171,11 @@ _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """A record as work for campaigns: one for each collective that all ranks call together.
+    """A job record, divided into one campaign for each collective that all ranks call together.
 
     seconds: collective -> size in bytes -> time, for calls that campaigns cover
     left:    reason -> time, for calls that no campaign covers
-    timed:   False if the record has no times, like traces of other tools: gigabytes then stand for seconds
+    timed:   False if the record has no durations, as in traces of other tools; gigabytes then replace seconds
     """
 
     ranks: int
@@ -183,7 +185,7 @@ class RecordedJob:
 
     @staticmethod
     def of(record: Record) -> RecordedJob:
-        """Return the work in `record`. Trials move bytes, so that types of elements are put together."""
+        """Return the work in `record`. Element types are merged, because trials only move bytes."""
         seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         left: dict[str, float] = defaultdict(float)
         timed = record.seconds > 0
@@ -214,18 +216,18 @@ class RecordedJob:
 def recorded_campaigns(
     job: RecordedJob, name: str, document: Mapping[str, Any], overrides: Sequence[str], most_sizes: int = MAX_SIZES
 ) -> list[Campaign]:
-    """Return a campaign for each collective of `job`, those with most time first.
+    """Return a campaign for each collective of `job`, in order of decreasing time.
 
-    name:       name of the record; campaigns are named after it and their collective
+    name:       the record's name; campaigns are named after it and their collective
     document:   keys that the campaigns share; search and baselines have defaults
     overrides:  values of keys, as on the command line; they take precedence
-    most_sizes: most sizes to measure, each of which represents those around it
+    most_sizes: maximum number of sizes to measure; each represents the sizes around it
 
-    Raises InvalidInput if campaigns cover nothing of the record, and for keys that do not fit.
+    Raises InvalidInput if campaigns cover no call in the record, and for unknown keys or wrong values.
     """
     if not job.seconds:
         rule = "the record has no collective of all ranks that can be tuned: {}"
-        raise InvalidInput(rule, "; ".join(job.left) or "no calls", f"tuned are {', '.join(TUNED)}")
+        raise InvalidInput(rule, "; ".join(job.left) or "no calls", f"campaigns can tune {', '.join(TUNED)}")
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:40] or "job"
     campaigns = []
     for collective in sorted(job.seconds, key=lambda collective: -sum(job.seconds[collective].values())):
@@ -241,7 +243,7 @@ def recorded_campaigns(
 
 
 def coverage_lines(job: RecordedJob, campaigns: Sequence[Campaign]) -> Iterator[str]:
-    """Yield what the campaigns cover, and what they do not."""
+    """Yield lines about the calls that the campaigns cover, and about the others."""
     total = job.covered_s + sum(job.left.values())
     what = "s that the job spent" if job.timed else "GB that the job moved"
     yield f"campaigns cover {job.covered:.0%} of the {total:.4g} {what} in collectives"

@@ -1,4 +1,4 @@
-"""The section of a campaign file about where programs are measured: one model per runner."""
+"""Models, one per runner, of the campaign file's section `runner`, which says where programs are measured."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union
@@ -24,24 +24,24 @@ DEFAULT_KIND = LocalConfig.name
 
 
 class NeedsSection(CampaignSection):
-    """Requirements for a node of the Ray cluster that measures; its resources are held as long as the campaign runs."""
+    """Requirements for a Ray node that measures; its resources are reserved while the campaign runs."""
 
     cpus: float = Field(default=1, gt=0)
     """CPUs."""
     gpus: float | None = Field(default=None, ge=0)
-    """GPUs; by default as many as ranks run on a node (msccl), or none. 0 where Ray knows of no GPUs."""
+    """GPUs; by default one per rank on the node (msccl), or none. Use 0 if Ray knows of no GPUs."""
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
-    """Amounts of the cluster's own resources; one that a fabric has once keeps others off it."""
+    """Amounts of the cluster's custom resources; a resource that exists once per fabric gives exclusive use of it."""
     labels: dict[str, str] = Field(default={})
     """Labels that the node must carry."""
     patience_s: float = Field(default=30, gt=0, le=86400)
-    """How long to wait for such a node; more where nodes come on demand."""
+    """Seconds to wait for such a node; use more if nodes are started on demand."""
 
 
 class RunnerSection(CampaignSection):
-    """The keys that the sections of all runners share; each section adds the options of its runner.
+    """The keys that all runner sections share; each section adds its runner's options.
 
-    `section_model` makes the section of a runner from its declaration.
+    `section_model` creates a runner's section from its declaration.
     """
 
     runner: ClassVar[type[RunnerConfig]]
@@ -49,11 +49,11 @@ class RunnerSection(CampaignSection):
     kind: Annotated[str, FROM_REQUESTS]
     """The runner."""
     timeout_s: float = Field(default=60.0, gt=0, le=86400)
-    """Watchdog of one measurement, in seconds."""
+    """Time limit for one measurement, in seconds."""
     needs: Annotated[NeedsSection, SERVER_ONLY] = Field(default=NeedsSection())
-    """What a node must have to measure on it."""
+    """Requirements for a node that measures."""
     at_once: Annotated[int, SERVER_ONLY] = Field(default=1, ge=1, le=64)
-    """Nodes that measure at once; live runners never share a machine."""
+    """Number of nodes that measure at the same time; live runners never share a machine."""
 
     @property
     def config(self) -> RunnerConfig:
@@ -65,7 +65,6 @@ class RunnerSection(CampaignSection):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return the runner's capabilities."""
         return self.runner.capabilities
 
     @property
@@ -76,7 +75,7 @@ class RunnerSection(CampaignSection):
 
 
 def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
-    """Return the model of the section for `runner`: the common keys and its options, no others."""
+    """Return the section model for `runner`: the common keys and its options, and no others."""
     bases: tuple[type[Any], ...] = (RunnerSection,) if runner.is_nested else (runner, RunnerSection)
     fields: dict[str, Any] = {"kind": (Literal[runner.name], Field(default=runner.name, description=runner.summary))}
     if runner.is_nested:
@@ -87,7 +86,7 @@ def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
 
 
 def section_union(sections: Iterable[type[RunnerSection]]) -> Any:
-    """Return the union of `sections`, discriminated by `kind`; without a kind it is the local runner."""
+    """Return the union of `sections`, discriminated by `kind`, which is local by default."""
     models = tuple(sections)
     return Annotated[Union[models], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007 - built from a tuple
 
@@ -99,7 +98,7 @@ def _with_kind(section: Any) -> Any:
 
 
 SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for name, runner in RUNNERS.items()}
-"""The section of each runner that is registered, by `kind`."""
+"""The section of each registered runner, by `kind`."""
 
 
 def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -107,11 +106,11 @@ def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
 
 
 AnyRunnerSection: TypeAlias = Annotated[RunnerSection, GetPydanticSchema(_schema)]
-"""The section of any runner that is registered."""
+"""The section of any registered runner."""
 
 _section: TypeAdapter[RunnerSection] = TypeAdapter(AnyRunnerSection)
 
 
 def read_section(document: Mapping[str, Any]) -> RunnerSection:
-    """Return the section that `document` describes; pydantic's ValidationError for anything that does not fit."""
+    """Return the section that `document` describes; raises pydantic's ValidationError if it is not valid."""
     return _section.validate_python(dict(document))

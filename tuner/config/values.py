@@ -1,5 +1,5 @@
-"""Values of a campaign file: lists and ranges, names in common spellings, addresses that may carry a password, program
-files that are taken up as they are."""
+"""Values of a campaign file: lists and ranges, names in common spellings, addresses that may contain a password, and
+program files that are used unchanged."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from chorale.synth.redaction import is_hidden, redacted
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 
 REVEALED = {"reveal": True}
-"""The context of `model_dump` for documents that go to a process of the same user, and to no file."""
+"""`model_dump` context for documents that are passed to a process of the same user and never written to a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address whose text has `***` in place of its password, in messages and in JSON."""
+    """An address whose password is shown as `***` in messages and in JSON."""
 
     _secret: str = field(repr=False)
 
     def reveal(self) -> str:
-        """Return the whole address, for who connects to it."""
+        """Return the complete address, for connecting to it."""
         return self._secret
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def is_loopback(host: str) -> bool:
 
 
 def with_password(address: str, variable: str) -> str:
-    """Return `address`; if it was stored without its password, the complete one from the environment variable.
+    """Return `address` or, if it was stored without its password, the complete address from the environment variable.
 
     Raises Unavailable if the variable does not contain it.
     """
@@ -96,7 +96,7 @@ def with_password(address: str, variable: str) -> str:
 
 
 def _serialized(address: Address | str, info: SerializationInfo) -> str:
-    """Return the text for a document; an address that was put into the model unchecked is a plain text."""
+    """Return the address for a document. It is a plain string if the model did not validate it."""
     whole = address.reveal() if isinstance(address, Address) else address
     return whole if info.context == REVEALED else redacted(whole)
 
@@ -119,11 +119,11 @@ runner_text = _spelled(runner_named)
 
 
 Value = str | int | None
-"""A value of a parameter of the search space."""
+"""A parameter value in the search space."""
 
 
 class CampaignSection(BaseModel):
-    """A section of the file: unknown keys are errors, values are not changed after reading."""
+    """A section of a configuration file: unknown keys are errors, and values do not change after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -132,7 +132,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix: str = "") -> Model:
-    """Return the `model` of a document. Raises InvalidInput with `rule` and the first wrong key, after `prefix`."""
+    """Validate `document` as a `model`. Raises InvalidInput with `rule` and the first wrong key, after `prefix`."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -154,9 +154,9 @@ class Range(CampaignSection):
     first: int = Field(alias="from", ge=1)
     """First value."""
     last: int = Field(alias="to", ge=1)
-    """Last value, included where a step ends on it."""
+    """Last value; included if a step ends on it."""
     step: int | None = Field(default=None, ge=1)
-    """Distance of neighbouring values; 1 if no factor is given."""
+    """Difference between neighbouring values; 1 if no factor is given."""
     factor: int | None = Field(default=None, ge=2)
     """Ratio of neighbouring values."""
 
@@ -171,7 +171,7 @@ class Range(CampaignSection):
         return self
 
     def values(self) -> tuple[int, ...]:
-        """Return the values in rising order."""
+        """Return the values in ascending order."""
         if self.factor is None:
             return tuple(range(self.first, self.last + 1, self.step or 1))
         powers = [self.first]
@@ -181,43 +181,25 @@ class Range(CampaignSection):
 
 
 def _spread(choice: Any) -> Any:
-    """Replace a range by the list of its values; the check of lists judges anything else."""
+    """Replace a range by the list of its values; anything else is unchanged, for the later validation as a list."""
     if isinstance(choice, Range | dict):
         return list((choice if isinstance(choice, Range) else Range.model_validate(choice)).values())
     return choice
 
 
 def _spread_buffers(sizes: Any) -> Any:
-    """Replace texts such as `64KiB` and `4KiB:1MiB:x4` by numbers of bytes; null and the order stay."""
+    """Replace strings such as `64KiB` and `4KiB:1MiB:x4` by byte counts; null and the order are kept."""
     if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
         return sizes
     return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]
 
 
 def _spread_sizes(sizes: Any) -> Any:
-    """Replace texts by numbers of bytes, in rising order and each once."""
+    """Replace strings by byte counts, sorted and without duplicates."""
     spread = _spread_buffers(sizes)
     return sorted(set(spread)) if isinstance(spread, list) and all(isinstance(size, int) for size in spread) else spread
 
 
-_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
-
-
-def _percent(share: Any) -> Any:
-    """Replace `1%` by 0.01."""
-    if isinstance(share, str) and re.fullmatch(r"\d+(\.\d+)?\s*%", share):
-        return float(share.rstrip("%")) / 100
-    return share
-
-
-def _seconds(duration: Any) -> Any:
-    """Replace `30s`, `1min` and `2h` by seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", duration) if isinstance(duration, str) else None
-    return float(match[1]) * _UNITS_S[match[2]] if match else duration
-
-
-Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_percent, json_schema_input_type=float | str)]
-Duration = Annotated[float, Field(gt=0), BeforeValidator(_seconds, json_schema_input_type=float | str)]
 Sizes = Annotated[
     list[Size],
     Field(min_length=1, max_length=MAX_VALUES),
@@ -243,7 +225,7 @@ Buffers = Annotated[
 
 
 PREFIX = "program:"
-"""Prefix of adopted programs among methods, and among the baselines of records."""
+"""Prefix that marks programs from files among methods, and among the baselines in records."""
 
 SUFFIXES = (".xml", ".json")
 _DIGITS = 8
@@ -253,7 +235,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """name: what candidates and records call it, with the first digits of its digest: a changed file is another one."""
+    """A program file. Its `name` in records contains the first digits of `digest`, so a changed file has a new name."""
 
     path: str
     name: str
@@ -262,12 +244,12 @@ class ProgramFile:
 
 
 def is_program_file_name(text: str) -> bool:
-    """Return whether a baseline names a file and not a method; no method has a suffix."""
+    """Return whether the baseline `text` is a file rather than a method. Only files have a suffix."""
     return text.endswith(SUFFIXES)
 
 
 def is_adopted(method: str) -> bool:
-    """Return whether a candidate of `method` is a program that was taken from a file."""
+    """Return whether `method` stands for a program from a file."""
     return method.startswith(PREFIX)
 
 
@@ -275,5 +257,5 @@ def read_program_file(path: str) -> ProgramFile:
     """Read the program file at `path`. Raises InvalidInput if it cannot be read."""
     text = read_file(path, MAX_TEXT_BYTES)
     digest = hashlib.sha256(text).hexdigest()
-    plain = _UNUSUAL.sub("_", Path(path).name)[-_MAX_NAME:]  # MLflow takes no other characters in names of metrics
+    plain = _UNUSUAL.sub("_", Path(path).name)[-_MAX_NAME:]  # MLflow allows no other characters in metric names
     return ProgramFile(path, f"{PREFIX}{plain}:{digest[:_DIGITS]}", text, digest)

@@ -1,6 +1,6 @@
-"""The costs of a network in simulations (rates and latencies as options, or a calibration), and the traffic to price.
+"""Network costs for simulations (rates and latencies as options, or a calibration), and the traffic to price.
 
-A calibration file is the output of `chorale run --calibrate --json`; the traffic is that of a schedule file or method.
+A calibration file is the output of `chorale run --calibrate --json`; traffic comes from a schedule file or a method.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ from chorale.synth.build.schedules import build_schedule, verified_schedule
 from chorale.synth.collective import CollectiveName
 from chorale.synth.executor.base import Progress
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
-from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
+from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.methods.method import SynthesisTask
-from chorale.synth.methods.rings.rings import ring_traffic
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.codec import from_parquet
@@ -58,32 +57,32 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_i
 from chorale.tuner.files.topology_specs import load_topology
 
 MAX_MESSAGES = 2**22
-"""Most messages of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
+"""Maximum number of messages in a simulation, over all loops; each takes about a kilobyte and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
-"""Target -> buffer of a connection through which long chunks are streamed; as large as NCCL's for Simple."""
+"""Target -> size of a connection's buffer, through which long chunks are streamed; as in NCCL's protocol Simple."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 
 
 def usual_buffer_bytes(program: AnyProgram) -> int | None:
-    """Return the buffer size of a connection in the runtime of `program`, None if it has none."""
+    """Return the size of a connection's buffer in the runtime of `program`, or None if there are no such buffers."""
     return _BUFFER_BYTES.get(program.target)
 
 
 def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
-    """Return int64[links]: the chunks of `program` that cross each link. O(instructions + links of the routes)."""
+    """Return int64[links]: the chunks of `program` that cross each link. O(instructions + links on routes)."""
     loads, parts = _loads(program, topology)
     return -(-loads // parts)
 
 
 def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
-    """Return the least time per byte of the vector that the busiest link allows, in 1 / bandwidth_unit."""
+    """Return the shortest time per byte (of the vector) that the busiest link allows, in 1 / bandwidth_unit."""
     loads, parts = _loads(program, topology)
     return topology.links.longest_time(loads) / (program.chunks * parts)
 
 
 def _loads(program: AnyProgram, topology: Topology) -> tuple[NDArray[np.int64], int]:
-    """Return the parts of chunks that cross each link, and how many parts a chunk has."""
+    """Return the number of chunk parts that cross each link, and the number of parts per chunk."""
     if isinstance(program, Program) and program.switches:
         processes = promoted(topology, program.switches)
         loads = np.zeros(len(topology.links), dtype=np.int64)
@@ -114,12 +113,15 @@ def simulate_program(
     """Simulate `program` on a vector of `size_bytes` by the flow model.
 
     `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`. Plans have no buffers; if `network` has no
-    alpha, latencies by kind of operation replace its own. Sizes that the chunks do not divide are used unchanged. The
-    program must have been checked. Raises InvalidInput for more than `max_messages`, and CheckFailed if it hangs.
+    alpha, the latencies of their operations replace the network's. A size need not be divisible by the chunk count. The
+    program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed for a deadlock.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > max_messages:
-        value, way_out = f"{messages} for {size_bytes} bytes", "ask for a smaller size, or lower it with fewer chunks"
+        value, way_out = (
+            f"{messages} for {size_bytes} bytes",
+            "choose a smaller size, or lower the schedule with fewer chunks",
+        )
         raise InvalidInput(f"at most {max_messages} messages are simulated", value, way_out)
     prices, network = priced(program, network)
     topology = network_of(program, topology)
@@ -137,14 +139,14 @@ def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int |
 
 
 def lowering_loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None) -> float:
-    """Return by which fraction `program` takes longer than its schedule, by the flow model without latencies."""
+    """Return the time of `program` divided by its schedule's time, minus 1, in the flow model without latencies."""
     topology = verified.schedule.topology
     planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
     return simulate_program(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
 
 
 def _parts(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> tuple[int, int, int]:
-    """Return loops, slices and messages of a simulation."""
+    """Return a simulation's loop, slice and message counts."""
     loops, slices = 1, 1
     if buffer_bytes is not None and not program.one_sided:
         loops, slices = buffer_splits(size_bytes / program.chunks, buffer_bytes)
@@ -152,7 +154,7 @@ def _parts(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> tu
 
 
 def load_calibration(path: str) -> Calibration:
-    """Return the calibration in the file at `path`, alone or under the key `calibration`."""
+    """Return the calibration in the file at `path`, at the top level or under the key `calibration`."""
     try:
         document = json.loads(read_file(path, 2**20))
     except ValueError as error:
@@ -162,22 +164,22 @@ def load_calibration(path: str) -> Calibration:
 
 
 def calibration_of(document: Any) -> Calibration:
-    """Return the calibration that `document` is, or has under the key `calibration`."""
+    """Return the calibration in `document`, at the top level or under the key `calibration`."""
     inner = document.get("calibration") if isinstance(document, dict) else None
     return Calibration.from_json(document if inner is None else inner)
 
 
 CALIBRATION_METHODS = ("bfb", "ring")
-"""A method with few steps and one with many, so that alpha counts a different number of times."""
+"""A method with few steps and one with many, so that their times contain alpha a different number of times."""
 CALIBRATION_INSTANCES = (1, 4)
-"""The same bytes in one message or in four, so that overhead counts a different number of times."""
+"""The same bytes in one message or in four, so that the times contain the overhead a different number of times."""
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
     """Return programs, by name, to measure together with `program`, so that latency, overhead and bandwidth can be
     separated.
 
-    Empty unless the collective is allgather, reduce_scatter or allreduce.
+    The result is empty unless the collective is allgather, reduce_scatter or allreduce.
     """
     collective = program.collective
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
@@ -194,15 +196,15 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 DEFAULTS: Mapping[str, str | None] = {
     "alpha_us": "0", "link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US, "link_gbps": None,
 }  # fmt: skip
-"""The network of section 5 of the Swing paper, without its rate; networks with latencies get none of these."""
+"""Default options. The latencies, from the Swing paper's section 5, do not apply to networks that state their own."""
 _LATENCIES = ("link_latency_us", "hop_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Either a network model or a calibration; `settings` are what a report says about it.
+    """Either a network model or a calibration; `settings` describes it in reports.
 
-    stated: the settings that somebody gave
+    stated: names of the settings that the user gave
     """
 
     model: NetworkModel | None
@@ -211,14 +213,14 @@ class Pricing:
     stated: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(options: Mapping[str, str | None], calibration: str | Mapping[str, Any] | None) -> Pricing:
-        """Return the pricing by `options` (keys of `DEFAULTS`, None for the default), or by a calibration.
+    def of(options: Mapping[str, object], calibration: str | Mapping[str, Any] | None = None) -> Pricing:
+        """Return the pricing from `options` (keys of `DEFAULTS`, or None for the default), or from a calibration.
 
-        calibration: path of a file, or its content
+        calibration: a file's path or content
         Raises InvalidInput if both are given.
         """
         if calibration is None:
-            settings = {name: DEFAULTS[name] if value is None else value for name, value in options.items()}
+            settings = {name: DEFAULTS[name] if value is None else str(value) for name, value in options.items()}
             stated = frozenset(name for name, value in options.items() if value is not None)
             return Pricing(NetworkModel.of(**settings), None, settings, stated)  # type: ignore[arg-type]  # the rate only
         named = [name for name, value in options.items() if value is not None]
@@ -230,12 +232,12 @@ class Pricing:
         return Pricing(None, calibration_of(calibration), {"calibration": "given"})
 
     @staticmethod
-    def usual(**options: str | None) -> Pricing:
-        """Return the pricing by `options`, and by the defaults of those that are not given."""
-        return Pricing.of({**dict.fromkeys(DEFAULTS), **options}, None)
+    def usual(**options: object) -> Pricing:
+        """Return the pricing from `options`, with defaults for options that are not given."""
+        return Pricing.of({**dict.fromkeys(DEFAULTS), **options})
 
     def network(self, topology: Topology) -> NetworkModel:
-        """Return the model for `topology`; InvalidInput if the model does not fit or no rate of links is known."""
+        """Return the model for `topology`. Raises InvalidInput if it does not fit or the link rate is unknown."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
         model = NetworkModel() if self.model is None else NetworkModel.of(**self.settings_on(topology))  # type: ignore[arg-type]  # as above
@@ -243,14 +245,14 @@ class Pricing:
         return model
 
     def settings_on(self, topology: Topology) -> Mapping[str, str | None]:
-        """Return the settings for `topology`, which may state latencies that no usual ones are added to."""
+        """Return the settings for `topology`. If it states latencies, the default ones are not added."""
         if not any(topology.links.latencies_s):
             return self.settings
         own = [name for name in _LATENCIES if name in self.settings and name not in self.stated]
         return {**self.settings, **dict.fromkeys(own, "0")}
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
-        """Return the seconds of a run of `traffic` that the model omits: the calibrated overhead of messages."""
+        """Return the calibrated message overhead of `traffic` in seconds, which the model omits."""
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
     def times_s(
@@ -261,13 +263,13 @@ class Pricing:
         pipeline_chunks: int | None = None,
         progress: Progress | None = None,
     ) -> list[float]:
-        """Return the seconds of a run of `traffic` on a vector of each size."""
+        """Return the predicted seconds of `traffic` for a vector of each size."""
         network, beside_s = self.network(traffic.topology), self.unmodelled_flows_s(traffic)
         times_s = simulate(traffic, network, sizes_bytes, fidelity, pipeline_chunks=pipeline_chunks, progress=progress)
         return [beside_s + time_s for time_s in times_s]
 
     def unmodelled_program_s(self, program: AnyProgram) -> float:
-        """Return the same for a run of `program`; InvalidInput for a plan, whose messages no calibration covers."""
+        """Return the calibrated message overhead of `program` in seconds. Raises InvalidInput for a plan."""
         if self.calibration is None:
             return 0.0
         if not isinstance(program, Program):
@@ -277,13 +279,9 @@ class Pricing:
 
 
 def goodput_row(size_bytes: int, time_s: float) -> dict[str, Any]:
-    """Return what documents and drawings say of a predicted or measured time."""
+    """Return the size, microseconds and goodput for a predicted or measured time, for documents and drawings."""
     goodput = size_bytes * 8 / time_s / 1e9
     return {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": goodput}
-
-
-_RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
-"""Method -> whether its rings are bidirectional."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,7 +299,7 @@ class PricedTraffic:
 
 
 def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> PricedTraffic:
-    """Return the traffic of the schedule in a file, after its verification."""
+    """Verify the schedule in a file and return its traffic."""
     if not is_schedule_name(path):
         choices = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
         raise InvalidInput("{} is neither a schedule file nor a method with a topology", path, f"give {choices}")
@@ -314,7 +312,7 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
 
 
 def traffic_of_content(content: bytes, pricing: Pricing) -> PricedTraffic:
-    """Return the traffic of the schedule in the bytes of a .parquet file, after its verification."""
+    """Verify the schedule in the bytes of a .parquet file and return its traffic."""
     schedule = from_parquet(content, load_topology)
     pricing.network(schedule.topology)
     return _priced(verify(schedule).schedule)
@@ -323,17 +321,15 @@ def traffic_of_content(content: bytes, pricing: Pricing) -> PricedTraffic:
 def traffic_of_method(
     method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None
 ) -> PricedTraffic:
-    """Return the traffic of the schedule that `method` makes on the topology `spec`.
+    """Return the traffic of the schedule that `method` builds on the topology `spec`.
 
-    Rings and algorithms with a closed form need no schedule, so that networks of 16,384 ranks are no trouble.
+    Algorithms with a closed form need no schedule, so they are fast even on networks of 16,384 ranks.
     """
     topology, target = load_topology(spec), parse_collective(collective)
     pricing.network(topology)
-    pattern = pattern_of(method, topology, target)
-    if pattern is not None:
+    if method in ALGORITHMS:
+        pattern = ALGORITHMS[method].pattern(topology, target)
         return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
-    if method in _RINGS:
-        return PricedTraffic(ring_traffic(topology, target, bidirectional=_RINGS[method]), method, {}, None)
     request = ScheduleRequest(topology, target, method)
     return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
 
@@ -341,7 +337,7 @@ def traffic_of_method(
 def fastest_traffic(
     spec: str, collective: str, pricing: Pricing, sizes_bytes: Sequence[int], progress: Progress | None
 ) -> list[tuple[PricedTraffic, tuple[int, ...]]]:
-    """Return the traffic of the methods that are predicted to be the fastest, each with the sizes at which it is.
+    """Return the traffic of each method that is predicted to be the fastest at some sizes, and these sizes.
 
     Schedules are verified; traffic with a closed form is known without one.
     """

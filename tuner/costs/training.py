@@ -1,4 +1,4 @@
-"""Iterations of training: profiles of models (docs/guide/training.md), and their times on several networks."""
+"""Training iterations: model profiles (docs/guide/training.md), and iteration times on several networks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ FORMAT = "chorale-training-profile/1"
 SHIPPED = ("resnet-50", "bert-large", "gpt2-small", "gpt2-medium", "gpt2-large", "switch-base-256", "switch-c-2048")
 MAX_LAYERS = 2**16
 _BACKWARD_OPERATIONS = 2
-"""Per operation forward: a backward pass multiplies twice, for the gradients of inputs and of parameters."""
+"""Backward operations per forward operation: one for the gradients of inputs, and one for those of parameters."""
 
 _Amount = Annotated[int, Field(ge=0)]
 _Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -33,12 +33,12 @@ class _Strict(BaseModel):
 
 
 class ProfiledLayer(_Strict):
-    """A layer. Its times are given, or follow from `forward_flops` and the rate of the profile.
+    """A layer. Its times are given, or follow from `forward_flops` and the profile's rate.
 
-    parameters:     parameters that every rank holds and whose gradients are summed
+    parameters:     number of parameters that every rank holds and whose gradients are summed
     forward_flops:  operations for one sample
-    forward_us, backward_us: measured microseconds for all samples of a rank
-    alltoall_bytes: bytes per sample that are sent to experts, and come back, in each pass
+    forward_us, backward_us: measured microseconds for all samples on a rank
+    alltoall_bytes: bytes per sample that are sent to experts and back in each pass
     """
 
     name: str
@@ -57,7 +57,7 @@ class ProfiledLayer(_Strict):
 
 
 class Stage(_Strict):
-    """Layers that follow one another `repeat` times."""
+    """A sequence of layers that is repeated `repeat` times."""
 
     repeat: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
     layers: Annotated[list[ProfiledLayer], Field(min_length=1, max_length=MAX_LAYERS)]
@@ -66,8 +66,8 @@ class Stage(_Strict):
 class TrainingProfile(_Strict):
     """A model as one rank trains it.
 
-    samples:     samples of the batch on each rank
-    flops_per_s: rate at which layers with `forward_flops` compute
+    samples:     number of samples in the batch on each rank
+    flops_per_s: operations per second in layers with `forward_flops`
     source:      origin of the numbers
     """
 
@@ -89,7 +89,7 @@ class TrainingProfile(_Strict):
 
     @property
     def parameters(self) -> int:
-        """Parameters that every rank holds."""
+        """Number of parameters that every rank holds."""
         return sum(stage.repeat * layer.parameters for stage in self.stages for layer in stage.layers)
 
     @property
@@ -113,6 +113,9 @@ class TrainingProfile(_Strict):
         return Layer(layer.name, forward_s, backward_s, gradient_bytes, self.samples * layer.alltoall_bytes)
 
 
+MAX_PROFILE_BYTES = 2**24
+
+
 def load_profile(name: str) -> TrainingProfile:
     """Return the shipped profile `name`, or the profile in the file of that name.
 
@@ -123,8 +126,8 @@ def load_profile(name: str) -> TrainingProfile:
             resources.files("chorale.tuner.costs").joinpath(f"profiles/{name}.json").read_bytes(), name
         )
     if "/" not in name and not name.endswith(".json"):
-        raise unknown_name("profile", name, (*SHIPPED, "FILE.json"))
-    return parse_profile(read_file(name), name)
+        raise unknown_name("profile", name, (*SHIPPED, "a JSON file"))
+    return parse_profile(read_file(name, MAX_PROFILE_BYTES), name)
 
 
 def parse_profile(content: bytes, name: str) -> TrainingProfile:
@@ -144,10 +147,10 @@ _GAP = Fraction(1, 100)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingCosts:
-    """Seconds of collectives on one network.
+    """Times of collectives on one network, in seconds.
 
-    unmodelled_s:  overhead of every allreduce that the network model omits, from a calibration; else 0
-    alltoall_rate: rate at which every rank sends to every other, relative to a link; None without all-to-all
+    unmodelled_s:  calibrated overhead of each allreduce that the network model omits; 0 without a calibration
+    alltoall_rate: rate at which every rank sends to every other, relative to a link's rate; None without all-to-all
     """
 
     topology: Topology
@@ -158,13 +161,14 @@ class TrainingCosts:
     alltoall_rate: Fraction | None
 
     def allreduce_s(self, size_bytes: int) -> float:
-        """Return the seconds of an allreduce of a vector of `size_bytes` by the congestion model."""
+        """Return the seconds that an allreduce of `size_bytes` takes in the congestion model."""
         return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
-        """Return the seconds in which every rank sends `size_bytes`, an equal part to each rank, itself included.
+        """Return the seconds of an all-to-all in which each rank divides `size_bytes` equally among all ranks, itself
+        included.
 
-        By bandwidth alone, over optimal routes (full paper on direct-connect topologies, appendices A.4 and A.5).
+        Assumes optimal routes and no latencies (full paper on direct-connect topologies, appendices A.4 and A.5).
         """
         if self.alltoall_rate is None:
             raise ValueError("these costs were made without an all-to-all rate")
@@ -173,13 +177,13 @@ class TrainingCosts:
 
 
 def split_network(text: str) -> tuple[str, str]:
-    """Return (method, spec) of `METHOD@SPEC`; of a spec alone, bfb is the method."""
+    """Split `METHOD@SPEC` into (method, spec). The method is bfb if `text` is only a spec."""
     method, separator, spec = text.partition("@")
     return (method, spec) if separator and method in METHODS else (DEFAULT_METHOD, text)
 
 
 def training_costs(method: str, spec: str, pricing: Pricing, with_alltoall: bool) -> TrainingCosts:
-    """Return the costs of `method`'s allreduce on `spec`, and of all-to-all within one percent of the best rate."""
+    """Return the costs of an allreduce by `method` on `spec`, and of an all-to-all at a rate within 1 % of the best."""
     if method == DEFAULT_METHOD and load_topology(spec).switch_count:
         raise InvalidInput(f"{method} needs a network without switches", spec, f"write forest@{spec}")
     traffic = traffic_of_method(method, spec, "allreduce", pricing, None).traffic
@@ -191,7 +195,7 @@ def training_costs(method: str, spec: str, pricing: Pricing, with_alltoall: bool
 
 
 def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: TrainingCosts) -> dict[str, Any]:
-    """Return the row of a report: the fastest iteration of `profile` on one network, over the bucket sizes."""
+    """Return a report's row with the fastest iteration of `profile` on one network, over all bucket sizes."""
     layers = profile.layers()
     iteration = best_iteration(layers, buckets_bytes, costs.allreduce_s, costs.alltoall_s)
     rate = costs.alltoall_rate
@@ -205,7 +209,7 @@ def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: 
 
 
 def iteration_seconds(iteration: Iteration) -> dict[str, Any]:
-    """Return the seconds of an iteration and of its parts, by their keys in reports."""
+    """Return the seconds that an iteration and its parts take, by their keys in reports."""
     return {
         "iteration_s": iteration.total_s,
         "compute_s": iteration.compute_s,

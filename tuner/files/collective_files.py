@@ -1,4 +1,4 @@
-"""Files that define custom collectives: YAML or JSON of the format chorale-collective/1."""
+"""Files that define custom collectives: YAML or JSON in the format chorale-collective/1."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _ALL = "all"
 
 
 def load_collective(path: str | None) -> CustomCollective | None:
-    """Return the collective that the file at `path` defines, None without one; InvalidInput for what defines none."""
+    """Return the collective that a file defines, or None if `path` is None. Raises InvalidInput for an invalid file."""
     if path is None:
         return None
     content = read_file(path, MAX_BYTES)
@@ -32,7 +32,6 @@ def load_collective(path: str | None) -> CustomCollective | None:
 
 
 def parse_collective_file(text: str) -> CustomCollective:
-    """Return the collective that `text` defines."""
     document = load_yaml(text, "a collective file must be YAML or JSON", "repair it")
     fields = _mapping(document, "a collective file", _KEYS)
     if fields.get("format") != FORMAT:
@@ -56,9 +55,9 @@ def parse_collective_file(text: str) -> CustomCollective:
 
 
 def collective_file_text(collective: CustomCollective) -> str:
-    """Return the file that defines `collective`, as JSON: runs of chunks that come from runs of chunks are one output.
+    """Return a JSON file that defines `collective`; consecutive chunks with consecutive sources become one output.
 
-    `parse_collective_file` gives back an equal one.
+    `parse_collective_file` reads an equal collective from it.
     """
     outputs = [_output(first, count) for first, count in _runs(collective.required)]
     head = {"format": FORMAT, "name": collective.name, "ranks": collective.ranks}
@@ -68,7 +67,7 @@ def collective_file_text(collective: CustomCollective) -> str:
 
 
 def _runs(required: Sequence[RequiredChunk]) -> Iterator[tuple[RequiredChunk, int]]:
-    """Yield the first of chunks that follow one another like their sources, and how many they are."""
+    """Yield the first chunk and the length of each run of consecutive chunks with consecutive sources."""
     first, count = required[0], 1
     for each in required[1:]:
         moved = tuple((rank, chunk + count) for rank, chunk in first.sources)
@@ -88,7 +87,7 @@ def _output(first: RequiredChunk, count: int) -> dict[str, Any]:
 
 
 def _required(fields: Mapping[str, Any], ranks: int) -> Iterator[RequiredChunk]:
-    """Yield what an item of `outputs` requires: at each of its ranks, each of its chunks."""
+    """Yield the chunks that an item of `outputs` requires at each of its ranks."""
     chunk, count = _integer(fields, "chunk", 0, MAX_CHUNKS), _integer(fields, "count", 1, MAX_CHUNKS, 1)
     first = _sources(fields, ranks, chunk)
     for rank in _ranks(fields.get("rank"), "rank", ranks):
@@ -97,7 +96,7 @@ def _required(fields: Mapping[str, Any], ranks: int) -> Iterator[RequiredChunk]:
 
 
 def _sources(fields: Mapping[str, Any], ranks: int, chunk: int) -> list[tuple[int, int]]:
-    """Return rank and first chunk of all that is added."""
+    """Return (rank, first chunk) for each source of an output."""
     if ("from" in fields) == ("sum" in fields):
         rule = "an output needs either `from` or `sum`, not {}"
         raise InvalidInput(rule, "both" if "sum" in fields else "neither", "write one of them")
@@ -115,7 +114,7 @@ def _ranks(value: Any, name: str, ranks: int) -> Sequence[int]:
         return range(ranks)
     listed = value if isinstance(value, list) else [value]
     if not listed or not all(type(rank) is int and 0 <= rank < ranks for rank in listed):
-        rule = f"{name} must be a rank below {ranks}, a list of such, or {_ALL}"
+        rule = f"{name} must be a rank below {ranks}, a list of ranks, or {_ALL}"
         raise InvalidInput(rule, value, f"write {name}: 0, {name}: [0, 1] or {name}: {_ALL}")
     return listed
 

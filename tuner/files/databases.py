@@ -1,4 +1,4 @@
-"""Databases that a user names: whose tables they have. Looking at them makes and changes nothing."""
+"""Find out which tool's tables are in a database that a user names, without creating or changing anything."""
 
 import sqlite3
 from collections.abc import Collection
@@ -12,31 +12,33 @@ _MLFLOW = frozenset({"experiments", "runs", "alembic_version"})
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """Return the file of the SQLite database at `uri`, None for any other store."""
+    """Return the file of the SQLite database at `uri`, or None for any other store."""
     if not uri.startswith("sqlite:///"):
         return None
     return Path(uri.removeprefix("sqlite:///").partition("?")[0])
 
 
 def kind_of_tables(tables: Collection[str]) -> str | None:
-    """Return whose tables a database has: MLflow's, Optuna's, or None for others and none."""
+    """Return the tool that made `tables`: MLflow, Optuna, or None if it is another tool or there are no tables."""
     if set(tables) >= _OPTUNA:
         return "Optuna"
     return "MLflow" if set(tables) >= _MLFLOW else None
 
 
 def tables_in(file: Path) -> frozenset[str]:
-    """Return the names of the tables in a SQLite file, which is only read. sqlite3.Error for what is none."""
+    """Return the table names in a SQLite file, opened read-only. Raises sqlite3.Error for any other file."""
+    if file.exists() and not file.is_file():
+        raise sqlite3.OperationalError("it is not a regular file")
     with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=PATIENCE_S)) as connection:
         return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
 
 
 def tables_at(uri: str) -> frozenset[str]:
-    """Return the names of the tables in the database at `uri`, without waiting long for a server.
+    """Return the table names in the database at `uri`, without waiting long for a server.
 
-    Raises what SQLAlchemy and drivers raise.
+    Raises errors from SQLAlchemy and database drivers.
     """
-    import sqlalchemy  # noqa: PLC0415 - half a second
+    import sqlalchemy  # noqa: PLC0415 - takes half a second to import
 
     limits = {} if uri.startswith(("sqlite", "mssql", "oracle")) else {"connect_timeout": 2}
     engine = sqlalchemy.create_engine(uri, connect_args=limits, poolclass=sqlalchemy.pool.NullPool)

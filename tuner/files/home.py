@@ -10,14 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER
-from chorale.runners.measurement.private_files import read_secret, why_foreign, write_private
+from chorale.runners.measurement.private_files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    read_secret,
+    why_foreign,
+    write_private,
+)
 from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
 CAMPAIGN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-"""Valid names of campaigns and their folders."""
+"""Valid names for campaigns and their folders."""
 _OTHERS = 0o077
+_PARTS = ("campaigns", "artifacts", "best", "experiments", "service", "detached", "slurm", "watch", "mlflow.db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class Home:
     def from_environment() -> Home:
         """Return $CHORALE_HOME, or `chorale-data` in the current folder.
 
-        InvalidInput for a folder of another user, one that others may write to, and a path that databases cannot have.
+        Raises InvalidInput if it belongs to another user, others may write to it, or databases do not support its path.
         """
         root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
         if any("\ud800" <= letter <= "\udfff" for letter in str(root)):
@@ -39,10 +45,11 @@ class Home:
         if "?" in str(root):
             rule = "the path of the data folder contains `?`: {}"
             raise InvalidInput(rule, root, "set CHORALE_HOME to another folder")
-        if root.exists() and (reason := why_foreign(root)) is not None:
-            rule = "the data folder does not belong to you alone: {}"
-            way_out = f"set CHORALE_HOME to a folder of yours, or take this one: chown it, and chmod go-w {root}"
-            raise InvalidInput(rule, f"{root}: {reason}", way_out)
+        if os.path.lexists(root):
+            for path in (root, *(root / name for name in _PARTS), *root.glob("service/*")):
+                _require_ours(path)
+            if not root.is_dir():
+                raise InvalidInput("the data folder is not a folder: {}", root, "set CHORALE_HOME to a folder")
         return Home(root)
 
     @property
@@ -53,12 +60,12 @@ class Home:
     def campaign(self, name: str) -> Path:
         """Return the folder of the campaign `name`. Raises InvalidInput for an invalid name, such as a path."""
         if re.fullmatch(CAMPAIGN_NAME.rstrip("$"), name) is None:
-            way_out = "take up to 64 letters, digits, dots, dashes and underscores"
+            way_out = "use up to 64 letters, digits, dots, dashes and underscores"
             raise InvalidInput("{} cannot be the name of a campaign", repr(name[:80]), way_out)
         return self.campaigns / name
 
     def detached_cluster(self, name: str) -> Path:
-        """Return the file with the address of the Ray cluster where the campaign `name` was launched, detached."""
+        """Return the path of the file that names the Ray cluster in which the detached campaign `name` runs."""
         return self.root / "detached" / self.campaign(name).name
 
     @property
@@ -78,7 +85,7 @@ class Home:
 
     @property
     def experiments(self) -> Path:
-        """Parts of results of experiments, saved by `chorale experiment`."""
+        """Partial results of experiments, saved by `chorale experiment`."""
         return self.root / "experiments"
 
     @property
@@ -88,15 +95,17 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """The file of MLflow's tables if no server or other database is named."""
+        """MLflow's database file, unless a server or another database is named."""
         return self.root / "mlflow.db"
 
     def create(self, folder: Path) -> Path:
-        """Create `folder` and missing parents, for this user alone, and return it.
+        """Create `folder` and missing parents, accessible only to this user, and return it.
 
-        If earlier versions left parts of the data folder readable for others, that is corrected. An existing data
-        folder keeps its own mode.
+        Parts of the data folder that earlier versions left readable for others become private. An existing data folder
+        keeps its mode. Raises InvalidInput if others could replace a new folder.
         """
+        if not self.root.exists():
+            _require_ours(self.root)
         try:
             for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
                 missing.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
@@ -124,10 +133,18 @@ class Home:
             raise Unavailable("a secret could not be written: {}", f"{path}: {error.strerror}", way_out) from error
 
     def _tighten(self) -> None:
-        ours = (self.campaigns, self.artifacts, self.best, self.experiments, self.service)
-        databases = [self.database.with_name(self.database.name + end) for end in ("", "-wal", "-shm")]
-        for path, mode in [*((path, PRIVATE_FOLDER) for path in ours), *((path, PRIVATE_FILE) for path in databases)]:
-            with suppress(OSError):  # not there, or of a user who shares it on purpose
+        for path in (*(self.root / name for name in _PARTS), *self.root.glob(f"{self.database.name}-*")):
+            with suppress(OSError):  # missing, or owned by a user who shares it on purpose
                 status = path.lstat()
                 if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
-                    path.chmod(mode)
+                    path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
+
+
+def _require_ours(path: Path) -> None:
+    way_out = "set CHORALE_HOME to your own folder, or make this one yours with chown and chmod go-w"
+    try:
+        reason = why_foreign(path)
+    except OSError as error:
+        raise InvalidInput("the data folder cannot be read: {}", f"{path}: {error.strerror}", way_out) from error
+    if reason is not None:
+        raise InvalidInput("the data folder does not belong to you alone: {}", f"{path}: {reason}", f"{way_out} {path}")

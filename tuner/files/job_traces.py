@@ -32,13 +32,13 @@ _DTYPES = {
     "bool": ("bool", 1), "complexfloat": ("complex64", 8), "complexdouble": ("complex128", 16),
     "uint16": ("uint16", 2), "uint32": ("uint32", 4), "uint64": ("uint64", 8),
 }  # fmt: skip
-"""PyTorch's name of an element type -> its name here, and bytes; names with `float8` are one byte."""
+"""PyTorch's name for an element type -> Chorale's name and the size in bytes; types named `float8…` have one byte."""
 UNKNOWN = "unknown"
 """Element type of calls without one in the trace; 4 bytes per element are assumed."""
 
 
 class _Call(NamedTuple):
-    """A call: elements of the longer of input and output, ranks of the group (None: all)."""
+    """A call. `size_bytes` is the size of input or output, whichever is larger; `group` is None for all ranks."""
 
     collective: str
     dtype: str
@@ -48,12 +48,12 @@ class _Call(NamedTuple):
 
 
 def load_record(path: Path, ranks: int | None = None) -> Record:
-    """Return the calls of a job, from a record or a trace of rank 0.
+    """Return a job's calls from a record or from rank 0's trace.
 
-    ranks: number of ranks, for Chakra's .et files, which do not contain it; default: the number of such files in the
-    folder
+    ranks: number of ranks, for Chakra's .et files, which do not contain it; default: the number of these files in the
+           folder
 
-    Raises InvalidInput for any other file, or if it has no collectives.
+    Raises InvalidInput for any other file, and for one without collectives.
     """
     content = read_file(str(path), MAX_BYTES)
     try:
@@ -80,14 +80,14 @@ _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 
 
 def _unpickled(content: bytes) -> Any:
-    """Return the plain values in `content`; ValueError for more than JSON may have, and for what it cannot say."""
+    """Return the plain values in a pickle. Raises ValueError if there are too many or one has no JSON equivalent."""
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
         is_far = "PUT" in operation.name and int(argument or 0) > count
         if count > MAX_JSON_VALUES or is_far or operation.name in _NOT_IN_JSON:
-            raise ValueError(f"operation {count}, {operation.name} {str(argument)[:20]}, takes too much")
+            raise ValueError(f"operation {count}, {operation.name} {str(argument)[:20]}, is too large")
     value = _SafeUnpickler(io.BytesIO(content)).load()
     waiting, left = [value], MAX_JSON_VALUES
-    while waiting and left > 0:  # what is named again and again counts so often
+    while waiting and left > 0:  # an object counts as often as it is referenced
         each = waiting.pop()
         inner = each.values() if isinstance(each, dict) else each if isinstance(each, list | tuple) else ()
         left -= 1 + len(inner)
@@ -98,14 +98,14 @@ def _unpickled(content: bytes) -> Any:
 
 
 class _SafeUnpickler(pickle.Unpickler):
-    """Loads plain values only; a flight recorder writes no others."""
+    """Loads only plain values, because a flight recorder writes nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no plain value")
+        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is not a plain value")
 
 
 def collective_of_torch(name: str) -> str | None:
-    """Return the collective by PyTorch's name of a call, None for what is none: barriers, sends, waits.
+    """Return the collective for PyTorch's name for a call, or None for other calls, such as barriers and sends.
 
     >>> collective_of_torch("nccl:_all_gather_base"), collective_of_torch("nccl:send 0->1")
     ('allgather', None)
@@ -139,12 +139,12 @@ def _flight_call(entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]
 
 
 def _ranks(value: Any) -> tuple[int, ...]:
-    """Return the ranks of a group, which older versions write as text."""
+    """Return a group's ranks, which older versions write as a string."""
     return tuple(int(rank) for rank in (json.loads(value) if isinstance(value, str) and value else value))
 
 
 def _elements(sizes: Any) -> int:
-    """Return the elements of all tensors with these shapes."""
+    """Return the total element count of tensors with these shapes."""
     total = 0
     for shape in sizes or ():
         if len(shape) > _MAX_AXES:
@@ -195,9 +195,9 @@ _CHAKRA = {
     7: "reduce_scatter",
     8: "reduce_scatter",
 }
-"""Chakra's `CollectiveCommType`; missing values are not collectives of programs."""
+"""Chakra's `CollectiveCommType`; programs have no collective for the values that are missing here."""
 _NAME, _TYPE, _DURATION_US, _ATTRIBUTE = 2, 3, 7, 10
-"""Fields of Chakra's `Node`. Of an attribute, field 1 is the name and any other one but 2 the value."""
+"""Field numbers in Chakra's `Node`. In an attribute, field 1 is the name, and any field except 2 is the value."""
 
 
 def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
@@ -222,11 +222,11 @@ def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
     try:
         return _record(ranks, calls(), "Chakra trace")
     except DecodeError as error:
-        raise ValueError(f"it ends within a message, or has another form: {error}") from error
+        raise ValueError(f"it ends within a message, or has a different format: {error}") from error
 
 
 def _fields(message: Any) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of the fields of a message of unknown type."""
+    """Yield the number and value of each field in a message of unknown type."""
     from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415
 
     return ((field.field_number, field.data) for field in UnknownFieldSet(message))
@@ -252,7 +252,7 @@ def _chakra_call(message: Any) -> _Call | None:
 
 
 def _files_beside(path: Path) -> int:
-    """Return the number of traces of the same job: PREFIX.0.et, PREFIX.1.et, …"""
+    """Return the number of trace files for the same job: PREFIX.0.et, PREFIX.1.et, …"""
     match = re.fullmatch(r"(.*?)(\d+)\.et", path.name)
     if match is None:
         return 0

@@ -1,10 +1,11 @@
-"""Networks from files about machines, fabrics and clusters, with the options that say what the files do not."""
+"""Read networks from files about machines, fabrics and clusters, with options for information that the files lack."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from chorale.job.files import read_file
 from chorale.synth import InvalidInput, Topology
+from chorale.synth.document_limits import MAX_XML_BYTES
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.formats.files import fabric_text, from_bytes, machine_of
 from chorale.synth.topology.formats.ibnetdiscover import read_fabric
@@ -22,17 +23,17 @@ from chorale.synth.topology.formats.slurm import (
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """What the user adds to a file.
+    """Information about a machine that its file does not contain.
 
     Args:
-        model: GPUs of a matrix, such as H100 [as the file says].
-        boxes: Join so many copies of a machine, or take so many hosts of a fabric.
-        nic_gbps: Gbit/s of every NIC [as dumped].
-        rails: Join NIC i of all boxes by switch i, not all by one.
+        model: Model of the GPUs in a matrix, such as H100 [as in the file].
+        boxes: Number of copies of the machine to connect, or of hosts of the fabric to use.
+        nic_gbps: Gbit/s of every NIC [as in the file].
+        rails: Connect NIC i of all boxes by switch i, instead of all NICs by one switch.
         nvlink_boxes: Boxes that share one NVSwitch [trays of NVL72: all up to 72 GPUs].
-        nodes: Hosts of a fabric or nodes of Slurm, such as gpu[01-16] [all].
-        machine: A dump or a matrix of GPUs of one of the hosts: ranks are GPUs.
-        oversubscription: What nodes below a switch send together, over what its uplink carries [1].
+        nodes: Hosts of a fabric or nodes of Slurm to use, such as gpu[01-16] [all].
+        machine: Dump or GPU matrix of one host of the fabric; GPUs instead of hosts become ranks.
+        oversubscription: Bandwidth of the nodes below a switch, divided by that of its uplink [1].
     """
 
     model: str | None = None
@@ -61,7 +62,7 @@ class MachineOptions:
         return bandwidth / 8
 
     def refuse(self, file: str, why: str, *names: str) -> None:
-        """Raise InvalidInput if one of the options `names` was given, which are not for `file`."""
+        """Raise InvalidInput if one of the options `names`, which do not apply to `file`, was given."""
         given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
         if given:
             raise InvalidInput(
@@ -71,7 +72,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadNetwork:
-    """A network from a file. notes: what a person should know about it."""
+    """A network from a file. notes: remarks about it for the user"""
 
     topology: Topology
     notes: tuple[str, ...] = field(default=())
@@ -84,27 +85,43 @@ _ONLY_PLACES = (
 
 
 def read_network(file: str, options: MachineOptions) -> ReadNetwork:
-    """Return the network of a file of any format. Raises InvalidInput for options that do not apply to such a file."""
-    spec, content = f"file:{file}", read_file(file)
+    """Return the network in a file in any supported format. Raises InvalidInput for options that do not apply to it."""
+    spec, content = f"file:{file}", read_file(file, MAX_XML_BYTES)
     machine = machine_of(content, spec, options.model)
     if machine is not None:
-        options.refuse(file, "need a fabric: an output of ibnetdiscover, or Slurm's switches", "nodes", "machine")
+        options.refuse(
+            file, "can only be used with a fabric: an output of ibnetdiscover, or Slurm's switches", "nodes", "machine"
+        )
         options.refuse(file, "needs Slurm's switches", "oversubscription")
         network = BoxNetwork(options.boxes or 1, options.nic, options.rails, options.nvlink_boxes)
         return ReadNetwork(boxes_topology(machine, network, spec), (_ONLY_PLACES,) if machine.positions_only else ())
     if (text := fabric_text(content)) is not None:
-        options.refuse(file, "are not for an output of ibnetdiscover", "rails", "nvlink_boxes", "oversubscription")
+        options.refuse(
+            file, "cannot be used with an output of ibnetdiscover", "rails", "nvlink_boxes", "oversubscription"
+        )
         return _of_fabric(text, options, spec)
     if is_slurm_tree(content):
-        options.refuse(file, "are for the dump of a machine", "boxes", "rails", "nvlink_boxes")
+        options.refuse(file, "can only be used with the dump of a machine", "boxes", "rails", "nvlink_boxes")
         slurm, names = slurm_network(file, options), tuple(expanded_names(options.nodes or ""))
         order = f"ranks are in the order of switches: hosts {','.join(slurm.hosts(names))}"
         positions = (_ONLY_PLACES,) if slurm.machine is not None and slurm.machine.positions_only else ()
         return ReadNetwork(slurm.topology(names), (order, *positions))
     options.refuse(
-        file, "need a topology dump or a matrix of GPUs", "boxes", "nic_gbps", "rails", "nvlink_boxes", "model"
+        file,
+        "can only be used with a topology dump or a matrix of GPUs",
+        "boxes",
+        "nic_gbps",
+        "rails",
+        "nvlink_boxes",
+        "model",
     )
-    options.refuse(file, "need Slurm's switches or an output of ibnetdiscover", "nodes", "machine", "oversubscription")
+    options.refuse(
+        file,
+        "can only be used with Slurm's switches or an output of ibnetdiscover",
+        "nodes",
+        "machine",
+        "oversubscription",
+    )
     return ReadNetwork(from_bytes(content, spec))
 
 
@@ -118,9 +135,9 @@ def _of_fabric(text: str, options: MachineOptions, spec: str) -> ReadNetwork:
 
 
 def machine_of_option(options: MachineOptions) -> Machine:
-    """Return the machine in the file of `--machine`."""
+    """Return the machine in the file that `--machine` names."""
     assert options.machine is not None
-    machine = machine_of(read_file(options.machine), f"file:{options.machine}", options.model)
+    machine = machine_of(read_file(options.machine, MAX_XML_BYTES), f"file:{options.machine}", options.model)
     if machine is None:
         way_out = "run NCCL or RCCL on a node with NCCL_TOPO_DUMP_FILE set"
         raise InvalidInput("--machine must be a dump of NCCL or RCCL, or a matrix of GPUs", options.machine, way_out)
@@ -129,10 +146,10 @@ def machine_of_option(options: MachineOptions) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNetwork:
-    """Switches of a cluster, and its nodes.
+    """A cluster's switches and nodes.
 
     machine: network of each node, whose GPUs are ranks; None if nodes are ranks
-    rate:    GB/s of every NIC; None for those of the dump
+    rate:    GB/s of every NIC; None for the rates in the dump
     """
 
     tree: SlurmTree
@@ -142,7 +159,7 @@ class SlurmNetwork:
     spec: str
 
     def topology(self, names: tuple[str, ...]) -> Topology:
-        """Return the network of the nodes `names`; of all nodes if it is empty."""
+        """Return the network of the nodes `names`, or of all nodes if `names` is empty."""
         nodes = SlurmNodes(self.tree, names, self.oversubscription)
         if self.machine is not None:
             return slurm_gpu_topology(nodes, self.machine, self.rate, self.spec)
@@ -157,11 +174,11 @@ class SlurmNetwork:
 
 
 def slurm_network(file: str, options: MachineOptions) -> SlurmNetwork:
-    """Return what a file of Slurm's switches and options say. InvalidInput for what cannot be."""
+    """Return the network that Slurm's switch file and `options` describe. Raises InvalidInput if they are not valid."""
     machine = None if options.machine is None else machine_of_option(options)
     given = options.oversubscription
     ratio = Fraction(1) if given is None else parse_rational(given, "--oversubscription")
     if ratio < 1:
-        way_out = "write 2 for half of what is below"
+        way_out = "write 2 if an uplink has half of the bandwidth below it"
         raise InvalidInput("--oversubscription must be at least 1", given, way_out)
-    return SlurmNetwork(parse_slurm_tree(read_file(file)), machine, options.nic, ratio, f"file:{file}")
+    return SlurmNetwork(parse_slurm_tree(read_file(file, MAX_XML_BYTES)), machine, options.nic, ratio, f"file:{file}")

@@ -1,4 +1,4 @@
-"""Program files, XML of any dialect and plans of MSCCL++, with their networks; and runnable programs of any file."""
+"""Program files (XML of any dialect, MSCCL++ plans) with their networks, and runnable programs from any file."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from chorale.tuner.files.topology_specs import load_topology
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether `path` is a program or a plan by its name and content, and not a schedule."""
+    """Return whether, by name and content, `path` is a program or a plan rather than a schedule."""
     return Path(path).suffix.lower() == ".xml" or is_plan_file(path)
 
 
 def is_plan_file(path: str) -> bool:
-    """Return whether `path` holds a plan for MSCCL++; schedules may have the same suffix."""
+    """Return whether `path` holds an MSCCL++ plan; schedules may have the same suffix."""
     return Path(path).suffix.lower() == ".json" and is_plan_text(read_file(path))
 
 
 def load_program(path: str, network: Topology | None) -> tuple[Topology, Program]:
-    """Return the checked program in a file as `load_code` does; InvalidInput for a plan, which is no Program."""
+    """Return a file's network and checked program, see `load_code`. Raises InvalidInput for a plan."""
     topology, program = load_code(path, network)
     if not isinstance(program, Program):
         way_out = "a plan for MSCCL++ is run by its executor_test, and by `chorale run` on the local runner"
@@ -44,24 +44,24 @@ def load_program(path: str, network: Topology | None) -> tuple[Topology, Program
 def load_code(
     path: str, network: Topology | None, *, any_network: bool = False, collective: CustomCollective | None = None
 ) -> tuple[Topology, AnyProgram]:
-    """Return the network and the checked program of a file.
+    """Return a file's network and checked program.
 
-    If `network` is None, it is read from the name that `chorale lower` gives a program; without one there, InvalidInput
-    is raised, unless `any_network` connects all ranks with each other. Raises CheckFailed unless the program does what
-    its collective says on the network. A program that hangs above some size is returned with that limit.
+    If `network` is None, it is taken from the program name, provided that `chorale lower` wrote it. Otherwise all ranks
+    are connected with each other if `any_network` is set, or InvalidInput is raised. Raises CheckFailed unless the
+    program performs its collective on the network. A program that hangs above some size is returned with that limit.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
     for violation in verdict.violations:
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
-        raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
+        raise CheckFailed(rule, violation.message, "see all violations with `chorale lift`")
     return topology, bounded(lifted.program, verdict.max_bytes)
 
 
 def load_unchecked(
     path: str, network: Topology | None, *, any_network: bool = False, collective: CustomCollective | None = None
 ) -> tuple[Topology, Lifted[AnyProgram]]:
-    """Return what a program file holds, not yet checked, and its network as `load_code` does."""
+    """Return a file's network and unchecked program; the network is chosen as in `load_code`."""
     lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES), collective)
     if network is not None:
         return network, lifted
@@ -73,9 +73,9 @@ def load_unchecked(
 
 
 def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
-    """Return the network of `spec` or of the program's name, and whether there is one.
+    """Return the network named by `spec` or else by the program's name, and whether one of them names it.
 
-    If the program names none, or names a file that does not exist here, all its ranks are connected with each other.
+    If neither does, or the program names a file that does not exist here, all ranks are connected with each other.
     """
     if spec is not None:
         return load_topology(spec), True
@@ -87,7 +87,7 @@ def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology
 
 
 def _spec_in_name(program: AnyProgram) -> str | None:
-    """Return the last word of a name such as `allgather bfb torus:4x4`, None if it may be truncated or changed."""
+    """Return the last word of a name such as `allgather bfb torus:4x4`, or None if it may be truncated or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
     return None if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2] else words[2]
@@ -110,7 +110,7 @@ def load_runnable(
     any_network: bool = False,
     collective: CustomCollective | None = None,
 ) -> Runnable:
-    """Return the program of a schedule file, lowered by `target`, or of a program file, see `load_code`.
+    """Return the program of a schedule file, lowered with the options `target`, or of a program file, see `load_code`.
 
     any_network: whether a program that names no network may run with all ranks connected
     collective:  collective of a program file that cannot name it

@@ -1,4 +1,4 @@
-"""Reading and writing files whole: after any failure a file is the old one or the new one, never half of each."""
+"""Read and write complete files: after any failure, a file has its old or its new content, never a mixture."""
 
 import contextlib
 import errno
@@ -27,7 +27,7 @@ def write_file(path: str | Path, content: bytes) -> None:
 
 
 def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
-    """Write one part after the other to `path` as `write_file` does; the old file also stays if making a part fails."""
+    """Write `parts` to `path` as `write_file` does; the old file is also kept if producing a part fails."""
     target = Path(path)
     if not target.parent.is_dir():
         raise InvalidInput("the folder {} does not exist", str(target.parent), "create it first")
@@ -43,7 +43,7 @@ def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
 
 
 def require_new_folder(folder: Path, force: bool = False) -> None:
-    """Raise InvalidInput unless `folder` is empty or can be made; with `force` it may hold something."""
+    """Raise InvalidInput unless `folder` is empty or can be created; with `force` it may contain files."""
     if folder.exists() and not folder.is_dir():
         raise InvalidInput("{} is not a folder", str(folder), "choose another name")
     if not folder.absolute().parent.is_dir():
@@ -53,11 +53,11 @@ def require_new_folder(folder: Path, force: bool = False) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) -> None:
-    """Write `files` (path within the folder -> content) into `folder`, which is made if it is missing; scripts
+    """Write `files` (path within the folder -> content) into `folder`, which is created if missing; scripts
     (.sh, .sbatch) become executable.
 
-    InvalidInput, before anything is written, if the folder holds something (unless `force`: then files of the same
-    name are replaced and others stay), or if a link in it leads outside.
+    Raises InvalidInput, before anything is written, if the folder is not empty (unless `force` is set: then files of
+    the same name are replaced and others stay), or if a link in it leads outside.
     """
     require_new_folder(folder, force)
     inside = folder.resolve()
@@ -82,11 +82,11 @@ _callers_mask: int | None = None
 
 
 def keep_private() -> None:
-    """Let this process and those that it starts make files for this user alone.
+    """Make this process and its child processes create files that only this user can access.
 
-    What a person names as output, outside the data folder, still gets the mode that the person's mask gives.
+    Output files that the user names outside the data folder still get their mode from the user's umask.
     """
-    global _callers_mask  # noqa: PLW0603 - the mask is a setting of the process, too
+    global _callers_mask  # noqa: PLW0603 - the mask is also a setting of the process
     before = os.umask(_OTHERS)
     _callers_mask = before if _callers_mask is None else _callers_mask
 
@@ -100,7 +100,7 @@ def _mask_of(target: Path) -> int:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make a folder and its parents, with the modes that files in them get."""
+    """Create a folder and its parents with the permissions of the files in them."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
@@ -126,9 +126,9 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def require_plot_format(path: Path | None) -> None:
-    """Raise InvalidInput unless `path` is None or has the extension of a picture format; call it before slow work."""
+    """Raise InvalidInput unless `path` is None or has the extension of a picture format; call this before slow work."""
     if path is not None and path.suffix.lower() not in FORMATS:
-        raise InvalidInput("cannot draw into {}", path.name, "use a name that ends in .png, .svg or .pdf")
+        raise InvalidInput("cannot save a plot as {}", path.name, "use a name that ends in .png, .svg or .pdf")
 
 
 def set_file_aside(path: Path, label: str = "damaged") -> Path:
@@ -145,20 +145,20 @@ def set_file_aside(path: Path, label: str = "damaged") -> Path:
 
 
 def render_html(template: Path, **values: Any) -> str:
-    """Return the page of the Jinja template in the file `template`; a value that the template misses is an error."""
+    """Render the Jinja template in the file `template` as HTML; a missing value is an error."""
     return _rendered(template, values, autoescape=True)
 
 
 def render_script(template: Path, **values: Any) -> str:
-    """Render the shell script of the Jinja template in a file; its filter `quote` quotes words for a shell."""
+    """Render the Jinja template of a shell script; its filter `quote` quotes words for the shell."""
     return _rendered(template, values, autoescape=False)
 
 
 def _rendered(template: Path, values: dict[str, Any], autoescape: bool) -> str:
-    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - designing and exporting do without it
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - designing and exporting do not need it
 
     environment = Environment(
-        autoescape=autoescape,  # noqa: S701 - a script is no page: nothing is escaped
+        autoescape=autoescape,  # noqa: S701 - scripts need no HTML escaping
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

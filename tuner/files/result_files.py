@@ -1,6 +1,6 @@
-"""Read results of collectives as tools write them: nccl-tests and rccl-tests, OSU micro-benchmarks, `chorale run`.
+"""Read collective results from the output of nccl-tests, rccl-tests, OSU and Intel benchmarks, and `chorale run`.
 
-Texts are recognized by their content, not by their names. Sizes are converted to those of the whole vector.
+Formats are recognized by content, not by file name. Sizes are converted to sizes of the whole vector.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.labels import labelled_parts, plain_text
 
 _WAY_OUT = (
-    "give the text, -J or -Z output of nccl-tests or rccl-tests, the text of an OSU collective, "
-    "or what `chorale run --json` prints"
+    "give the output of nccl-tests or rccl-tests (as text or with -J or -Z), of an OSU or Intel MPI collective "
+    "benchmark, or of `chorale run --json`"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """A measured time: `size_bytes` of the whole vector; wrong: elements, None if nobody checked."""
+    """A measured time. size_bytes: size of the whole vector; wrong: number of wrong elements, None if not checked"""
 
     size_bytes: int
     time_us: float
@@ -38,14 +38,14 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Results of one collective in a file; None for what the file does not contain.
+    """Results of one collective in a file; fields that the file does not contain are None.
 
-    tool:       nccl-tests, rccl-tests, OSU or chorale
-    collective: Chorale's name of it
+    tool:       nccl-tests, rccl-tests, OSU, IMB (Intel MPI Benchmarks) or chorale
+    collective: Chorale's name for the collective
     library, version: the measured library, such as NCCL 2.30.7
     link_mbps:  rate of emulated links
     bus_ratio:  busbw / algbw, which gives the number of ranks even if the file lists fewer devices
-    per_rank:   whether sizes are still those of one rank's part, as OSU counts them
+    per_rank:   whether sizes still refer to one rank's part, as in OSU and IMB
     """
 
     tool: str
@@ -60,7 +60,7 @@ class Results:
     bus_ratio: float | None = None
 
     def of_ranks(self, ranks: int) -> Results:
-        """Return the results with sizes of the whole vector of so many ranks."""
+        """Return the results with sizes of the whole vector on `ranks` ranks."""
         if not self.per_rank:
             return self
         rows = tuple(replace(row, size_bytes=row.size_bytes * ranks) for row in self.rows)
@@ -68,23 +68,28 @@ class Results:
 
 
 def parse_results(content: bytes | str, name: str) -> list[Results]:
-    """Return the results in `content`, one for each collective and number of ranks, in its order.
+    """Return the results in `content`, one for each collective and number of ranks, in order of appearance.
 
-    name: of the file; helps to name the collective if the content does not
+    name: file name, from which the collective is taken if the content does not have it
 
-    InvalidInput for content that holds none.
+    Raises InvalidInput if there are none.
     """
     text = content.decode(errors="replace") if isinstance(content, bytes) else content
     text = _TABLE_ROW.sub(lambda row: row[0].replace("|", " "), plain_text(text.lstrip("\ufeff")))
+    text = _COMMA_ROW.sub(lambda row: row[0].replace(",", "."), text)
     found = _joined(results for part in labelled_parts(text, _ANCHOR) for results in _parsed(part, name))
     if not found:
-        raise InvalidInput("{} contains no measured times of a collective", name, _WAY_OUT)
+        raise InvalidInput("{} contains no collective timings", name, _WAY_OUT)
     return found
 
 
 _TABLE_ROW = re.compile(r"^\s*\|(?:[^|\n]*\|){5,}[ \t]*$", re.MULTILINE)
-"""Of a table in Markdown, into which somebody has put the numbers."""
-_ANCHOR = re.compile(r"#\s+size\s+count|# nThread|# OSU \S|# Size\s")
+"""Row of a Markdown table into which somebody has copied the results."""
+_COMMA_ROW = re.compile(
+    r"^[ \t]*\d+(?:[ \t]+[\w+-]+)*?[ \t]+\d+,\d+(?:[ \t]+[\w.,+/-]+)*[ \t]*$|^[^;\n]*(?:;[^;\n]*){4,}$", re.MULTILINE
+)
+"""Rows of tables with decimal commas."""
+_ANCHOR = re.compile(r"#\s+size\s+count|# nThread|# OSU \S|# Size\s|# Benchmarking \S|#bytes #repetitions")
 
 
 def _parsed(text: str, name: str) -> list[Results]:
@@ -96,15 +101,14 @@ def _parsed(text: str, name: str) -> list[Results]:
             return _from_rows(csv.DictReader(rows, delimiter=comma), name)
         except csv.Error as error:
             raise InvalidInput("the results are not CSV: {}", f"{name}: {error}", _WAY_OUT) from None
-    osu = _from_osu(text)
-    return osu or _from_tables(text, name)
+    return _from_mpi(text) or _from_tables(text, name)
 
 
 _JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
 _CSV = re.compile(
     r"^(?=.*size)(?=.*time)(\"?[A-Za-z_#][\w ]*\"?)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
 )
-"""Where documents begin: what a launcher printed may stand before."""
+"""Beginning of a document; launcher output may precede it."""
 
 
 def collective_named(text: str) -> str | None:
@@ -126,7 +130,7 @@ def _from_tables(text: str, name: str) -> list[Results]:
     begun, parts = 0, []
     ends = [match.end() for match in re.finditer(r"# Avg bus bandwidth[^\n]*\n", text)]
     starts = [match.start() for match in re.finditer(r"# nThread ", text)]
-    for start in starts[1:]:  # what a launcher prints belongs to the run that follows
+    for start in starts[1:]:  # launcher output belongs to the run that follows
         cut = max((end for end in ends if end <= start), default=start)
         if cut > begun:
             parts.append(text[begun:cut])
@@ -135,7 +139,7 @@ def _from_tables(text: str, name: str) -> list[Results]:
 
 
 def _of_run(text: str, name: str) -> list[Results]:
-    """Return the tables of a launch, one for each test that was started."""
+    """Return the tables in a launch's output, one for each test that was started."""
     output = parse_output(text if text.endswith("\n") else f"{text}\n")
     amd = re.search(r"rccl|AMD Instinct|Radeon", text)
     common = Results(
@@ -149,19 +153,22 @@ def _of_run(text: str, name: str) -> list[Results]:
         cells = [(size_bytes, cell, bool(place)) for size_bytes, pair in both for place, cell in enumerate(pair)]
         ratio = _bus_ratio(cells)
         collective = collective_named(heading) or collective_named(name)
-        if collective is None and rows:
+        if collective is None and rows and not heading:  # sendrecv_perf is no collective
             collective = _by_operation(rows[-1].redop, rows[-1].root, ratio)
         found.append(replace(common, collective=collective, rows=tuple(_measured(cells)), bus_ratio=ratio))
     return _joined(found)
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (line that names a test, text up to the next such line); the first line is "" for text before any test."""
-    starts = [match for match in _SECTION.finditer(text) if collective_named(match[0])]
+    """Yield (name of a test, text up to the next line that names one). Text before the first such line has the name ""
+    unless that line says that the test has ended.
+    """
+    starts = [match for match in _SECTION.finditer(text) if _TEST.search(match[0])]
     if not starts:
         yield "", text
         return
-    yield "", text[: starts[0].start()]
+    ended = _TEST.search(starts[0][0]) if " concluded: " in starts[0][0] else None
+    yield ended[1] if ended else "", text[: starts[0].start()]
     for index, match in enumerate(starts):
         test = _TEST.search(match[0])
         end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
@@ -170,17 +177,17 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 
 def _joined(found: Iterable[Results]) -> list[Results]:
     """Return one entry for each collective and number of ranks, with all of its rows."""
-    joined: dict[tuple[str | None, int | None], Results] = {}
+    joined: dict[tuple[str | None, int | None, bool], Results] = {}
     for each in found:
         if each.rows:
-            key = each.collective, each.ranks
+            key = each.collective, each.ranks, each.per_rank
             before = joined.get(key)
             joined[key] = each if before is None else replace(before, rows=before.rows + each.rows)
     return list(joined.values())
 
 
 def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> str | None:
-    """Return the collective with such an operation, root and busbw / algbw; None if several are possible."""
+    """Return the collective with this operation, root and busbw / algbw; None if several are possible."""
     reduces = redop not in ("none", "")
     if root is not None and root >= 0:
         return "reduce" if reduces else "broadcast"
@@ -190,7 +197,7 @@ def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> st
 
 
 def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
-    """Return busbw / algbw of the row in which these have most digits."""
+    """Return busbw / algbw in the row with the highest rates, because its values have the most digits."""
     bandwidths = [cell.bandwidths for _, cell, _ in cells if cell.bandwidths is not None]
     algbw, busbw = max(bandwidths, default=(0.0, 0.0))
     return busbw / algbw if algbw >= 1 and math.isfinite(busbw) else None
@@ -199,11 +206,13 @@ def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
 def _measured(cells: Iterable[tuple[int, TableCell, bool]]) -> Iterator[ResultRow]:
     for size_bytes, cell, in_place in cells:
         if cell.time_us is not None and cell.time_us > 0 and math.isfinite(cell.time_us) and size_bytes > 0:
-            yield ResultRow(size_bytes, cell.time_us, in_place, cell.wrong)
+            algbw = (cell.bandwidths or (0.0, 0.0))[0]
+            is_ms = 0.5 < algbw * cell.time_us * 1e6 / size_bytes < 2  # as in the first nccl-tests
+            yield ResultRow(size_bytes, cell.time_us * (1000 if is_ms else 1), in_place, cell.wrong)
 
 
 def _version(text: str | None) -> str | None:
-    """Return `text` with points: 23007 is 2.30.7, and up to 2.8 2708 is 2.7.8."""
+    """Format a version code with dots: 23007 is 2.30.7; up to version 2.8, 2708 is 2.7.8."""
     if text is None or not text.isdigit():
         return None if text is None else text.partition("+")[0]
     code = int(text)
@@ -212,29 +221,39 @@ def _version(text: str | None) -> str | None:
     return f"{major}.{minor}.{patch}"
 
 
-_OSU = re.compile(r"^\s*# OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v(?P<version>\S+)", re.MULTILINE)
-_OSU_TIMES = ("avg latency(us)", "pure comm.(us)", "latency(us)")
-_OSU_PER_RANK = ("allgather", "alltoall")
+_MPI_TEST = re.compile(
+    r"^[ \t]*# (?:OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v\S+|Benchmarking (?P<imb>\S+))", re.MULTILINE
+)
+_TIMES = ("avg latency(us)", "pure comm.(us)", "latency(us)", "t_pure[usec]", "t_max[usec]")
+_PROCESSES = re.compile(r"^[ \t]*# #processes = (\d+)", re.MULTILINE)
+_PER_RANK = ("allgather", "alltoall")
 
 
-def _from_osu(text: str) -> list[Results]:
-    """Return the tables of OSU collectives. OSU counts one rank's part of an allgather and of an all-to-all."""
-    found, starts = [], list(_OSU.finditer(text))
+def _from_mpi(text: str) -> list[Results]:
+    """Return the collective tables of OSU and the Intel MPI Benchmarks, one for each number of ranks.
+
+    Both give the size of one rank's part for allgather and all-to-all, Intel also for reduce-scatter in equal blocks.
+    """
+    found, starts = [], list(_MPI_TEST.finditer(text))
     for index, match in enumerate(starts):
-        end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
-        collective = collective_named(match["test"])
+        section = text[match.start() : starts[index + 1].start() if index + 1 < len(starts) else len(text)]
+        test = match["test"] or match["imb"]
+        collective = collective_named(test)
         column, rows = 1, []
-        for line in text[match.start() : end].split("\n"):
-            if line.lstrip().startswith("# Size"):
-                headings = [heading.lower() for heading in re.split(r"\s{2,}", line.lstrip("# ").strip())]
-                column = next((headings.index(name) for name in _OSU_TIMES if name in headings), 1)
+        for line in section.split("\n"):
+            if line.lstrip().startswith(("# Size", "#bytes")):
+                words = re.split(r"\s{2,}|\s(?=#|t_)", line.lstrip("# ").strip().lower())
+                column = next((words.index(name) for name in _TIMES if name in words), 1)
             words = line.split()
             if words and words[0].isdigit() and len(words) > column and _number(words[column]) is not None:
                 rows.append(ResultRow(int(words[0]), float(words[column]), in_place=False))
         if collective is not None:
-            library = next((name for name in ("NCCL", "RCCL") if name in match["kind"].upper()), "MPI")
+            library = next((name for name in ("NCCL", "RCCL") if name in (match["kind"] or "").upper()), "MPI")
+            ranks = _PROCESSES.search(section)
             kept = tuple(row for row in rows if row.size_bytes > 0 and row.time_us > 0)
-            found.append(Results("OSU", collective, kept, library=library, per_rank=collective in _OSU_PER_RANK))
+            tool, per_rank = "OSU" if match["kind"] else "IMB", collective in _PER_RANK or test.endswith("_block")
+            count = None if ranks is None else int(ranks[1])
+            found.append(Results(tool, collective, kept, count, library, per_rank=per_rank))
     return _joined(found)
 
 
@@ -247,14 +266,14 @@ def _number(text: object) -> float | None:
 
 
 def _from_json(text: str, name: str) -> list[Results]:
-    """Return the results of all documents one after the other; what follows them is left out."""
+    """Return the results in all consecutive JSON documents; text after them is ignored."""
     require_small_json(text, name)
     decoder, place, documents = json.JSONDecoder(), 0, list[Any]()
     while (begin := re.compile(r"\s*(?=[{\[])").match(text, place)) is not None:
         try:
             document, place = decoder.raw_decode(text, begin.end())
         except (ValueError, RecursionError) as error:
-            if documents and text[begin.end()] == "[":  # a mark of a log, such as [done]
+            if documents and text[begin.end()] == "[":  # a log marker such as [done]
                 break
             raise InvalidInput("not valid JSON: {}", f"{name}: {error}", _WAY_OUT) from None
         documents += document if isinstance(document, list) else [document]
@@ -268,7 +287,7 @@ def _from_json(text: str, name: str) -> list[Results]:
 
 
 def _from_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], name: str) -> list[Results]:
-    """Return what `chorale run --json` printed."""
+    """Return the results in the output of `chorale run --json`."""
     environment = document.get("environment")
     facts: Mapping[str, Any] = environment if isinstance(environment, dict) else {}
     measured = [(_number(row.get("size_bytes")), _number(row.get("time_us_median")), row) for row in rows]
@@ -284,7 +303,7 @@ def _from_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], na
 
 
 def _from_nccl_json(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], name: str) -> list[Results]:
-    """Return what nccl-tests wrote with -J."""
+    """Return the results that nccl-tests wrote with -J."""
     arguments = document.get("args")
     command = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
     devices = document.get("devices")
@@ -302,22 +321,13 @@ def _from_nccl_json(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any
                 cells.append((int(_number(row.get("size")) or 0), cell, in_place))
     last, ratio, version = rows[-1] if rows else {}, _bus_ratio(cells), document.get("nccl_version")
     collective = collective_named(command) or collective_named(name)
-    return [
-        Results(
-            "nccl-tests",
-            collective or _by_operation(str(last.get("redop", "none")), _number(last.get("root")), ratio),
-            tuple(_measured(cells)),
-            1 + max(ranks) if len(ranks) > 1 else None,
-            "NCCL",
-            None if version is None else _version(str(version)),
-            device,
-            bus_ratio=ratio,
-        )
-    ]
+    collective = collective or _by_operation(str(last.get("redop", "none")), _number(last.get("root")), ratio)
+    count, version = 1 + max(ranks) if len(ranks) > 1 else None, _version(None if version is None else str(version))
+    return [Results("nccl-tests", collective, tuple(_measured(cells)), count, "NCCL", version, device, bus_ratio=ratio)]
 
 
 def _from_rows(rows: Iterable[Mapping[str, Any]], name: str) -> list[Results]:
-    """Return what rccl-tests wrote with -Z csv or -Z json: a row for each size and placement."""
+    """Return the results that rccl-tests wrote with -Z csv or -Z json: a row for each size and placement."""
     found = []
     for row in rows:
         plain = {str(key).strip().lower().lstrip("#"): value for key, value in row.items() if key is not None}

@@ -1,4 +1,4 @@
-"""Schedule files: .parquet for any size, .json for reading."""
+"""Schedule files: .parquet for any size, .json for human readers."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from chorale.tuner.files.topology_specs import load_topology
 
 SUFFIXES = (".parquet", ".json")
 MAX_EXPANDED_ROWS = 2**25
-"""Symmetric schedules with more transfers are not written out to be lowered or run."""
+"""Symmetric schedules with more transfers than this are not expanded for lowering or running."""
 
 
 def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
-    """Raise InvalidInput unless `path` ends in a suffix that schedules of `form` have."""
+    """Raise InvalidInput unless `path` has a suffix for schedules of `form`."""
     if not is_schedule_name(path):
         rule = "the name of a schedule file must end in .parquet or .json"
         raise InvalidInput(rule, str(path), "choose one of the two, for example schedule.parquet")
@@ -26,7 +26,7 @@ def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
 
 
 def is_schedule_name(path: str | Path) -> bool:
-    """Return whether `path` ends as the names of schedule files do."""
+    """Return whether `path` has the suffix of a schedule file."""
     return Path(path).suffix in SUFFIXES
 
 
@@ -41,7 +41,7 @@ def load_schedule(path: str | Path) -> Schedule:
 
 
 def load_schedule_in_its_form(path: str | Path) -> AnySchedule:
-    """Read the schedule file at `path`, in columns or in symmetric form as it is. The schedule is not yet verified."""
+    """Read the schedule file at `path`, in columns or symmetric form, unchanged. The schedule is not yet verified."""
     require_schedule_suffix(path)
     return _parsed(path, read_file(str(path)))
 
@@ -59,7 +59,7 @@ def _parsed(path: str | Path, content: bytes, require_id: bool = True) -> AnySch
 
 
 def save_schedule(verified: VerifiedSchedule, path: str | Path) -> None:
-    """Write a verified schedule to `path`, by its suffix; an older file survives any failure."""
+    """Write a verified schedule to `path` in the format of its suffix; an existing file is kept if this fails."""
     schedule = verified.schedule
     require_schedule_suffix(path, schedule.form if schedule.transfer_count > codec.MAX_JSON_ROWS else "columns")
     is_parquet = Path(path).suffix == ".parquet"

@@ -1,4 +1,4 @@
-"""Topology specs of commands, which may name files."""
+"""Topology specs given to commands; they may name files."""
 
 import json
 from pathlib import Path
@@ -11,19 +11,19 @@ from chorale.tuner.files.read_write import write_file
 
 
 def load_topology(spec: str) -> Topology:
-    """Return the checked topology of `spec`; file:PATH is read from disk. Raises InvalidInput."""
+    """Return the checked topology of `spec`; file:PATH is read from disk. Raises InvalidInput for an invalid spec."""
     return parse_topology(spec, read_file)
 
 
 def save_topology(topology: Topology, path: Path) -> None:
-    """Write a network as JSON to `path`, for file: specs."""
+    """Write a network as JSON to `path`, for use in file: specs."""
     write_file(path, (json.dumps(to_json(topology), indent=1) + "\n").encode())
 
 
 def absolute_spec(spec: str) -> str:
     """Return `spec` with the paths of its files absolute, so that it means the same in every folder.
 
-    A spec without files stays as it is. Raises InvalidInput.
+    A spec without files is returned unchanged. Raises InvalidInput for an invalid spec.
     """
     tree = parse_spec(spec)
     absolute = _absolute(tree)

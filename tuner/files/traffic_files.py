@@ -1,6 +1,6 @@
-"""Traffic matrices and sizes of shards in files (text, JSON or NumPy's .npy), and skews such as `zipf:1.2`.
+"""Traffic matrices and shard sizes in files (text, JSON or NumPy's .npy), and skews such as `zipf:1.2`.
 
-Text has a row of numbers per rank, separated by commas, semicolons or blanks, as nccl-tests
+A text file has a row of numbers per rank, separated by commas, semicolons or spaces, as nccl-tests
 (NCCL_TESTS_ALLTOALLV_MATRIX_FILE) and UCC read it. Numbers may have units, such as `5M`, or be fractions. Fractions are
 scaled to integers, because only proportions matter.
 """
@@ -28,12 +28,12 @@ from chorale.synth.methods.traffic.matrix import (
     traffic_matrix,
     zipf_matrix,
 )
-from chorale.synth.methods.traffic.tokens import TokenBatch
+from chorale.synth.methods.traffic.tokens import MAX_TOKENS, TokenBatch
 
 MAX_NUMBERS, MAX_BYTES = MAX_RANKS**2, 16 * MAX_RANKS**2
 _SKEW = "zipf:"
 _FINEST = 2**30
-"""Fractions without a reasonable common denominator are rounded to this part of the largest, up."""
+"""Fractions without a small common denominator are rounded up to multiples of (largest fraction) / (this number)."""
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,2})?([KMGT]?)(iB|B)?", re.IGNORECASE)
 
 
@@ -49,11 +49,11 @@ def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatr
 def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> TokenBatch:
     """Return the tokens in a file: a row of experts for each token, as text, JSON or .npy.
 
-    Tokens are in equal blocks on the ranks, and so are experts, unless a JSON object says otherwise: `experts` (rows),
+    Ranks hold equal blocks of tokens and of experts, unless a JSON object says otherwise: `experts` (rows),
     `ranks` (of each token), `placement` (the rank of each expert, or a list of ranks with a replica) and
-    `token_bytes`. An expert of -1 is none.
+    `token_bytes`. -1 stands for no expert.
 
-    expert_count: of all experts, without a placement; by default the highest number + 1
+    expert_count: total number of experts if there is no placement; default: the highest expert number + 1
 
     Raises InvalidInput for any other file.
     """
@@ -62,11 +62,12 @@ def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> Token
         given = _routing_members(path, content)
         experts = _integers(given["experts"])
         tokens, placed = len(experts), expert_count or int(experts.max(initial=0)) + 1
+        _require_few(placed, MAX_TOKENS)
         sources = _integers([given.get("ranks", np.arange(tokens) * ranks // tokens)])[0]
         placement = given.get("placement", np.arange(placed) * ranks // placed)
         hosts = _integers([row if isinstance(row, list) else [row] for row in placement])
-        token_bytes = int(given.get("token_bytes", 1))
-    except (ValueError, TypeError, KeyError, RecursionError, EOFError, OverflowError) as error:
+        token_bytes = _integer(given.get("token_bytes", 1))
+    except (ValueError, TypeError, KeyError, RecursionError, EOFError, OverflowError, MemoryError) as error:
         rule = f"{path} must hold a row of experts for each token, as text, JSON or .npy"
         reason = "no `experts`" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise InvalidInput(rule, reason, "write the numbers of a token's experts in each row") from None
@@ -88,14 +89,21 @@ def _integers(rows: Any) -> NDArray[np.int64]:
     """Return rows of whole numbers as one table; shorter rows end with -1. Raises ValueError for anything else."""
     if not isinstance(rows, np.ndarray):
         width = max((len(row) for row in rows), default=0)
-        rows = np.array([[*map(int, row)] + [-1] * (width - len(row)) for row in rows])
+        _require_few(width * len(rows), 8 * MAX_TOKENS)
+        rows = np.array([[*map(_integer, row)] + [-1] * (width - len(row)) for row in rows])
     if rows.ndim != 2 or not rows.size or rows.dtype.kind not in "iu":
         raise ValueError(f"{rows.dtype.name} of shape {rows.shape}")
     return np.asarray(rows, dtype=np.int64)
 
 
+def _integer(cell: Any) -> int:
+    if isinstance(cell, bool | float):
+        raise ValueError(f"{cell}, which is no whole number")
+    return int(cell)
+
+
 def load_sizes(text: str, ranks: int, spec: str, seed: int = 0) -> tuple[int, ...]:
-    """Return the size of the shard of every rank, from a file of one row, or a skew as `load_traffic` takes it."""
+    """Return the shard size of each rank, from a file with one row or from a skew, see `load_traffic`."""
     if text.startswith(_SKEW):
         return tuple(zipf_matrix(ranks, _exponent(text), seed).amounts[0].tolist())
     try:
@@ -104,7 +112,7 @@ def load_sizes(text: str, ranks: int, spec: str, seed: int = 0) -> tuple[int, ..
         numbers = np.zeros(0)
     if len(numbers) != ranks or numbers.dtype.kind not in "iu" or int(numbers.min()) < 0 or not numbers.any():
         rule = f"sizes of shards must be a whole number for each of the {ranks} ranks of {spec}, not all 0"
-        raise InvalidInput(rule, f"{len(numbers)} of type {numbers.dtype.name} in {text}", "write one number a rank")
+        raise InvalidInput(rule, f"{len(numbers)} of type {numbers.dtype.name} in {text}", "write one number per rank")
     return tuple(int(number) for number in numbers)
 
 
@@ -127,7 +135,7 @@ def _rows(path: str) -> list[Any]:
             return _whole(table.tolist())
         text = content.decode("utf-8-sig")
         return _whole(_json_rows(text) if text.lstrip()[:1] in ("{", "[") else _text_rows(text))
-    except (ValueError, RecursionError, EOFError, MemoryError) as error:  # the last: shapes that no machine holds
+    except (ValueError, RecursionError, EOFError, MemoryError) as error:  # MemoryError: shapes that exceed any memory
         rule = f"{path} must hold rows of numbers, as text, JSON or .npy"
         raise InvalidInput(rule, " ".join(str(error).split()), "write a row of amounts for each rank") from None
 
@@ -142,23 +150,27 @@ def _json_rows(text: str) -> Any:
 
 
 def _text_rows(text: str) -> list[list[str]]:
-    lines = (line.partition("#")[0].strip() for line in text.splitlines())
-    return [[cell for cell in re.split(r"\s*[,;]\s*|\s+", line) if cell] for line in lines if line]
+    lines = [line for each in text.splitlines() if (line := each.partition("#")[0].strip())]
+    if any("," in line for line in lines) and (
+        all(";" in line for line in lines) or {len(line.split()) for line in lines} == {len(lines)} != {1}
+    ):  # decimal commas; numbers are separated by other characters
+        lines = [re.sub(r"(?<=\d),(?=\d)", ".", line) for line in lines]
+    return [[cell for cell in re.split(r"\s*[,;]\s*|\s+", line) if cell] for line in lines]
 
 
-def _require_few(numbers: int) -> None:
-    if numbers > MAX_NUMBERS:
-        raise ValueError(f"{numbers} numbers, of which {MAX_NUMBERS} are allowed")
+def _require_few(numbers: int, most: int = MAX_NUMBERS) -> None:
+    if numbers > most:
+        raise ValueError(f"{numbers} numbers; at most {most} are allowed")
 
 
 def _whole(rows: Any) -> list[Any]:
-    """Return `rows` with numbers in the same proportions that are whole."""
+    """Return `rows` scaled to whole numbers in the same proportions."""
     if not isinstance(rows, list):
         raise ValueError("a single number")
     flat = rows and not any(isinstance(row, list) for row in rows)
     lists = [rows] if flat else rows
     if not all(isinstance(row, list) for row in lists):
-        raise ValueError("a number beside rows")
+        raise ValueError("a number next to rows")
     _require_few(max(len(lists), sum(map(len, lists))))
     table = [[_number(cell) for cell in row] for row in lists]
     whole = _scaled([cell for row in table for cell in row])
@@ -176,11 +188,11 @@ def _scaled(numbers: Sequence[Fraction]) -> Iterable[int]:
 
 
 def _number(cell: Any) -> Fraction:
-    """Return a number of a file exactly. Raises ValueError for anything else, such as a negative number."""
+    """Return the exact value of a number in a file. Raises ValueError for anything else, such as a negative number."""
     text = str(cell).strip()
     match = _NUMBER.fullmatch(text)
     if match is None or isinstance(cell, bool):
-        raise ValueError(f"{text[:40]!r}, which is no amount")
+        raise ValueError(f"{text[:40]!r}, which is not an amount")
     unit = (match[3] or "").upper()
     base = 1000 if unit and (match[4] or "").upper() == "B" else 1024
     power: int = base ** " KMGT".index(unit or " ")

@@ -1,4 +1,4 @@
-"""Text in YAML that somebody else wrote: its values are as long as they look."""
+"""Load YAML from untrusted sources: values cannot become longer than their text."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import yaml
 from chorale.synth.errors import InvalidInput
 
 MAX_CHARACTERS = 3000
-"""Of a single value; numbers of 4300 digits cannot be written as text."""
+"""Maximum length of a single value; Python cannot convert numbers of 4300 digits to text."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, with which a short text becomes more than memory holds, and endless numbers."""
+    """Refuses aliases, which can expand a short text beyond the available memory, and overlong values."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -24,8 +24,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, rule: str, way_out: str = "repair the syntax there") -> Any:
-    """Return the value of `text`. InvalidInput where it has none, which `rule` says, or an endless one."""
+    """Return the value of YAML `text`. Raises InvalidInput with `rule` if it is not valid or a value is too long."""
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InvalidInput(rule, " ".join(str(error).split()), way_out) from None

@@ -1,1 +1,1 @@
-"""A launch of a campaign: the plan, the loop of its trials, screening, the promotion gate and the report."""
+"""A campaign launch: the plan, the trial loop, the promotion gate and the result."""

@@ -1,4 +1,4 @@
-"""A launch in a Ray cluster. It continues when the process that started it ends, and is restarted if it dies."""
+"""A launch in a Ray cluster. It keeps running when the process that started it ends, and Ray restarts it if it dies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SERVER_TRIES, LOCAL_TRIES = 8640, 3
 not writable will not become writable by waiting.
 """
 FORMER_SELF_S = 300.0
-"""Seconds that a restarted launch waits for the lock of its previous process. That process may outlive the failure of
-its node as seen by Ray, and a file server may release the lock even later.
+"""Seconds that a restarted launch waits for the lock of its previous process. That process may keep running
+after Ray has declared its node dead, and a file server may release the lock even later.
 """
 
 
@@ -52,12 +52,12 @@ class LaunchStatus:
 
 
 def detached_name(campaign: str) -> str:
-    """Return the name of the Ray actor that runs the launch of a campaign."""
+    """Return the name of the Ray actor that runs a campaign's launch."""
     return f"chorale-campaign:{campaign}"
 
 
 class DetachedLaunch:
-    """Runs a launch in a thread and reports its progress at the same time.
+    """Runs a launch in a thread and reports its progress meanwhile.
 
     All state is on disk, so after a crash a new object with the same arguments resumes the launch, if it has access to
     the same `home`. `launch_id` identifies the launch; if it is None, the newest launch is resumed.
@@ -79,7 +79,7 @@ class DetachedLaunch:
         self._thread.start()
 
     def status(self, received: int) -> LaunchStatus:
-        """Return the progress of the launch, without its first `received` trials, which the caller already has."""
+        """Return the launch's progress without its first `received` trials, which the caller already has."""
         ended = not self._thread.is_alive()  # check this first: the report is set before the thread ends
         state = LaunchState.RUNNING
         if ended:
@@ -88,7 +88,7 @@ class DetachedLaunch:
         return LaunchStatus(state, self._campaign.budget.trials, len(trials), trials[received:], self._error)
 
     def report(self) -> TuneReport | None:
-        """Return the report of the launch, None while it runs or if it failed."""
+        """Return the launch's report, or None while it runs or if it failed."""
         return self._report
 
     def stop(self) -> None:
@@ -123,13 +123,13 @@ class DetachedLaunch:
             )
 
     def _try_again(self) -> bool:
-        """Wait, then return whether to try MLflow again. Waiting is fine: nobody waits for a detached launch to end."""
+        """Wait, then return whether to try MLflow again. Nobody waits for a detached launch, so this may take long."""
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 
 
 class _Collector(LaunchProgress):
-    """Collects the trials of the launch."""
+    """Collects the launch's trials."""
 
     def __init__(self) -> None:
         self.trials: list[TrialRecord] = []
@@ -145,7 +145,7 @@ class _Collector(LaunchProgress):
 class _Stoppable:
     """Workers that act as if Ctrl-C had been pressed when `stop` is set, because signals do not reach threads.
 
-    If the head of the cluster no longer answers, the process ends immediately, because the cluster restarts the launch
+    If the cluster's head no longer answers, the process ends immediately, because the cluster restarts the launch
     on another node, where the folder must be unlocked.
     """
 

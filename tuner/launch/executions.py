@@ -1,6 +1,5 @@
-"""Explain the duration of an execution: the causes of delay on its critical path, and the ranks that were late."""
+"""Explain how long an execution took: the causes of delay on its critical path, and the ranks that were late."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ def report_executions(
 ) -> list[dict[str, Any]]:
     """Return a row for each of `executions`; if `trace` is given, also write the executions to that file.
 
-    If the environment of `measurement` contains the link rate, each row includes the time of a simulation of the links.
+    If the environment of `measurement` contains the link rate, each row includes the time that a simulation predicts.
     Raises Unavailable if nothing was traced.
     """
     if not executions:
@@ -44,13 +43,8 @@ def report_executions(
     return rows
 
 
-def read_execution_rows(trace: Path) -> list[dict[str, Any]]:
-    """Return the rows that `report_executions` wrote to `trace`; empty if there is no such file."""
-    return list(json.loads(trace.read_bytes())["otherData"]["executions"]) if trace.exists() else []
-
-
 def execution_row(program: Program, trace: ExecutionTrace, predicted_s: float | None) -> dict[str, Any]:
-    """Return the facts of one traced execution. predicted_s: time in a simulation of the links, None if unknown."""
+    """Return facts about one traced execution. predicted_s: time in a simulation of the links, or None if unknown."""
     by_cause = time_by_cause(CriticalPath(program, trace).segments())
     latest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].start_s)
     slowest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].end_s)
@@ -67,13 +61,12 @@ def execution_row(program: Program, trace: ExecutionTrace, predicted_s: float | 
 
 
 def execution_line(row: dict[str, Any]) -> str:
-    """Return `row` in a sentence."""
     total_us = sum(row["critical_path_us"].values()) or 1.0
     parts = [f"{cause.value} {row['critical_path_us'][cause.name.lower()] / total_us:.0%}" for cause in Cause]
     start, busy = row["latest_start"], row["most_processor_time"]
     predicted = "" if row["predicted_us"] is None else f", predicted {row['predicted_us']:.0f} us"
     return (
-        f"{format_size(row['size_bytes'])}: {row['time_us']:.0f} us{predicted}; where it went: {', '.join(parts)}; "
+        f"{format_size(row['size_bytes'])}: {row['time_us']:.0f} us{predicted}; causes of delay: {', '.join(parts)}; "
         f"rank {start['rank']} began last, {start['us']:.0f} us late; "
         f"rank {busy['rank']} used most processor time, {busy['us']:.0f} us"
     )

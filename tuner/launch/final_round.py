@@ -34,7 +34,7 @@ SECONDS_PER_CONTEST = 20.0
 
 
 def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
-    """Return the seconds after which the final comparison starts no new measurement.
+    """Return the time in seconds after which the final comparison starts no new measurement.
 
     minutes:  limit given by the campaign, if any
     trials_s: total time of the trials
@@ -43,8 +43,8 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether a final comparison makes sense: there are two programs, or one was faster than the baselines at
-    some size.
+    """Return whether a final comparison makes sense. It does if there are two programs, or if one was faster than the
+    baselines at some size.
     """
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
@@ -53,7 +53,7 @@ def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTria
 
 @dataclass(slots=True)
 class FinalRound:
-    """Compares the programs of a launch at its end."""
+    """Compares a launch's best programs at its end."""
 
     campaign: Campaign
     topology: Topology
@@ -68,31 +68,31 @@ class FinalRound:
     def compare(
         self, trials: Sequence[records.CompleteTrial], number: int, clock_s: Callable[[], float]
     ) -> records.FinalComparison | None:
-        """Measure the finalists together. Return the comparison, None if nothing could be measured.
+        """Measure the finalists together. Return the comparison, or None if nothing could be measured.
 
         number: number of the first measurement, which shifts its seed
         """
         self._number = number
         if self.campaign.one_winner:
-            # One measurement of all of `best` at all sizes
+            # Measure all programs in `best` once, at all sizes
             best = records.finalists(trials)
             self._trials = {trial.trial_id: trial for trial in best}
             outcome = self._submitted(self.requests.run({t.trial_id: self._loaded(t) for t in best}, self._number))
             if isinstance(outcome, RunFailure):
-                _log.warning("the final gave no result (%s); the trials decide", outcome.message)
+                _log.warning("the final comparison failed (%s); the results of the trials are used", outcome.message)
                 return None
             references, weights = self.requests.references, self.campaign.size_weights
             return records.FinalComparison(
                 {name: records.size_results(outcome, name, references, weights, {}) for name in self._trials}, 0
             )
         contests = self._contests([trial for trial in trials if trial.same_program_as is None])
-        _log.info("final: %d programs, size by size", len(self._trials))
+        _log.info("final comparison: %d programs, size by size", len(self._trials))
         trials_s = sum(trial.seconds for trial in trials)
         limit_s = final_limit_s(self.campaign.final.minutes, trials_s, len(self.campaign.sizes))
         deadline_s = clock_s() + limit_s
         while open_contests := [contest for contest in contests if contest.batch[0]]:
             groups: dict[tuple[tuple[str, ...], int], list[SizeContest]] = {}
-            for contest in open_contests:  # contests with equal batches share measurements
+            for contest in open_contests:  # contests with the same batch share measurements
                 groups.setdefault(contest.batch, []).append(contest)
             for group in groups.values():
                 self._launch(group)
@@ -105,7 +105,7 @@ class FinalRound:
         return records.FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
 
     def _contests(self, trials: Sequence[records.CompleteTrial]) -> list[SizeContest]:
-        """Return a contest for each size, between the trials that may be the best at that size."""
+        """Return a contest for each size between the trials that may be the best there."""
         deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
         # Contests are evaluated after FIRST_BATCH launches, and then each time the number of launches has doubled.
@@ -130,7 +130,7 @@ class FinalRound:
         names, _ = group[0].batch
         outcome = self._submitted(self._request(names, [contest.size_bytes for contest in group]))
         if isinstance(outcome, RunFailure):
-            _log.warning("a launch of the final gave no result (%s)", outcome.message)
+            _log.warning("a launch of the final comparison failed (%s)", outcome.message)
             for contest in group:
                 contest.give_up()
             return
@@ -159,7 +159,7 @@ class FinalRound:
         outcome: Outcome = completions(self.workers, [future])[0].value
         if isinstance(outcome, Measurement) and request.trace:
             for name in self._trials:
-                # Write the time of each step of a finalist, if the runner can trace it
+                # Write how long each of a finalist's steps took, if the runner can trace it
                 traces = self._traces.setdefault(name, {})
                 traces |= {trace.size_bytes: trace for trace in outcome.traces.get(name, ())}
                 if outcome.traces.get(name):
@@ -171,7 +171,7 @@ class FinalRound:
         return outcome
 
     def _is_to_trace(self, request: RunRequest) -> bool:
-        """Return whether a program of `request` has not been traced yet at one of its sizes. Plans are never traced."""
+        """Return whether a program in `request` has not been traced yet at one of its sizes. Plans are never traced."""
         if request.has_plans:
             return False
         names = [name for name in request.programs if name in self._trials]
@@ -181,7 +181,7 @@ class FinalRound:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
-        """Yield the results of a finalist at each size: from the final comparison if it was compared at that size, else
+        """Yield a finalist's results at each size: from the final comparison if it was compared at that size, else
         from its trial.
         """
         for result in trial.sizes:

@@ -1,9 +1,8 @@
-"""The trials of a launch, from a suggestion to its record."""
+"""The trials of a launch, each from its suggestion to its record."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.programs.library_call import LibraryCall, library_call_text
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign, StopSection
+from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.values import is_adopted
 from chorale.tuner.launch import progress
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
@@ -53,7 +52,7 @@ _log = logging.getLogger("chorale.controller")
 class RequestBuilder:
     """Creates the build and measurement requests of one launch.
 
-    baselines: name in measurements -> program of a baseline, measured together with candidates
+    baselines: name in measurements -> a baseline's program, which is measured together with candidates
     """
 
     campaign: Campaign
@@ -74,8 +73,8 @@ class RequestBuilder:
         return BuildRequest(source, lowered_as(self.campaign.runner.config.lowering(), candidate))
 
     def adopted(self, candidate: Candidate) -> BuildResult | None:
-        """Return the program of a candidate that need not be built: a program file, or an algorithm of the library.
-        None for other candidates.
+        """Return the program of a candidate that need not be built: a program file, or a library algorithm.
+        Returns None for other candidates.
         """
         if (settings := candidate.settings) is not None:
             config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
@@ -105,7 +104,7 @@ class RequestBuilder:
         }
 
     def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> base.Race | None:
-        """Return the race of trial `name` against the `measured` trials. None if there are none or racing is off."""
+        """Return the race of trial `name` against the `measured` trials, or None if there are none or racing is off."""
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
             return None
@@ -123,9 +122,9 @@ class RequestBuilder:
         *,
         beside: bool = True,
     ) -> base.RunRequest:
-        """Return the request that measures `candidates`; `number` shifts the seed of the order.
+        """Return the request that measures `candidates`; `number` shifts the seed.
 
-        beside: whether the baselines run too
+        beside: whether the baselines are measured as well
         """
         baselines = self.baselines if beside else {}
         library = [name.removeprefix(base.LIBRARY) for name in self.campaign.baselines if name.startswith(base.LIBRARY)]
@@ -137,7 +136,6 @@ class RequestBuilder:
             timeout_s=self.campaign.runner.timeout_s,
             seed=self.campaign.seed + number,
             race=race,
-            matrix_products=self.campaign.overlap.products,
             library=tuple(library) if beside else (),
             settings={
                 name: base.ProgramSettings(candidate.k, candidate.instances, candidate.buffer_bytes)
@@ -161,7 +159,7 @@ class PendingTrial:
         return self.suggestion.candidate
 
     def not_built(self, now_s: float, failure: BuildFailure) -> TrialRecord:
-        """Return the record of a candidate that could not be built. It is pruned if its parameters make no sense."""
+        """Return the record for a candidate that was not built. The trial is pruned if its parameters are invalid."""
         if failure.kind == BuildFailureKind.INVALID:
             return PrunedTrial(*self._facts(now_s), failure.message)
         kind = base.FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else base.FailureKind.CRASH
@@ -196,7 +194,7 @@ class BuiltTrial(PendingTrial):
 
     @property
     def run_key(self) -> str:
-        """Trials with equal keys share a measurement."""
+        """Key of the measurement; trials with the same key share it."""
         return run_key(self.built.program_id, self.candidate)
 
     def with_more(self, measurement: base.Measurement) -> BuiltTrial:
@@ -237,7 +235,7 @@ NODES = "nodes"
 class NodeWatch:
     """Detects that measurements have moved to other nodes, if the runner reports its nodes.
 
-    is_off: switches detection off, because several workers measure at the same time, each on its own nodes
+    is_off: whether detection is off because several workers measure at the same time, each on its own nodes
     """
 
     def __init__(self, trials: Iterable[TrialRecord], is_off: bool = False) -> None:
@@ -246,14 +244,14 @@ class NodeWatch:
         self._is_off = is_off
 
     def have_changed(self, environment: Mapping[str, Any]) -> bool:
-        """Record the nodes of a measurement. Log a warning and return True if the previous one ran on other nodes."""
+        """Record a measurement's nodes. Log a warning and return True if the previous one ran on other nodes."""
         nodes, before = environment.get(NODES), self._nodes
         if nodes is None or self._is_off:
             return False
         self._nodes = nodes
         if before is None or before == nodes:
             return False
-        _log.warning("measured on %s, before on %s: the baselines are measured again there", nodes, before)
+        _log.warning("measured on %s, previously on %s: the baselines are measured again", nodes, before)
         return True
 
 
@@ -267,45 +265,6 @@ def _nothing() -> None:
     pass
 
 
-LOOKS = 2
-"""How many times in a row the expected gain must be too small: a refitted model may change its prediction."""
-
-
-@dataclass(slots=True)
-class SearchWorth:
-    """Ends a search when `rule.per` more seconds are expected to gain less than `rule.gain`.
-
-    The estimate assumes that every trial in that time gains as much as the next one. The next one is the most promising
-    and later ones gain less, so the search tends to end late rather than early. Without a rule it never ends early.
-    """
-
-    rule: StopSection | None
-    clock_s: Callable[[], float]
-    notes: dict[str, int] = field(default_factory=dict)
-    _began_s: float = 0.0
-    _below: int = 0
-
-    def begin(self) -> None:
-        """Start the clock of the trials."""
-        self._began_s = self.clock_s()
-
-    @property
-    def is_over(self) -> bool:
-        return self._below >= LOOKS
-
-    def look(self, expected_gain: float | None, finished: int) -> None:
-        """Process the expected gain of the next trial after `finished` trials: a logarithm, or None if unknown."""
-        if self.rule is None or self.is_over or expected_gain is None or not finished:
-            return
-        trial_s = (self.clock_s() - self._began_s) / finished
-        expected = math.expm1(min(expected_gain * self.rule.per / max(trial_s, 1e-9), 1.0))
-        self._below = self._below + 1 if expected < self.rule.gain else 0
-        if self._below == LOOKS:
-            text = f"the search ended: {self.rule.per:g} s more were expected to gain {100 * expected:.2g} %"
-            self.notes[text] = 1
-            _log.info("%s, less than the %g %% of `stop`", text, 100 * self.rule.gain)
-
-
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """`monotonic_s` measures durations; `unix_s` dates records."""
@@ -315,7 +274,7 @@ class Clocks:
 
 
 class TrialLoop:
-    """Runs the trials of one launch until its budget or its search space is used up.
+    """Runs the trials of one launch until its budget or search space is exhausted.
 
     A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record is passed first
     to the store, then to the search, then to the listeners, so that after a crash the others can be completed from the
@@ -355,10 +314,9 @@ class TrialLoop:
         self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
         self._exhausted = False
         self._meanwhile: Callable[[], object] = _nothing
-        self._worth = SearchWorth(campaign.stop, clocks.monotonic_s)
 
     def run(self, meanwhile: Callable[[], object] = _nothing) -> None:
-        """Run trials until no more may start, then compare the best side by side.
+        """Run trials until no more may start, then compare the best ones side by side.
 
         meanwhile: called once, during the first measurement, or at the end if there is none
 
@@ -370,7 +328,6 @@ class TrialLoop:
             self._build_baselines()
         began_s = self._clocks.monotonic_s()
         self._meanwhile = meanwhile
-        self._worth.begin()
         try:
             self._start_trials()
             while self._pending:
@@ -379,7 +336,7 @@ class TrialLoop:
                 self._start_trials()
         finally:
             self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s - self._overhead.once_s
-            self._overhead.notes = {**self._search.notes, **self._worth.notes}
+            self._overhead.notes = dict(self._search.notes)
             self._overhead.priors = self._search.priors
         self._do_meanwhile()
         self._compare_best()
@@ -398,8 +355,8 @@ class TrialLoop:
 
     def _may_start(self) -> bool:
         trials = len(self._store.trials) + self._pending_trials
-        is_open = not self._exhausted and not self._worth.is_over
-        return trials < self._campaign.budget.trials and self._clocks.monotonic_s() < self._deadline_s and is_open
+        is_open = not self._exhausted and self._clocks.monotonic_s() < self._deadline_s
+        return trials < self._campaign.budget.trials and is_open
 
     @property
     def _pending_trials(self) -> int:
@@ -414,7 +371,6 @@ class TrialLoop:
                 _log.info("%s", self._search.end)
                 return
             self._start(suggestion)
-            self._worth.look(self._search.expected_gain, self._overhead.trials)
 
     def _start(self, suggestion: Suggestion) -> None:
         name = trial_id(self._store.launch.launch_id, suggestion.candidate)
@@ -453,12 +409,12 @@ class TrialLoop:
             self._duplicates[trial.run_key].append(trial)
         else:
             self._duplicates[trial.run_key] = []
-            # From time to time the baselines run with a trial, to detect changes of the machine
-            each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
+            # From time to time a trial includes the baselines, to detect changes in the machine
+            each = self._campaign.controls == "every-trial"
             self._submit(replace(trial, beside=each or self._controls.is_due(len(self._measured))))
 
     def _submit(self, trial: BuiltTrial) -> None:
-        """Measure all sizes of a trial, or only the next one if a pruner decides after each."""
+        """Measure a trial at all sizes, or only at the next one if a pruner decides after each."""
         with self._overhead.timed(progress.ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
             prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
@@ -483,7 +439,7 @@ class TrialLoop:
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
         if isinstance(outcome, base.Measurement) and self._nodes.have_changed(outcome.environment):
             self._controls = controls_of(())
-            if not trial.beside:  # its baselines were measured with earlier trials, maybe on other nodes
+            if not trial.beside:  # its baselines were measured in earlier trials, maybe on other nodes
                 self._submit(replace(trial, beside=True, so_far=None))
                 return
         if self._search.prunes and isinstance(outcome, base.Measurement):
@@ -516,7 +472,7 @@ class TrialLoop:
     def _end(self, trial: BuiltTrial, record: TrialRecord) -> None:
         self._finish(trial, record)
         for duplicate in self._duplicates.pop(trial.run_key):
-            self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
+            self._on_built(duplicate)  # shares the measurement; if there is none, the first duplicate is measured
 
     def _finish(self, trial: PendingTrial, record: TrialRecord) -> None:
         with self._overhead.timed(progress.SAVE):
@@ -548,7 +504,7 @@ class TrialLoop:
             self._store.add(replace(comparison, trials=len(trials)))
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
-        """Run a step of the search. An error of the storage, or of `part` of the search, is turned into a clear error.
+        """Run a step of the search. Errors from the storage or from `part` of the search are turned into clear errors.
 
         Raises JournalLost if the cause is that another process has resumed this launch and its study.
         """

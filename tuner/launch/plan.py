@@ -37,14 +37,14 @@ from chorale.tuner.trials.store import is_begun, read_launch, read_snapshot
 NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
 
 LATEST = 3
-"""Number of latest launches used for the forecast. Older ones may be slower because they had to build every program."""
+"""Number of recent launches that the forecast uses. Older ones may be slower because they built every program."""
 
 
 def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, Any]:
-    """Return the `estimate` of `chorale tune --dry-run`: the duration of the trials, by the pace of earlier launches.
+    """Return the `estimate` of `chorale tune --dry-run`: the time of the trials at the pace of earlier launches.
 
-    trial_seconds:   time between the ends of two trials in the latest launches under the same conditions, None if there
-                     are none
+    trial_seconds:   time between the ends of two trials in recent launches under the same conditions; None if there are
+                     none
     seconds:         time of all trials, without the final comparison and the report; None if unknown
     at_most_seconds: time after which neither the search nor the final comparison starts new work; None without
                      `budget.minutes`
@@ -59,7 +59,7 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
             if is_begun(folder) and (launch := read_launch(folder)).conditions == conditions:
                 name = f"{folder.parent.name} launch {folder.name}"
                 earlier.append((launch.started_unix_s, name, read_snapshot(folder).trials))
-        except (OSError, ChoraleError):  # skip what is not a launch, has an older format or is damaged
+        except (OSError, ChoraleError):  # skip folders that are not launches, have an older format or are damaged
             continue
     latest = sorted((one for one in earlier if one[2]), key=lambda one: one[:2])[-LATEST:]
     paces_s = [statistics.fmean(trial_intervals_s(done) or [done[0].seconds]) for _, _, done in latest]
@@ -107,10 +107,10 @@ WARM_UPS = 1
 def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> float | None:
     """Return the shortest time in which the links can carry the data of `trials` trials, in seconds.
 
-    Assumes that every program reaches the lower bound of the collective. Includes warm-up and all repetitions of
-    candidates and baselines, but not preparation. Programs that leave links idle take longer, for example rings. None
-    if the link rate is not known in advance: without `runner.link_mbps`, on networks with bandwidths in other units,
-    and for runners that execute nothing.
+    Assumes that every program reaches the collective's lower bound. Includes warm-up and all repetitions of
+    candidates and baselines, but not preparation. Programs that leave links idle take longer, for example rings.
+    Returns None if the link rate is not known in advance, as without `runner.link_mbps`, on networks with bandwidths in
+    other units, and for runners that execute nothing.
     """
     rate_mbps = campaign.runner.config.link_rate_mbps
     if rate_mbps is None or not campaign.runner.capabilities.is_live or topology.bandwidth_unit != "link":
@@ -154,7 +154,7 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
 
 
 def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:
-    """Return the plan that `chorale tune --dry-run` shows. priors: priors with which the search would start."""
+    """Return the plan that `chorale tune --dry-run` shows. priors: what the search would start with."""
     space = search_space(campaign, topology)
     trials = min(campaign.budget.trials, len(space))
     return {
@@ -185,7 +185,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     network = f"{plan['topology']['spec']} ({plan['topology']['nodes']} ranks)"
     yield f"{plan['campaign']}: {plan['collective']} on {network}, {campaign['runner']['kind']} runner"
     sizes = ", ".join(format_size(size) for size in plan["sizes_bytes"])
-    yield f"sizes {sizes}; beside {', '.join(campaign['baselines'])}; {campaign['repeats']} repetitions"
+    yield f"sizes {sizes}; compared with {', '.join(campaign['baselines'])}; {campaign['repeats']} repetitions"
     yield f"{plan['points']} configurations, {plan['pruned_beforehand']} infeasible"
     for reason, count in plan["reasons"].items():
         yield f"  {count}: {reason}"
@@ -201,15 +201,15 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         total, trial = format_duration(estimate["seconds"]), format_duration(estimate["trial_seconds"])
         yield f"the trials take about {total}, {trial} each, and stop at {estimate['stops_at']}"
         yield f"  by the {estimate['basis']}"
-    if estimate["at_most_seconds"] is not None:
-        yield f"  at most {format_duration(estimate['at_most_seconds'])} (budget.minutes, then final.minutes)"
-    if plan["least_measuring_seconds"] is not None:
-        least = format_duration(plan["least_measuring_seconds"])
-        yield f"no program could measure that in less than {least} on these links"
+    if (all_s := estimate["at_most_seconds"]) is not None:
+        search_s = 60 * campaign["budget"]["minutes"]
+        yield f"  search at most {format_duration(search_s)}, final at most {format_duration(all_s - search_s)}"
+    if (least_s := plan["least_measuring_seconds"]) is not None:
+        yield f"no program could be measured in less than {format_duration(least_s)} on these links"
 
 
 SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
-"""Shares of a job's time for trials, and for the comparison of the best at the end. The rest is for the promotion gate
+"""Shares of a job's time for trials and for the final comparison. The rest is for the promotion gate
 and the report.
 """
 
@@ -217,7 +217,7 @@ and the report.
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
     """Return the campaign with its time budget limited so that it ends within `seconds`. A smaller budget is kept.
 
-    goes_on: whether another job continues the search; then only the final comparison has to fit into a single job
+    goes_on: whether another job continues the search; then only the final comparison must fit into one job
     """
     minutes = seconds / 60
     final = campaign.final.model_copy(update={"minutes": _smaller(campaign.final.minutes, FINAL_SHARE * minutes)})
@@ -238,7 +238,7 @@ _judged: dict[tuple[str, str], BuildResult] = {}
 def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, BuildResult]:
     """Return the programs that `campaign` gives as files, by their names in candidates and records.
 
-    Raises InvalidInput, which names the key and the file, if the campaign cannot measure a program. Raises CheckFailed
+    Raises InvalidInput, naming the key and the file, if the campaign cannot measure a program. Raises CheckFailed
     if a program does not perform its collective correctly on `topology`.
     """
     results = {}
@@ -258,7 +258,7 @@ def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, Bui
             verdict = judge(lifted, topology)
             for violation in verdict.violations:
                 rule = f"{place}: a program must do what its collective says on {topology.spec} ({violation.rule})"
-                raise CheckFailed(rule, violation.message, f"see all of it with `chorale lift {file.path}`")
+                raise CheckFailed(rule, violation.message, f"see all violations with `chorale lift {file.path}`")
             program = bounded(program, verdict.max_bytes)
             _require_measurable(campaign, place, program)
             _judged[identity] = BuildResult(
@@ -291,16 +291,13 @@ def _read(key: str, path: str) -> ProgramFile:
 
 
 def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> None:
-    """Raise InvalidInput unless the runner can execute `program` at every size of the campaign."""
+    """Raise InvalidInput unless the runner can execute `program` at every size in the campaign."""
     if campaign.runner.capabilities.times is TimeSource.RECORD:
         rule, way_out = f"{place}: this runner cannot measure programs", "choose a runner that executes programs"
         raise InvalidInput(rule, f"the {campaign.runner.kind} runner", way_out)
     if not can_execute(campaign.runner, program):
         rule, value, way_out = _misfit(campaign, program)
         raise InvalidInput(f"{place}: {rule}", value, way_out)
-    if program.one_sided and campaign.overlap.products:
-        rule, way_out = f"{place}: plans of MSCCL++ are measured with nothing beside", "leave `overlap` out"
-        raise InvalidInput(rule, f"{campaign.overlap.products} products of matrices", way_out)
     for size_bytes in campaign.sizes:
         if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
             most = format_size(program.max_bytes) if program.max_bytes else "any size"
@@ -310,12 +307,14 @@ def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> 
 
 
 def _misfit(campaign: Campaign, program: AnyProgram) -> tuple[str, str, str]:
-    """Return rule, value and fix of the error for a program that the runner does not execute."""
+    """Return the rule, value and fix for the error about a program that the runner does not execute."""
     kind, lowering = campaign.runner.kind, campaign.runner.config.lowering()
     if program.one_sided:
-        rule = f"plans of MSCCL++ must be measured by shared memory or a model, not by the {kind} runner as it is set"
+        rule = (
+            f"plans of MSCCL++ must be measured with shared memory or a model, not with the {kind} runner as configured"
+        )
         return rule, program.target, "use the runner {kind: local, where: loopback}, or simulated"
     placement = "in place" if lowering.in_place else "out of place"
     found = f"{program.target}, {'in place' if program.in_place else 'out of place'}"
     rule = f"programs for the {kind} runner must be {lowering.target}, {placement}"
-    return rule, found, "choose the runner local, or write the program so"
+    return rule, found, "choose the runner local, or lower the program accordingly"

@@ -1,4 +1,4 @@
-"""Decisions from predicted times before a launch: the meaning of `auto` and `library`, and the order of methods."""
+"""Use predicted times to decide, before a launch, what `auto` and `library` mean and the order of the methods."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -28,7 +28,7 @@ def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
     """Return the campaign with `auto` among its methods and `library` among its baselines replaced by names.
 
     `auto` becomes the methods predicted to be the fastest at each size, then the second fastest, and so on. `library`
-    becomes the algorithms of the runner's library, or else the algorithm of MPI libraries predicted to be the fastest.
+    becomes the algorithms of the runner's library, or else the MPI algorithm predicted to be the fastest.
     """
     changes: dict[str, object] = {}
     if AUTO in campaign.search.methods:
@@ -65,13 +65,10 @@ def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) ->
 
 
 def campaign_pricing(campaign: Campaign, topology: Topology) -> Pricing:
-    """Return the cost model of predictions: from the calibration, or from `screening.alpha_us` and the link rate."""
-    section = campaign.screening
-    if section.calibration is not None:
-        return Pricing.of({}, section.calibration)
+    """Return the cost model for predictions: 10 us per message, and the link rate."""
     rate = campaign.runner.config.link_rate_mbps or (DEFAULT_LINK_MBPS if topology.bandwidth_unit == "link" else None)
     gbps = None if rate is None else str(Fraction(str(rate)) / 1000)
-    return Pricing.of({"alpha_us": str(section.alpha_us), "link_gbps": gbps}, None)
+    return Pricing.of({"alpha_us": "10", "link_gbps": gbps})
 
 
 def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
@@ -85,7 +82,9 @@ def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None
 
 
 def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
-    """Return the method with the shortest predicted time at each size, largest size first. Empty if none applies."""
+    """Return the method with the shortest predicted time at each size, largest size first. The result is empty if none
+    applies.
+    """
     try:
         chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
     except InvalidInput:

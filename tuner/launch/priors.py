@@ -1,33 +1,24 @@
-"""Priors of a launch: from earlier launches, recorded runs and screening predictions. They are saved for --resume."""
+"""A launch's priors, from earlier launches and from recorded runs. They are saved for --resume."""
 
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from chorale.runners.api.base import Measurement, RunRequest
 from chorale.runners.api.config import TimeSource
-from chorale.runners.api.workers import Workers, completions
 from chorale.runners.recorded.runner import DEFAULT_BUFFER_BYTES, TOPOLOGIES
 from chorale.runners.recorded.table import mi250_table
-from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.build.request import BuildResult
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.values import is_adopted
-from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.launch.loop import RequestBuilder
-from chorale.tuner.launch.predictions import campaign_pricing
 from chorale.tuner.replay.tasks import replay_tasks
 from chorale.tuner.search.size_model import Floats, Prior, nearest_sizes
 from chorale.tuner.search.space import SearchSpace
@@ -35,90 +26,24 @@ from chorale.tuner.trials.journal import Launch, conditions_of, launch_codec, la
 from chorale.tuner.trials.records import Candidate, CompleteTrial, candidate_codec
 from chorale.tuner.trials.store import JOURNAL, read_snapshot
 
-_log = logging.getLogger("chorale.screening")
+_log = logging.getLogger("chorale.prior")
 
-BEST_OF_EACH = 2
-
-Guesses = Mapping[Candidate, tuple[float, ...]]
-"""Candidate -> seconds at each size of the campaign."""
-
-
-@dataclass(frozen=True, slots=True)
-class Screened:
-    """Result of screening: predicted times, and the candidates to measure first."""
-
-    exact: Guesses = field(default_factory=dict)
-    simulated: Guesses = field(default_factory=dict)
-    first: tuple[Candidate, ...] = ()
-
-
-def screened_candidates(campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers) -> Screened:
-    """Return the candidates to measure first: the predicted best at each size, then the second best at each size.
-
-    Builds `screening.candidates` points and computes their exact costs, then simulates the best `screening.simulated`
-    of them. Empty if `screening.candidates` is 0. Candidates that cannot be built or simulated are left out.
-    """
-    section = campaign.screening
-    if section.candidates == 0:
-        return Screened()
-    points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
-    made = [point for point in points if not is_adopted(point.method) and point.settings is None]
-    requests, made = RequestBuilder(campaign, topology), made[: section.candidates]
-    results = completions(workers, [workers.build(requests.build(candidate)) for candidate in made])
-    values = {candidate: completion.value for candidate, completion in zip(made, results, strict=True)}
-    built = {candidate: value for candidate, value in values.items() if isinstance(value, BuildResult)}
-    pricing = campaign_pricing(campaign, topology)
-    model = pricing.network(topology)
-    alpha_s, bytes_per_s = float(model.alpha_s), float(model.unit_bytes_per_s(topology))
-    exact = {}
-    for candidate, result in built.items():  # steps x alpha + bytes x time per byte
-        start_s, pace_s = result.steps * alpha_s, float(Fraction(result.time_per_byte)) / bytes_per_s
-        exact[candidate] = tuple(start_s + size * pace_s for size in campaign.sizes)
-    best = leaders(exact, section.simulated)
-    simulated = {
-        candidate: _simulated_s(campaign, topology, pricing, candidate, built[candidate]) for candidate in best
-    }
-    timed = {candidate: times for candidate, times in simulated.items() if times is not None}
-    chosen = leaders(timed or exact, BEST_OF_EACH * len(campaign.sizes))
-    _log.info("screening: %d made, %d simulated, %d to begin with", len(built), len(timed), len(chosen))
-    return Screened(exact, timed, tuple(chosen))
-
-
-def leaders(guesses: Guesses, limit: int) -> list[Candidate]:
-    """Return at most `limit` candidates: the best at each size, largest size first, then the second best, and so on."""
-    sizes = range(len(next(iter(guesses.values()), ())))
-    ranked = [sorted(guesses, key=lambda candidate, size=size: guesses[candidate][size]) for size in reversed(sizes)]  # type: ignore[misc]
-    return list(islice(dict.fromkeys(chain.from_iterable(zip(*ranked, strict=True))), limit))
-
-
-def _simulated_s(
-    campaign: Campaign, topology: Topology, pricing: Pricing, candidate: Candidate, result: BuildResult
-) -> tuple[float, ...] | None:
-    runner = SimulatedRunner(pricing.network(topology), candidate.buffer_bytes)
-    request = RunRequest(topology, {candidate.id: result.program}, tuple(campaign.sizes), repeats=1)
-    outcome = runner.submit(request)
-    if not isinstance(outcome, Measurement):
-        return None
-    beside_s = pricing.unmodelled_program_s(result.program)
-    return tuple(size.median_s + beside_s for size in outcome.results[candidate.id])
-
-
-RECORD, SCREENING = "record", "screening"
-"""Values of the key `prior` that do not name a campaign."""
+RECORD = "record"
+"""Value of the key `prior` that stands for the shipped record instead of a campaign."""
 
 PRIOR_FILE = "prior.json"
 FORMAT = "chorale-prior/1"
 
 MOST_PRIORS = 4
 MOST_LAUNCHES = 40
-"""Largest number of launches that are read, the most similar and newest first, so that starting stays fast."""
+"""Maximum number of launches to read, the most similar and newest first, so that campaigns still start fast."""
 
 MOST_BYTES = 4 * 2**20
 LEAST_POINTS = 3
-"""Smallest number of points of the space that a prior must know to be used."""
+"""Minimum number of points in the space that a prior must know to be used."""
 
 _GENERATORS = {"ForestColl": "forest"}
-"""Generator named in the record -> Chorale's method that produces equivalent schedules."""
+"""Generator named in the record -> Chorale method that produces equivalent schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,26 +75,14 @@ def learned_priors(
     priors = list(_of_launches([one for one in earlier if one.launch.launch_id != launch_id], campaign.sizes, space))
     if named is None or RECORD in named:
         priors += _of_record(campaign, topology, space)
-    for name in sorted((named or set()) - {RECORD, SCREENING} - {prior.source for prior in priors}):
-        way_out = "name campaigns of the data folder with the same collective and points, record, screening, or auto"
+    for name in sorted((named or set()) - {RECORD} - {prior.source for prior in priors}):
+        way_out = "name campaigns of the data folder with the same collective and points, record, or auto"
         raise InvalidInput("campaign key `prior`: the source {} has no point in the search space", name, way_out)
     return priors[:MOST_PRIORS]
 
 
-def screening_priors(campaign: Campaign, screened: Screened) -> list[Prior]:
-    """Return priors from exact costs and simulated times, if they exist and the campaign wants them."""
-    if campaign.prior != "auto" and SCREENING not in campaign.prior:
-        return []
-    both = {"simulated times": screened.simulated, "exact costs": screened.exact}
-    return [
-        Prior({point: -np.log(times) for point, times in guesses.items()}, name, SCREENING)
-        for name, guesses in both.items()
-        if len(guesses) >= LEAST_POINTS
-    ]
-
-
 def save_priors(folder: Path, priors: Sequence[Prior]) -> None:
-    """Write `priors` into the folder of a launch. A failure is only logged."""
+    """Write `priors` into a launch's folder. A failure is only logged."""
     if not priors:
         return
     rows = [
@@ -204,13 +117,13 @@ def saved_priors(folder: Path, sizes: int) -> list[Prior]:
                 raise ValueError("gains must be numbers, one for each size")
             priors.append(Prior(gains, str(row["name"]), str(row["source"])))
     except (OSError, KeyError, TypeError, ValueError) as error:
-        _log.warning("%s cannot be used (%s): the launch goes on without priors", path, type(error).__name__)
+        _log.warning("%s cannot be used (%s): the launch continues without priors", path, type(error).__name__)
         return []
     return priors
 
 
 def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each group of earlier launches with equal conditions that measured points of `space`."""
+    """Yield a prior for each group of earlier launches with the same conditions that measured points of `space`."""
     groups: dict[str, list[_Earlier]] = defaultdict(list)
     for one in earlier:
         groups[one.group].append(one)
@@ -265,7 +178,7 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
     try:
         trials = read_snapshot(one.folder).trials
     except (OSError, ChoraleError) as error:
-        _log.info("%s is no prior: %s", one.folder, error)
+        _log.info("%s cannot be used as a prior: %s", one.folder, error)
         return
     for trial in trials:
         if isinstance(trial, CompleteTrial) and trial.candidate in space:

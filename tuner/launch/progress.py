@@ -1,4 +1,4 @@
-"""Progress of a launch: its display in the terminal, the pace of trials, and the overhead in addition to measuring."""
+"""Progress of a launch: its display in the terminal, the pace of trials, and the overhead beyond measuring."""
 
 import math
 import statistics
@@ -18,11 +18,11 @@ from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, TrialRecord
 
 _PAUSE = 20
-"""A gap of more than this many median intervals between trials is taken as an interruption of the launch."""
+"""A gap of more than this many median intervals between trials counts as an interruption of the launch."""
 
 
 def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
-    """Return the seconds between the ends of successive trials, without the pauses of an interrupted launch."""
+    """Return the seconds between the ends of successive trials, without the pauses of a resumed launch."""
     ends_s = sorted(trial.started_unix_s + trial.seconds for trial in trials)
     gaps_s = [later - earlier for earlier, later in pairwise(ends_s)]
     middle_s = statistics.median(gaps_s) if gaps_s else 0.0
@@ -33,8 +33,8 @@ RECENT = 6
 
 
 class LaunchProgress:
-    """Base class of progress displays: a context manager for a whole launch that is notified of every finished trial.
-    This class shows nothing.
+    """Base class of progress displays. It is a launch's context manager, is notified of every finished trial, and shows
+    nothing itself.
     """
 
     def __enter__(self) -> Self:
@@ -50,7 +50,7 @@ class LaunchProgress:
 class PlainLines(LaunchProgress):
     """One line per trial, for logs and pipes: its outcome, the best so far and the time left.
 
-    budget:  largest number of trials, including `recorded` ones
+    budget:  maximum number of trials, including `recorded` ones
     limit_s: seconds from the beginning of the first trial after which no new trial starts
     """
 
@@ -118,7 +118,7 @@ class LiveTable(PlainLines):
 
 
 def outcome_text(record: TrialRecord) -> str:
-    """Return the outcome of a trial in a few words."""
+    """Return a trial's outcome in a few words."""
     if isinstance(record, CompleteTrial):
         times = ", ".join(f"{format_size(size.size_bytes)} {format_ms(size.median_s)}" for size in record.sizes)
         return f"{record.speedup:.2f}x ({times})"
@@ -141,16 +141,16 @@ MEASURING, PREPARING = "measuring", "preparing"
 
 @dataclass(slots=True)
 class Overhead:
-    """Accumulates the time that one process spends on a launch.
+    """Accumulates the time that a process spends on a launch.
 
     trials:    number of finished trials
-    seconds:   stage -> seconds of the loop in it: asking and telling the `search`, submitting to workers (`order`),
-               saving to disk (`save`), notifying listeners (`show`)
-    worked_s:  kind of work -> seconds of workers; `worked_cpu_s` their CPU time
+    seconds:   stage -> seconds that the loop spent on it: asking and telling the `search`, submitting to workers
+               (`order`), saving to disk (`save`), notifying listeners (`show`)
+    worked_s:  kind of work -> seconds that workers spent on it; `worked_cpu_s` is their CPU time
     elapsed_s: from the first suggestion to the last record
     notes:     how often the search's model failed, by the fallback that was used
-    once_s:    seconds of one-time work during the first measurement, for example importing MLflow; not in `elapsed_s`
-    priors:    priors of the search with their final weights (`Search.priors`)
+    once_s:    seconds of one-time work during the first measurement, such as importing MLflow; not in `elapsed_s`
+    priors:    the search's priors with their final weights (`Search.priors`)
     cpu_s:     CPU time of this process from the start of the loop to the last upload
     """
 
@@ -167,7 +167,7 @@ class Overhead:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Count the time of the block as spent on `stage`."""
+        """Count the block's time as spent on `stage`."""
         began_s = self.clock()
         try:
             yield
@@ -183,9 +183,9 @@ class Overhead:
         """Return the overhead in milliseconds per trial.
 
         `ours_ms` is the sum of all stages of this process; it includes MLflow, which works in parallel.
-        `beside_measuring_ms` is the time of the loop minus the time of measurements, so it includes preparing and
-        waiting; it can be negative if several measurements run at the same time. `cpu_ms` counts CPU time of this
-        process and of the workers, which hardly depends on the load of the machine.
+        `beside_measuring_ms` is the loop's time minus the measuring time, so it includes preparing and waiting; it
+        can be negative if several measurements run at the same time. `cpu_ms` counts CPU time of this
+        process and of the workers, which hardly depends on the machine's load.
         """
         per_trial = 1000 / max(1, self.trials)
         stages = {**self.seconds, "mlflow": tracking_s}

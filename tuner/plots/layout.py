@@ -1,4 +1,4 @@
-"""Positions of nodes in drawings: by family, switched networks in rows by level or on a circle, others by force."""
+"""Place nodes in drawings: by family, switched networks in rows by level or on a circle, others by forces."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from chorale.synth.topology.topology import Topology
 
 Positions = NDArray[np.float64]
 """float64[nodes, 2]."""
-_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # of the widest row
-_LONGEST_ROW = 16  # of compute nodes at one switch
+_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows, and their distance as a share of the widest row
+_LONGEST_ROW = 16  # maximum number of compute nodes in the row of a single switch
 
 
 def switched_positions(topology: Topology) -> Positions | None:
-    """Return float64[nodes, 2] for a network whose compute nodes are linked with switches only, else None.
+    """Return float64[nodes, 2] for a network whose compute nodes are only linked to switches, or else None.
 
     Compute nodes are in a row. Switches are in rows above, ordered by their distance from compute nodes; those that
     lead only to compute nodes are below if there are others above. If linked switches have the same distance and all
@@ -44,7 +44,7 @@ def switched_positions(topology: Topology) -> Positions | None:
     places: Positions = np.empty((len(graph), 2))
     for row in (0, -1, *range(1, max(level.values()) + 1)):
         nodes = [node for node in graph if level[node] == row]
-        if row:  # each near those of the row before it to which it is linked
+        if row:  # place each node near its neighbours in the previous row
             before = {node: [near for near in graph[node] if abs(level[near]) == abs(row) - 1] for node in nodes}
             nodes.sort(key=lambda node: float(places[before[node], 0].mean()))
         places[nodes, 0] = (np.arange(len(nodes)) + 0.5) * width / max(len(nodes), 1)
@@ -53,7 +53,7 @@ def switched_positions(topology: Topology) -> Positions | None:
 
 
 def _graph(topology: Topology) -> nx.Graph[int]:
-    """Return the nodes in order, and the pairs of different nodes that are linked."""
+    """Return a graph with the nodes in order and an edge for each pair of different nodes that are linked."""
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(range(topology.node_count))
     graph.add_edges_from(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
@@ -62,7 +62,7 @@ def _graph(topology: Topology) -> nx.Graph[int]:
 
 
 def _circle_of_routers(graph: nx.Graph[int], topology: Topology) -> Positions:
-    """Place switches clockwise from the top in order, and the compute nodes of each fanned out beyond it."""
+    """Place switches clockwise from the top, with each switch's compute nodes fanned out beyond it."""
     ranks, count = topology.compute_count, topology.switch_count
     places = np.concatenate([np.empty((ranks, 2)), max(2.0, 0.35 * count) * _circle(count)])
     for router in range(ranks, ranks + count):
@@ -113,7 +113,7 @@ def _places(topology: Topology) -> Positions:
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
-    """Return the family and arguments that determine positions, through transpose; ("", "") if there is none."""
+    """Return the family and arguments that determine positions, ignoring transpose; ("", "") if there are none."""
     if isinstance(tree, FunctionCall) and tree.name == "transpose":
         inner = tree.arguments[0]
         return _family(inner) if isinstance(inner, (FamilyCall, FunctionCall)) else ("", "")
@@ -121,7 +121,7 @@ def _family(tree: SpecTree) -> tuple[str, str]:
 
 
 def _grid(sizes: list[int]) -> Positions:
-    """Place a grid: the last dimension to the right, the one before down, the others as copies of that plane."""
+    """Place a grid: the last dimension runs right, the one before it down, the others are copies of that plane."""
     right, down = sizes[-1], (sizes[-2] if len(sizes) > 1 else 1)
     steps = [np.array([1.0, 0.0]), np.array([0.0, -1.0])]
     width, height = float(right), float(down)
@@ -138,7 +138,7 @@ def _grid(sizes: list[int]) -> Positions:
 
 
 def _hypercube(dimensions: int) -> Positions:
-    """Project so that a square, a cube, two adjacent cubes, two such rows, … are visible."""
+    """Project a hypercube so that a square, a cube, two adjacent cubes, two such rows, … are visible."""
     directions = [(1.5, 0.0), (0.0, 1.5), (0.6, 0.5), (3.2, 0.35), (0.35, -3.0)]
     while len(directions) < dimensions:
         x, y = directions[-2]
@@ -154,6 +154,6 @@ def _circle(count: int) -> Positions:
 
 
 def _around(turns: NDArray[Any], count: int) -> Positions:
-    """Return the points that are so many of `count` equal parts of a circle from the top."""
+    """Return the points on a circle that are `turns` / `count` of a full turn clockwise from the top."""
     angles = math.pi / 2 - 2 * math.pi * turns / count
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)

@@ -36,7 +36,7 @@ _FAN = 0.22
 
 @dataclass(frozen=True, slots=True)
 class DrawnConnection:
-    """`count` links of one bandwidth between two nodes: from src to dst only if `one_way`, else as many back."""
+    """`count` links of one bandwidth between two nodes: from src to dst only if `one_way`, else in each direction."""
 
     src: int
     dst: int
@@ -46,7 +46,7 @@ class DrawnConnection:
 
 
 def connections_of(topology: Topology) -> list[DrawnConnection]:
-    """Return what to draw: links there and back become one connection, the rest stays one-way. No self-loops."""
+    """Return the connections to draw: links in both directions become one, others stay one-way. No self-loops."""
     counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
     for link in topology.links:
         if link.src != link.dst:
@@ -64,7 +64,7 @@ def connections_of(topology: Topology) -> list[DrawnConnection]:
 def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
     """Return float64[points, 2] for each connection, from src to dst.
 
-    Curves are straight, but bend around nodes in between and fan out if a pair has several connections.
+    Connections are straight, but bend around nodes in between and fan out if a pair has several.
     """
     ends = np.array([(connection.src, connection.dst) for connection in connections])
     share = np.linspace(0.05, 0.95, 40)[None, :, None]
@@ -76,13 +76,13 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
     groups: dict[frozenset[int], list[int]] = defaultdict(list)
     for index, connection in enumerate(connections):
         groups[frozenset((connection.src, connection.dst))].append(index)
-    for members in groups.values():  # to the left of the line from the lower to the higher node
+    for members in groups.values():  # left of the line from the lower- to the higher-numbered node
         bends[members] += 2 * _FAN * (np.arange(len(members)) - (len(members) - 1) / 2)
     return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
 
 
 def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
-    """Return a parabola; `bend` counts in the height that a curve of this length has to clear a row of nodes."""
+    """Return a parabola; `bend` is its height relative to the height at which it clears a row of nodes."""
     start, end = places[connection.src], places[connection.dst]
     along = end - start if connection.src < connection.dst else start - end
     length = float(np.hypot(*along))
@@ -94,7 +94,7 @@ def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Posit
 
 
 def _arrow_head(curve: Positions, length: float, width: float) -> Positions:
-    """Return the triangle of an arrow at two thirds of `curve`."""
+    """Return the triangle of an arrow head at two thirds of `curve`."""
     tip = curve[2 * _CURVE_POINTS // 3]
     direction = tip - curve[2 * _CURVE_POINTS // 3 - 1]
     direction = direction / np.hypot(*direction) * length / 2
@@ -106,7 +106,7 @@ COMPUTE_COLOUR = "#2b6cb0"
 SWITCH_COLOUR = "#c05621"
 ABLE_COLOUR = "#7b341e"
 BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-_NODE_SHARE = 0.46  # of the distance to the nearest node
+_NODE_SHARE = 0.46  # diameter relative to the distance to the nearest node
 
 
 def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:
@@ -156,7 +156,7 @@ class NetworkCanvas:
 
     @staticmethod
     def of(topology: Topology, connections: list[DrawnConnection], widest_in: float) -> NetworkCanvas:
-        """Return the canvas of `topology`, about `widest_in` inches wide or high at most."""
+        """Return the canvas of `topology`, at most about `widest_in` inches wide or high."""
         places = node_positions(topology)
         curves = curves_of(connections, places)
         spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0
@@ -166,7 +166,7 @@ class NetworkCanvas:
 
     @property
     def size_in(self) -> tuple[float, float]:
-        """Width and height of the picture."""
+        """Width and height of the picture in inches."""
         spread = np.ptp(np.concatenate([self.positions, *self.curves]), axis=0) + 1.0
         width, height = np.clip(spread * self.unit_in, _NARROWEST_IN, None)
         return float(width), float(height)
@@ -194,7 +194,7 @@ class NetworkCanvas:
 
 
 def _arcs(topology: Topology) -> tuple[list[DrawnConnection], NDArray[np.int64]]:
-    """Return one arc for all links from one node to another, and the arc of each link, -1 for a self-loop."""
+    """Return one arc for all links from one node to another, and the index of each link's arc, -1 for a self-loop."""
     links = topology.links
     key = links.src.astype(np.int64) * topology.node_count + links.dst
     pairs = np.unique(key[links.src != links.dst])
@@ -256,7 +256,7 @@ def _topology_figure(topology: Topology) -> Figure:
 
 
 def plot_cabling(topology: Topology, cabling: Cabling, path: Path) -> None:
-    """Draw the cables of `topology` between the hosts of `cabling` into `path`; new ones are coloured if some stay."""
+    """Draw the cables between the hosts of `cabling` into `path`; if some cables are kept, new ones are coloured."""
     hosts, kept = cabling.hosts, {frozenset(cable) for cable in cabling.kept}
     named = replace(topology, node_ids=hosts)
     canvas = NetworkCanvas.of(named, connections_of(named), 6.0)
@@ -290,21 +290,21 @@ def _legend(topology: Topology) -> list[Line2D]:
 
 
 def _colours(topology: Topology) -> dict[Fraction, str]:
-    """Return a colour per bandwidth; beyond eight bandwidths, all larger ones share the last colour."""
+    """Return a colour for each bandwidth; with more than eight, the largest ones share the last colour."""
     last = len(_LINK_COLOURS) - 1
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
 
 
 MAX_PATHS = 7
 _SHAPE = 1.5  # width over height of a picture that fits a screen
-_AROUND_IN = 0.5  # title of a panel
+_AROUND_IN = 0.5  # space for a panel's title
 _LOAD_COLOURS = "plasma_r"
 _STEP_COLOURS = ("#1d4ed8", "#c026d3", "#ea580c", "#16a34a", "#0891b2", "#a16207", "#dc2626", "#4b5563")
 
 
 def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
-    """Draw `schedule` into `path` (.png, .svg or .pdf): the load of every link, the steps, and the paths of the data
-    of `rank`.
+    """Draw `schedule` into `path` (.png, .svg or .pdf): the load of every link, the steps, and the paths that
+    `rank`'s data take.
 
     The same schedule gives the same bytes. Raises InvalidInput for another extension or too large a network.
     """
@@ -319,7 +319,7 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     has_steps = schedule.kind == "stepped" and len(busy) > 1
     count = 1 + has_steps + len(shown)
     width, height = canvas.size_in
-    # About the shape of a screen
+    # Choose the number of columns that gives the picture about the shape of a screen
     shapes = {
         columns: columns * width / (-(-count // columns) * (height + _AROUND_IN)) for columns in range(1, count + 1)
     }
@@ -339,7 +339,7 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
             step[arc_of_link[schedule.routes.path(route)]] = edge
         axes.set_title(title, fontsize=10)
         _draw_used(axes, canvas, [_colour(depth) for depth in step.tolist()], step >= 0)
-    # Add a legend of the colours of steps and a colour bar for loads
+    # Add a legend for the steps' colours and a colour bar for loads
     scale = ScalarMappable(Normalize(-1 / 9, 1), mpl.colormaps[_LOAD_COLOURS])
     bar = figure.colorbar(scale, ax=all_axes.tolist(), location="bottom", shrink=0.5, aspect=40, pad=0.02)
     bar.ax.set_xlim(0, 1)
@@ -366,7 +366,7 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64]
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
-    """Draw how much of the bandwidth time each step takes, and how busy links are in it on average."""
+    """Draw each step's share of the bandwidth time, and the average load of links during the step."""
     steps, whole = np.arange(1, len(busy) + 1), busy.max(axis=1).sum()
     axes.bar(steps, busy.max(axis=1) / whole, width=0.75, color="#c7d2fe", label="busiest link")
     axes.bar(steps, busy.mean(axis=1) / whole, width=0.4, color="#3730a3", label="mean of all links")

@@ -1,4 +1,4 @@
-"""Pictures for notebooks: drawings by matplotlib when they are shown, and networks as SVG."""
+"""Pictures for notebooks: matplotlib drawings, drawn when they are shown, and networks as SVG."""
 
 import tempfile
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _STYLE = (
 def topology_svg(topology: Topology) -> str | None:
     """Return `topology` as SVG: ranks as numbered circles, switches as squares, a line for each pair of linked nodes.
 
-    The width of a line is proportional to the square root of the bandwidth. None for more than 5,000 links.
+    The width of a line is proportional to the square root of the bandwidth. Returns None for more than 5,000 links.
     """
     if len(topology.links) > MAX_DRAWN_LINKS:
         return None
@@ -38,7 +38,7 @@ def topology_svg(topology: Topology) -> str | None:
     for src, dst, kind in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True):
         if src != dst:
             one_way[src, dst] = one_way.get((src, dst), 0.0) + float(links.bandwidths[kind])
-    rates: dict[tuple[int, int], float] = {}  # between each pair of linked nodes, of the busier direction
+    rates: dict[tuple[int, int], float] = {}  # rate between each pair of linked nodes, in the faster direction
     for (src, dst), rate in one_way.items():
         pair = (min(src, dst), max(src, dst))
         rates[pair] = max(rates.get(pair, 0.0), rate)
@@ -77,7 +77,7 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The drawing as text of an SVG file. Unavailable without the extra `plot`."""
+        """The drawing as SVG text. Raises Unavailable if the extra `plot` is not installed."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "picture.svg"
             self._drawn(path)
@@ -98,7 +98,7 @@ class Picture:
     def _repr_svg_(self) -> str | None:
         try:
             return self.svg
-        except Unavailable:  # a notebook shows the text then
+        except Unavailable:  # the notebook then shows text instead
             return None
 
     def __repr__(self) -> str:

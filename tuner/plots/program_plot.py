@@ -1,4 +1,4 @@
-"""Timelines of programs, as simulated."""
+"""Timelines of simulated programs."""
 
 from pathlib import Path
 from typing import Any
@@ -23,22 +23,22 @@ _BAND_COLOURS = ("#f1f5f9", "white")
 
 
 def lanes_of(trace: ProgramTrace) -> NDArray[np.int64]:
-    """Return int64[lanes, 2], sorted: each rank and each of its blocks that sends."""
+    """Return int64[lanes, 2]: the rank and the number of each block that sends, sorted."""
     return np.asarray(np.unique(np.stack([trace.src, trace.block], axis=1), axis=0), dtype=np.int64)
 
 
 def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None:
-    """Draw the messages of `trace` over microseconds, each in the lane of its block; `lanes` as of `lanes_of`."""
+    """Draw the messages in `trace` over time in microseconds, each in its block's lane; `lanes`: see `lanes_of`."""
     most = lanes[:, 1].max(initial=0) + 1
     lane = np.searchsorted(lanes[:, 0] * most + lanes[:, 1], trace.src * most + trace.block)
     for adds, colour in _COLOURS.items():
         rows = np.flatnonzero(trace.adds == adds)
         start, left, low = trace.start_s[rows] * 1e6, trace.left_s[rows] * 1e6, lane[rows] + 0.14
         corners = np.stack([start, low, left, low, left, low + 0.72, start, low + 0.72], axis=1).reshape(-1, 4, 2)
-        # One object: matplotlib takes milliseconds for each
+        # Draw all shapes as one object, because each object takes matplotlib milliseconds
         shapes = PolyCollection(list(corners), facecolors=colour, edgecolors="white", linewidths=0.4, zorder=3)
         axes.add_collection(shapes)
-    # Tell ranks apart by shade, and lanes by whom they send to
+    # Distinguish ranks by shade, and lanes by their receivers
     ranks, first, count = np.unique(lanes[:, 0], return_index=True, return_counts=True)
     for index, (top, height) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
         axes.axhspan(top, top + height, color=_BAND_COLOURS[index % 2], zorder=0)
@@ -58,7 +58,7 @@ def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None
 def _used_bandwidth(
     trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
 ) -> NDArray[np.float64]:
-    """Return float64[ranks, bins]: bytes that leave over bytes that could; messages are taken to leave evenly."""
+    """Return float64[ranks, bins]: used share of outgoing bandwidth if each message is sent at a constant rate."""
     ranks, links = topology.compute_count, topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
     leaving = (links.src < ranks) & (links.src != links.dst)
@@ -92,7 +92,7 @@ def plot_program(
     unit = float(network.unit_bytes_per_s(topology))
     left.set_xlim(0, max(time_us, 1e-9))
     left.set_xlabel("us")
-    if lanes <= MAX_LANES:  # each sending block has a lane, labelled with where it sends
+    if lanes <= MAX_LANES:  # each sending block has a lane, labelled with its destination
         draw_lanes(left, trace, lanes_of(trace))
     else:  # each rank has a row
         used = _used_bandwidth(trace, topology, unit, size_bytes / program.chunks)
@@ -111,7 +111,7 @@ def plot_program(
 
 
 def _draw_heat(figure: Figure, axes: Any, topology: Topology, busy: NDArray[np.float64]) -> None:
-    """Draw a cell for each pair of linked nodes: the busiest of their links."""
+    """Draw a cell for each pair of linked nodes that shows the busiest of their links."""
     links, nodes = topology.links, topology.node_count
     cells = np.full((nodes, nodes), np.nan)
     real = links.src != links.dst

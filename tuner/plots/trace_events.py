@@ -17,17 +17,17 @@ Event = dict[str, Any]
 _PREDICTED = 1_000_000  # processes of predicted ranks are numbered from here
 MAX_EVENTS = 200_000
 TRACE_CHUNKS = 16
-"""Default number of chunks into which trees cut what they stream."""
+"""Default number of chunks into which trees divide their data for streaming."""
 
 
 def _span(at: tuple[int, int], name: str, begin_us: float, length_us: float, digits: int, **args: Any) -> Event:
-    """Return the event of something that process and thread `at` do."""
+    """Return the event for an activity in `at`, a (process, thread) pair."""
     times = {"ts": round(begin_us, digits), "dur": round(length_us, digits)}
     return {"ph": "X", "pid": at[0], "tid": at[1], "name": name, **times, "args": args}
 
 
 def _process(pid: int, name: str) -> Iterator[Event]:
-    """Yield the name and the place of a process."""
+    """Yield events that set the name and the sort position of a process."""
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
     yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
 
@@ -42,10 +42,10 @@ def trace_events(
     summary: Sequence[Mapping[str, Any]] = (),
     gap_us: float = 1000.0,
 ) -> str:
-    """Return JSON of the executions, one after the other with `gap_us` between them, each with its prediction.
+    """Return JSON with the executions, one after the other and `gap_us` apart, each with its prediction.
 
     A rank is a process, a block a thread; times are in microseconds. Steps on the critical path are marked. `summary`
-    goes along as it is. The same traces give the same text.
+    is included unchanged. The same traces give the same text.
     """
     events: list[Event] = []
     for rank, part in enumerate(program.ranks):
@@ -89,17 +89,17 @@ def _predicted_events(trace: ProgramTrace, begin_us: float) -> Iterator[Event]:
 def schedule_trace(
     traffic: Traffic, network: NetworkModel, size_bytes: int, pipeline_chunks: int = TRACE_CHUNKS
 ) -> str:
-    """Return JSON of the flow-level simulation of a collective of `size_bytes`, with an event for each message.
+    """Simulate a collective on `size_bytes` with the flow model. Return JSON with an event for each message.
 
     A sender is a process, each of its receivers a thread. Times are in microseconds, from when a message may start to
     when its last byte arrives. The same arguments give the same text. Raises InvalidInput for more than `MAX_EVENTS`
-    messages, and for schedules that the flow model does not support. Cost: that of the simulation.
+    messages, and for schedules that the flow model does not support. Takes as long as the simulation.
     """
     chunks = pipeline_chunks if traffic.kind == "pipelined" else 1
     messages = sum(len(step.route) for step in traffic.steps) * chunks
     if messages > MAX_EVENTS:
         rule = f"a trace has at most {MAX_EVENTS} messages"
-        raise InvalidInput(rule, messages, "take fewer ranks, or fewer --pipeline-chunks")
+        raise InvalidInput(rule, messages, "use fewer ranks, or fewer --pipeline-chunks")
     spans: list[Event] = []
     begin_s = 0.0
     for stream in traffic.streams():

@@ -31,7 +31,7 @@ from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 NOISES = ("none", "lognormal:0.05", "lognormal:0.15", "outliers", "drift", "bimodal", "launch")
 
-BASE = 0.02  # deviation of single repetitions in the kinds of noise that model another effect
+BASE = 0.02  # deviation of single repetitions in kinds of noise that model another effect
 OUTLIER_SHARE, OUTLIER_SCALE = 0.1, 0.5
 DRIFT, DRIFT_LAUNCHES = 0.2, 60.0
 SLOW_SHARE, SLOW_FACTOR = 0.3, 1.2
@@ -45,7 +45,7 @@ class Noise:
     none:        recorded times without noise
     lognormal:S  independent noise in every repetition; its logarithm has standard deviation S
     outliers:    2 % noise, and one repetition in ten takes 1 + 0.5 / u times as long, with u uniform (no mean exists)
-    drift:       2 % noise, and all programs together become faster and slower by 20 %, in waves of 60 launches
+    drift:       2 % noise, and all programs together get faster and slower by 20 %, in waves of 60 launches
     bimodal:     2 % noise, and in three of ten launches a program is in a mode in which it takes 1.2 times as long
     launch:      2 % noise, and each launch of a program has a random factor; its logarithm has standard deviation 5 %
 
@@ -74,7 +74,7 @@ class Noise:
         """Return the noisy times of one launch in seconds, shape (programs, sizes, repeats).
 
         times_s: times without noise (programs, sizes)
-        launch:  number of the launch, for noise that changes with time
+        launch:  the launch's number, for noise that changes with time
         """
         shape = (*times_s.shape, repeats)
         logarithms = random.normal(0.0, self.deviation, shape) if self.deviation else np.zeros(shape)
@@ -104,12 +104,12 @@ def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choic
     """Choose by the highest expected improvement under a random forest, one trial in five at random.
 
     Source: Hutter, Hoos and Leyton-Brown, Sequential model-based optimization for general algorithm configuration,
-    2011, section 4; trees, features and random trials as SMAC3 sets them for tuning of parameters.
+    2011, section 4; with SMAC3's numbers of trees, features and random trials for parameter tuning.
     """
-    from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - it takes a second, and few ask for it
+    from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - takes a second and is rarely needed
 
     random = np.random.default_rng([seed, 7])
-    columns: list[Floats] = []  # one for each number, one for each of several names
+    columns: list[Floats] = []  # one column per numeric parameter, and one per value of each named parameter
     for axis in axes_of(points):
         if axis.is_named:
             columns += [np.asarray(axis.values == value, dtype=float) for value in np.unique(axis.values)]
@@ -139,7 +139,7 @@ def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: i
     and so on, up to `most` repetitions.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
-    figure 3. A bracket is as large as the remaining trials allow. Points that did not fit come in further brackets.
+    figure 3. A bracket is as large as the remaining trials allow. The remaining points follow in further brackets.
     """
     untried = [points[number] for number in np.random.default_rng([seed, 7]).permutation(len(points))]
     rungs = [min(2**rung, most) for rung in range(max(math.ceil(math.log2(most)) + 1, 1))]
@@ -160,7 +160,7 @@ def study_choices(search: Search) -> Choices:
 
 
 def mean_gain(record: CompleteTrial) -> float:
-    """Return the mean over sizes of the logarithm of the speed-up."""
+    """Return the logarithm of the speed-up, averaged over the sizes."""
     return float(np.mean([log_speedup(size) for size in record.sizes]))
 
 
@@ -171,9 +171,9 @@ MOST_CONTENDERS = 8
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of a replayed campaign.
+    """Options for a replayed campaign.
 
-    thrifty: whether to save measurements as campaigns do: baselines are measured only as often as drift requires, and
+    thrifty: whether to avoid measurements as campaigns do: baselines are measured only as often as drift requires, and
              sizes at which a candidate is clearly slower are not repeated. Otherwise every trial measures everything.
     """
 
@@ -242,7 +242,7 @@ class ReplayedCampaign:
         return [self._verdict(index) for index in range(len(self.task.sizes_bytes))]
 
     def _trial(self, number: int, repeats: int | None) -> CompleteTrial:
-        """Measure configuration `number` as the next trial. repeats: number of repetitions, None for the default."""
+        """Measure configuration `number` as the next trial. repeats: number of repetitions; None for the default"""
         trials, thrifty, most = len(self.tried), self.options.thrifty, self.options.repeats
         if not thrifty or self._controls.is_due(trials):
             first = max(self._controls.repeats, 1 if self.tried else contests.FIRST_CONTROL)
@@ -278,8 +278,8 @@ class ReplayedCampaign:
         return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
     def _raced(self, number: int) -> list[tuple[float, ...]]:
-        """Measure once at every size, and repeat at the sizes at which the first time is not clearly slower than the
-        best so far.
+        """Measure once at every size, and repeat at the sizes at which the first measurement is not clearly slower
+        than the best so far.
         """
         true_s, repeats = self.task.times_s[number][None, :], min(self._controls.repeats, self.options.repeats)
         drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)[0]
@@ -318,14 +318,14 @@ class ReplayedCampaign:
 
 
 def mean_behind(behind: Floats) -> float:
-    """Return the geometric mean over the sizes of `behind`, ratios to the best time."""
+    """Return the geometric mean over all sizes of `behind`, the ratios to the best time."""
     return float(np.exp(np.log(behind).mean()))
 
 
 def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
     """Return a prior for the points of `target` from the other `tasks` with the same collective.
 
-    Gains are taken at the nearest sizes and averaged over tasks. None if no other task has any of the points.
+    Gains are taken at the nearest sizes and averaged over tasks. Returns None if no other task has any of the points.
     """
     others = [task for task in tasks if task.name != target.name and task.collective == target.collective]
     gains: dict[object, list[np.ndarray]] = {}
@@ -389,7 +389,7 @@ def replay_document(
     prior: str | None = None,
     begin: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Replay all tasks of the records.
+    """Replay all tasks in the records.
 
     prior: which tasks to learn from
     begin: called with the name of each task when it begins
@@ -415,7 +415,7 @@ def replay_document(
 
 
 def task_row(task: GridTask, options: ReplayOptions, seeds: int, prior: Prior | None = None) -> dict[str, Any]:
-    """Return the row of a task, means over `seeds` campaigns."""
+    """Return a task's row, with means over `seeds` campaigns."""
     replays = [replayed(task, options, seed, prior) for seed in range(seeds)]
     mean = {key: float(np.mean([each[key] for each in replays])) for key in replays[0]}
     return {

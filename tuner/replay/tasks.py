@@ -1,4 +1,4 @@
-"""Recorded runs as tasks for a search. A task has all configurations of a collective on a fabric, and the library.
+"""Turn recorded runs into search tasks. A task has a collective's configurations on a fabric and the library's runs.
 
 Runs are read from tables of runs, and from result files of nccl-tests and other tools. The names of result files say
 which configuration was run.
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.job.files import read_file
 from chorale.runners.recorded.table import RecordedConfiguration, RecordedRun, RecordedTable, ScheduleOrigin, read_runs
 from chorale.synth.collective import STANDARD
 from chorale.synth.errors import InvalidInput
@@ -21,6 +22,7 @@ from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.records import Candidate
 
+MAX_BYTES = 2**26
 _LIBRARY = re.compile(r"(?<![a-z])(nccl|rccl)(?![a-z])", re.IGNORECASE)
 _K, _INSTANCES = re.compile(r"[_-]k([0-9]+)(?![0-9a-z])"), re.compile(r"[_-]i(?:nst)?([0-9]+)(?![0-9a-z])")
 _BUFFER = re.compile(r"buff(?:er|size)?[_=-]?([0-9]+)", re.IGNORECASE)
@@ -38,20 +40,16 @@ def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
         if path.is_dir():
             files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in kinds)
         for file in files:
-            try:
-                text = file.read_text(errors="replace")
-            except OSError as error:
-                value = f"{file}: {error.strerror}"
-                raise InvalidInput("cannot read the record: {}", value, "name another file") from error
+            text = read_file(file, MAX_BYTES).decode(errors="replace")
             is_table = file.suffix == ".csv" and "fabric" in text.partition("\n")[0]
             runs += read_runs(text) if is_table else log_runs(text, file.stem, file.resolve().parent.name)
     return tuple(runs)
 
 
 def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
-    """Return the runs in the result file content `text`, in any format that `parse_results` reads.
+    """Return the runs in `text`, a result file's content in any format that `parse_results` reads.
 
-    name: name of the log. It contains the collective if the text does not; `nccl` or `rccl` for the library itself; and
+    name: the log's name. It contains the collective if the text does not; `nccl` or `rccl` for the library itself; and
           k, instances and buffer size (`…_k1_inst2-buff262144`).
 
     Rows without a check of the results (`N/A`, `-c 0`) are marked as unchecked. Their times are used, and reports
@@ -91,7 +89,7 @@ Floats = NDArray[np.float64]
 
 PARAMETERS = ("method", "k", "chunks", "instances", "buffer_bytes")
 LARGEST_BYTES = 2**30
-"""Larger sizes are ignored: they take most of the time of a record and add little information."""
+"""Larger sizes are ignored: they take most of a record's time and add little information."""
 
 MIN_SHARE = 0.8
 """A size is used only if at least this share of the configurations was measured at it."""
@@ -101,10 +99,10 @@ _CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-
 
 @dataclass(frozen=True, eq=False)
 class GridTask:
-    """A search task made of recorded runs.
+    """A search task built from recorded runs.
 
     times_s:   recorded times (candidates, sizes), used as the true times
-    library_s: recorded times of the library (sizes)
+    library_s: the library's recorded times (sizes)
     unchecked: share of the times whose results were not checked for correctness
     """
 
@@ -134,7 +132,7 @@ class GridTask:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """Constraints of a search over a record: only recorded points may be tried."""
+    """Constraints for a search over a record: only recorded points may be tried."""
 
     candidates: frozenset[Candidate]
 
@@ -147,7 +145,7 @@ class _Recorded:
 
 
 def replay_tasks(table: RecordedTable) -> list[GridTask]:
-    """Return the tasks of a record, in its order.
+    """Return a record's tasks in its order.
 
     A collective on a fabric is a task if at least two configurations and the library were measured. Runs with wrong
     results, and runs in which the program did not execute (see `chorale.runners.recorded.table`), do not count. Raises
@@ -163,13 +161,15 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
         rule = (
             "the record needs at least two configurations of a collective on a fabric, in addition to the library's: {}"
         )
-        raise InvalidInput(rule, ", ".join(table.fabrics) or "no runs", "give more files, the library's own among them")
+        raise InvalidInput(
+            rule, ", ".join(table.fabrics) or "no runs", "give more files, including some of the library"
+        )
     return tasks
 
 
 def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
-    """Return the task of the runs in place, or of the runs out of place. It has the sizes at which most configurations
-    ran with correct results.
+    """Return the task of all in-place runs, or of all out-of-place runs. The task has the sizes at which most
+    configurations ran with correct results.
     """
 
     def usable(configuration: RecordedConfiguration) -> set[int]:
@@ -197,7 +197,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a point of a search space for each configuration. Configurations with equal parameters get different
+    """Yield a point of a search space for each configuration. Configurations with identical parameters get different
     method names.
     """
     plain = [_candidate(one) for one in configurations]

@@ -1,4 +1,4 @@
-"""Reports of bounds on collectives with proofs and assumptions, and of plans for all single failures."""
+"""Reports on bounds for collectives, with proofs and assumptions, and on plans for every single failure."""
 
 import csv
 import io
@@ -25,12 +25,12 @@ from chorale.tuner.reports import tables
 
 _SHOWN_NODES = 12
 MOST_RANKS = 128
-"""For networks from machines with more ranks, bounds are not shown because computing them takes long."""
+"""For machines with more ranks, bounds are not shown because computing them takes long."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundReport:
-    """A checked bound. For collectives that use trees, also the optimum for the given k and for any k.
+    """A checked bound and, for collectives that use trees, the optimum for the given k and for any k.
 
     two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
     pairs:      for allreduce, the best pairs of trees; only on small fabrics and if two phases may not be optimal
@@ -80,19 +80,22 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
         checked(topology, collective, in_network)
         report = replace(
             report, bound=lower_bounds.stronger(report.bound, in_network)
-        )  # it is also valid without help of switches
+        )  # it is also valid without the switches' help
     checked(topology, collective, report.bound)
     return replace(report, in_network=in_network)
 
 
 def assumption_facts(topology: Topology) -> dict[str, Any]:
-    """Return a document's key `assumptions` for a network that was read from a machine. Empty for other networks."""
+    """Return the key `assumptions` for the document of a network read from a machine. The result is empty for other
+    networks.
+    """
     return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
 
 
 def network_facts(topology: Topology) -> dict[str, Any]:
-    """Return a document's key `topology` and, for a network that was read from a machine, `assumptions`."""
-    network = {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id}
+    """Return the key `topology` for a document and, for a network read from a machine, the key `assumptions`."""
+    network = {"spec": topology.spec, "nodes": topology.compute_count, "switches": topology.switch_count}
+    network |= {"bandwidth_unit": topology.bandwidth_unit, "id": topology.id}
     return {"topology": network, **assumption_facts(topology)}
 
 
@@ -104,30 +107,27 @@ def assumption_rows(document: Mapping[str, Any], *sources: str) -> Iterator[tupl
 
 
 def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any] | None:
-    """Return the bound at the rates that the machine's library assumes, None if these are not known."""
+    """Return the bound at the rates that the machine's library assumes, or None if these are unknown."""
     expected = topology.expected
     if expected is None:
         return None
     report = bound_report(expected, collective, None)
-    return {
-        "time_per_byte": str(report.bound.value),
-        "algbw": float(1 / report.bound.value),
-        "in_network": bound_facts(expected, report.in_network),
-    }
+    in_network = report.in_network and bound_facts(expected, report.in_network)
+    return bound_facts(expected, report.bound) | {"in_network": in_network}
 
 
 def machine_bounds(topology: Topology) -> dict[str, Any]:
-    """Return the keys `bound` and `expected` for an allreduce on a network that was read from a machine. Empty for
+    """Return the keys `bound` and `expected` for an allreduce on a network read from a machine. The result is empty for
     other networks and for large ones.
     """
     if not topology.assumptions or topology.compute_count > MOST_RANKS:
         return {}
     bound = bound_facts(topology, bound_report(topology, ALLREDUCE, None).bound)
-    return {"bound": {"collective": "allreduce"} | (bound or {}), "expected": expected_facts(topology, ALLREDUCE)}
+    return {"bound": {"collective": "allreduce"} | bound, "expected": expected_facts(topology, ALLREDUCE)}
 
 
 def bound_label(certificate: Mapping[str, Any]) -> str:
-    """Return the label of a bound in tables, which differs for bounds that depend on assumptions."""
+    """Return a bound's label in tables; bounds that depend on assumptions have a different one."""
     return "bound under these assumptions" if certificate.get("under") else "proven bound"
 
 
@@ -135,21 +135,12 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
     """Return the JSON document of `chorale bound`."""
     topology, bound, best = report.topology, report.bound, report.best
     document = {
-        "topology": {
-            "spec": topology.spec,
-            "nodes": topology.compute_count,
-            "switches": topology.switch_count,
-            "id": topology.id,
-        },
+        **network_facts(topology),
         "collective": report.collective.name.value,
         "root": report.collective.root,
-        "time_per_byte": rational_text(bound.value),
-        "algbw": float(1 / bound.value),
-        "bottleneck_cut": _bottleneck_names(topology, bound),
+        **bound_facts(topology, bound),
         "k_optimal": report.unrestricted.k if report.unrestricted else None,
-        "certificate": dict(bound.to_json(topology)),
-        "in_network": bound_facts(topology, report.in_network),
-        **assumption_facts(topology),
+        "in_network": report.in_network and bound_facts(topology, report.in_network),
     }
     if topology.assumptions:
         document["expected"] = expected_facts(topology, report.collective)
@@ -211,9 +202,9 @@ def _bound_rows(report: BoundReport) -> Iterator[tuple[str, str]]:
             least, k = report.unrestricted.time_per_byte, report.unrestricted.k
             longer = f"the given k takes {float(best.time_per_byte / least - 1):.2%} longer"
             yield "any k", f"{tables.time_per_byte_text(least, unit)} with k = {k}; {longer}"
-        unsure = "not for sure: one-way links leave a switch less in than out"
+        unsure = "not certain: one-way links give a switch less incoming than outgoing bandwidth"
         if bound.kind not in (best.bound.kind, "received"):
-            unsure = "no: a switch would have to send more than it gets"
+            unsure = "no: a switch would have to send more than it receives"
         yield "trees reach it", "yes" if best.is_reached_by_trees(topology) else unsure
     if report.two_phases is not None:
         verdict = _above(report.two_phases / bound.value - 1)
@@ -265,7 +256,7 @@ def reason(report: BoundReport, bound: Bound) -> str:
         grouped = {node for part in bound.parts for node in part}
         limited = [ability.reduce_bandwidth for node, ability in topology.abilities.items() if node not in grouped]
         if bound.in_network and any(limited):
-            return f"{what}, less of what an adder outside adds, at most its rate"
+            return f"{what}, but less of the part that a switch outside adds, at most its rate"
         return f"{what}, over {_rate(moved / bound.value)} {unit}"
     if bound.kind == "alltoall-prices":
         capacity = sum(link.bandwidth for link in topology.links)
@@ -305,18 +296,18 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else plural}"
 
 
-def bound_facts(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
-    """Return a bound as JSON; None if there is none."""
-    return None if bound is None else {
+def bound_facts(topology: Topology, bound: Bound) -> dict[str, Any]:
+    """Return a bound as JSON."""
+    return {
         "time_per_byte": rational_text(bound.value),
         "algbw": float(1 / bound.value),
         "bottleneck_cut": _bottleneck_names(topology, bound),
         "certificate": dict(bound.to_json(topology)),
-    }  # fmt: skip
+    }
 
 
 def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
-    """Return the nodes of the bound's bottleneck cut. If the bound has none, return the bottleneck cut of allgather."""
+    """Return the nodes of the bound's bottleneck cut. If the bound has none, return allgather's bottleneck cut."""
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
     return optimum(topology, ALLGATHER).cut
@@ -327,7 +318,7 @@ def _bottleneck_names(topology: Topology, bound: Bound) -> list[str]:
 
 
 def in_network_note(topology: Topology) -> str:
-    """Return a note that says how a schedule in which the switches of `topology` add can be run."""
+    """Return a note on how to run a schedule in which the switches of `topology` add."""
     able = len(topology.abilities)
     if able == 1:
         return "lower --target mscclpp-json makes a plan for one box; in NCCL its NVLS does it"
@@ -343,9 +334,9 @@ def plan_failures(
     progress: Progress | None = None,
     parts: Iterable[str | Fraction] = (),
 ) -> dict[str, Any]:
-    """Return a document about the schedule of `request`, and about a schedule for every single failure up to symmetry.
+    """Return a document about the schedule of `request` and about schedules for all single failures, up to symmetry.
 
-    Each failure is one task of `executor`, which verifies the schedule and checks the bound. The network without
+    Each failure is one task for `executor`, which verifies the schedule and checks the bound. The network without
     failures is planned in this process. If the tasks would take less time than starting processes, no processes are
     started. A failure without a schedule has a reason instead, for example that it cuts the network in two.
     """
@@ -381,7 +372,7 @@ def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str,
         verified = verified_schedule(request, SerialExecutor())
         schedule, achieved = verified.schedule, verified.cost.time_per_byte
         bound = checked(request.topology, request.collective, lower_bounds.bound_of_schedule(schedule, achieved))
-    except ChoraleError as error:  # one failure without a plan must not hide the plans of the others
+    except ChoraleError as error:  # one failure without a plan must not hide the other plans
         return row | {"reason": str(error), "slowdown": None}
     return row | {
         "time_per_byte": str(achieved),
@@ -424,7 +415,9 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
         name, _, *cells = _cells(rows[0])
         more = f" +{len(rows) - 1}" if len(rows) > 1 else ""
         table.add_row(name + more, str(sum(row["alike"] for row in rows)), *cells)
-    table.caption = "alike: failures with the same plan or the same cost; time factor: against the fabric as it is"
+    table.caption = (
+        "alike: failures with the same plan or the same cost; time factor: relative to the fabric without failures"
+    )
     if len(shown) > _WORST:
         table.caption += f"; the {_WORST} kinds that cost most, --json has all"
     return table

@@ -1,4 +1,4 @@
-"""The search for base topologies, which can be resumed from a file, reports of `chorale find`, and cable lists."""
+"""The search for base topologies, which can be resumed from a file; reports of `chorale find`; and cable lists."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change")
 
 @dataclass(frozen=True, slots=True)
 class CableList:
-    """Existing cables: the two hosts of each cable, its two ports and its panel. Unknown ports and panels are ""."""
+    """Existing cables: each cable's two hosts, two ports and panel. Unknown ports and panels are ""."""
 
     cables: tuple[Cable, ...]
     places: tuple[tuple[str, str, str], ...]
 
     @property
     def hosts(self) -> list[str]:
-        """All hosts that have a cable, by name."""
+        """All hosts that have a cable, sorted by name."""
         return sorted({host for cable in self.cables for host in cable})
 
 
@@ -81,7 +81,7 @@ def read_cables(path: Path, two_way: bool) -> CableList:
 def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int | None) -> bytes:
     """Return the cables of `cabling` as CSV, with a column `change`: keep, add or remove.
 
-    Existing cables keep their ports and panels in `present`. New cables use the lowest free port of each host. With
+    Existing cables keep their ports and panels in `present`. New cables use each host's lowest-numbered free port. With
     `panel_ports`, all cables go through patch panels with this number of ports each, and a cable uses two ports.
     """
     known: dict[Cable, list[tuple[str, str, str]]] = defaultdict(list)
@@ -119,7 +119,7 @@ def _free_port(taken: set[str]) -> str:
 
 
 def _free_panels(taken: dict[str, int], panel_ports: int | None) -> Iterator[str]:
-    """Yield the panel of each new cable: the first with two free ports."""
+    """Yield a panel for each new cable: the first with two free ports."""
     number = 1
     while panel_ports is not None:
         if taken[str(number)] + 2 <= panel_ports:
@@ -137,12 +137,13 @@ Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 
 
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
-    """Try seeds 0 to `seeds` - 1 for all sizes that `query` uses; return Pareto-efficient bases by (nodes, degree).
+    """Try seeds 0 to `seeds` - 1 for all sizes that `query` uses; return Pareto-optimal bases by (nodes, degree).
 
     Seeds in the file `record` are not tried again. The file is written every few seeds, so little is lost if the search
     is interrupted, and the final result is the same as without interruption.
     """
-    searched = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
+    is_there = record is not None and os.path.exists(record)
+    searched = read_log(read_file(record, MAX_BYTES), record.name) if record is not None and is_there else {}
     bases: Bases = {}
     for search in searches_for(query):
         report = stage(f"bases of {search.nodes} nodes")
@@ -163,7 +164,7 @@ def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stag
 class Wiring:
     """Existing cables, the allowed number of new ones, and the best placement of each network's nodes.
 
-    most: largest number of cables to add; None for any number
+    most: maximum number of cables to add; None for any number
     """
 
     query: FinderQuery
@@ -174,7 +175,7 @@ class Wiring:
 
     @staticmethod
     def of(query: FinderQuery, keep: Path | None, moves: int | None, panel_ports: int | None) -> Wiring:
-        """Read the list of cables `keep`. Raises InvalidInput if `moves` is given without it."""
+        """Read the cable list `keep`. Raises InvalidInput if `moves` is given without it."""
         if keep is None and moves is not None:
             raise InvalidInput("{} needs the existing cables", f"--moves {moves}", "add --keep-cables FILE")
         present = None if keep is None else read_cables(keep, query.bidirectional)
@@ -203,7 +204,7 @@ class Wiring:
         return write_cables(self.cabling(spec), self.present, self.panel_ports)
 
     def counts(self, spec: str) -> dict[str, dict[str, int]]:
-        """Return the numbers of cables to keep, add and remove. Empty if there are no existing cables."""
+        """Return how many cables to keep, add and remove. The result is empty if there are no existing cables."""
         if self.present is None:
             return {}
         cabling = self.cabling(spec)
@@ -214,7 +215,7 @@ _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
 def find_document(findings: FinderResult, workload: Workload | None, wiring: Wiring | None = None) -> dict[str, Any]:
-    """Return the JSON document of `chorale find`, without seconds."""
+    """Return the JSON document of `chorale find`, without the key `seconds`."""
     query, rows = findings.query, []
     wiring = wiring or Wiring(query)
     for finding in findings.frontier:
@@ -255,7 +256,7 @@ def find_document(findings: FinderResult, workload: Workload | None, wiring: Wir
 def sizes_document(
     frontiers: Mapping[FinderQuery, Sequence[TopologyCandidate]], workload: Workload | None
 ) -> dict[str, Any]:
-    """Return the JSON document of the frontiers of many sizes, without seconds."""
+    """Return the JSON document with the frontiers for many sizes, without the key `seconds`."""
     first = next(iter(frontiers))
     sizes: list[dict[str, Any]] = []
     for query, candidates in frontiers.items():
@@ -283,8 +284,8 @@ def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
 
 
 def find_table(document: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each network of the frontier. The best for the workload is bold. If all networks
-    have one size, the last row is the bound.
+    """Return a table with a row for each network on the frontier. The best for the workload is bold. If all networks
+    have the same size, the last row is the bound.
     """
     is_one, best = "sizes" not in document, document.get("best")
     table = ruled_table(caption="bandwidth time: × size / node bandwidth", show_footer=is_one)
@@ -301,7 +302,7 @@ def find_table(document: Mapping[str, Any]) -> Table:
         table.add_column("us", justify="right", no_wrap=True)
     rated, wired = (is_one and any(key in row for row in document["frontier"]) for key in ("alltoall", "cables"))
     if rated:
-        table.caption = f"{table.caption}; all-to-all: what a node sends to each other at once, × link bandwidth"
+        table.caption = f"{table.caption}; all-to-all: rate from each node to each other node, × link bandwidth"
         table.add_column("all-to-all", footer=f"{bound['alltoall_rate']:.5f}", no_wrap=True)
     if wired:
         table.add_column("cables", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Better hints for errors: for a word that names another kind of thing than expected, and for callers in Python."""
+"""Better hints for errors: for a word that names a different kind of thing than expected, and for callers in Python."""
 
 import re
 from collections.abc import Mapping
@@ -27,22 +27,22 @@ _WANTED: Mapping[str, str] = {
     "cannot read {}": "schedule",
     "takes fewer arguments": "nothing more",
 }
-"""Text in the rule of an error -> kind of word that was expected."""
+"""Text in an error's rule -> expected kind of word."""
 _FOUND: Mapping[tuple[str, str], str] = {
     ("collective", ""): "{0} is a collective: write --collective {0}",
     ("runner", ""): "{0} is a runner, for `chorale run --runner {0}`",
     ("target", ""): "{0} is a dialect of programs, for `chorale lower --target {0}`",
-    ("method", "topology"): "{0} is a method: a topology is wanted, such as torus:4x4",
+    ("method", "topology"): "{0} is a method: a topology is expected, such as torus:4x4; by default auto is used",
     ("method", "schedule"): "{0} is a method: `chorale synth {0} SPEC -o schedule.parquet` makes such a file",
     ("method", ""): "{0} is a method: it stands before the topology, as in `chorale synth {0} torus:4x4`",
     ("topology", "method"): "{0} is a topology: write it after the method, or alone",
     ("topology", "schedule"): "{0} is a topology: `chorale synth {0} -o schedule.parquet` makes such a file",
-    ("topology", ""): "{0} is a topology: it is an argument of its own",
+    ("topology", ""): "{0} is a topology: it is a separate argument",
     ("schedule", "topology"): "{0} is a schedule: `chorale verify {0}` says which topology it is for",
     ("file", "topology"): "write file:{0} if it is JSON, GraphML or a dump of NCCL; `chorale topology import {0} -o "
     "network.json` reads outputs of nvidia-smi, rocm-smi, ibnetdiscover and others",
 }  # fmt: skip
-"""(kind of the word, expected kind or "" for any) -> fix, in which {0} stands for the word."""
+"""(the word's kind, expected kind or "" for any) -> fix, in which {0} stands for the word."""
 
 
 def explained(error: ChoraleError) -> ChoraleError:
@@ -66,7 +66,7 @@ def _fix(word: str, wanted: str) -> str | None:
     if wanted == "topology" and word in FAMILIES:
         return f"{word} is a family: write {FAMILIES[word].syntax}, such as {FAMILIES[word].example}"
     if wanted == "method" and word.lower() in _BEST:
-        return "did you mean 'auto'? It takes the best of all methods"
+        return "did you mean 'auto'? It chooses the best of all methods"
     found = kind_of(word)
     if found in (None, wanted):
         return None
@@ -75,7 +75,7 @@ def _fix(word: str, wanted: str) -> str | None:
 
 
 def kind_of(word: str) -> str | None:
-    """Return what a word names: a collective, method, topology, schedule, file, runner or target; None if nothing."""
+    """Return what a word names (collective, method, topology, schedule, file, runner or target), or None if nothing."""
     if plain(word) in {plain(name) for name in (*STANDARD, *COLLECTIVE_ALIASES)} and word not in METHODS:
         return "collective"
     if word in METHODS or plain(word) in METHOD_ALIASES or word.lower() in _BEST:
@@ -99,7 +99,7 @@ _ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 
 
 def for_python(error: ChoraleError) -> ChoraleError:
-    """Return `error` for callers in Python: `--link-gbps 400` becomes `link_gbps=400`. Commands are not changed."""
+    """Return `error` for Python callers: `--link-gbps 400` becomes `link_gbps=400`. Commands are not changed."""
     error.rule, error.way_out = (_with_arguments(text) for text in (error.rule, error.way_out))
     if not isinstance(error, UnknownName):
         error.value = _with_arguments(error.value) if isinstance(error.value, str) else error.value
@@ -107,8 +107,8 @@ def for_python(error: ChoraleError) -> ChoraleError:
 
 
 def _with_arguments(text: str) -> str:
-    text = _DESIGN.sub(r'chorale.synthesize("\2") returns one', text)
-    pieces = _CODE.split(text)
+    text = re.sub(r"it stands before .* `chorale synth (\S+) torus:4x4`", r'write method="\1"', text)
+    pieces = _CODE.split(_DESIGN.sub(r'chorale.synthesize("\2") returns one', text))
     for index in range(0, len(pieces), 2):  # pieces at odd indices are commands
         assigned = _FLAG_WITH_VALUE.sub(lambda match: f"{_argument(match[1])}={_literal(match[2])}", pieces[index])
         pieces[index] = _FLAG.sub(lambda match: _argument(match[1]), assigned)

@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -65,37 +66,44 @@ from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, TableRange,
 DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRow:
-    """What to run in a range of sizes, for any element type. See `JobEntry` for the fields."""
+Row: TypeAlias = tuple[JobEntry, TableProgram | None]
+"""What to run in a range of sizes (for any element type and all ranks of a job), and its program."""
 
-    collective: str
-    root: int | None
-    sizes: SizeRange
-    program: TableProgram | None
-    measured: Mapping[str, Any] | None = None
-    certificate: Mapping[str, Any] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    settings: LibrarySettings | None = None
+
+def table_row(
+    collective: Collective,
+    sizes: SizeRange,
+    program: TableProgram | None,
+    measured: Mapping[str, Any] | None = None,
+    certificate: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    settings: LibrarySettings | None = None,
+) -> Row:
+    """Return what to run in a range of sizes. See `JobEntry` for the fields."""
+    digest, stated = None if program is None else program.digest, None if settings is None else settings.to_json()
+    what = collective.name.value, ANY_DTYPE, None, collective.root, sizes.first, sizes.last, digest
+    return JobEntry(*what, measured, certificate, provenance or {}, stated), program
 
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """The ranks of a job to which a table applies.
+    """The job ranks to which a table applies.
 
-    ranks:   ranks of the job, in the order of the program's ranks; None for all ranks in ascending order
-    of_job:  number of ranks of the job; None for the number of ranks of the network
+    ranks:   job ranks in the order of the program's ranks; None for all ranks in ascending order
+    of_job:  number of the job's ranks; None for the number of the network's ranks
     """
 
     ranks: tuple[int, ...] | None = None
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return the number of ranks of the job. otherwise: value if it was not given, from the network or program"""
+        """Return the number of the job's ranks. otherwise: value from the network or program, for a group that does not
+        state it
+        """
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
-        """Raise InvalidInput unless the job has all ranks of the group, and the group has one for each program rank."""
+        """Raise InvalidInput unless the job has all ranks in the group and the group has one for each program rank."""
         ranks = range(job_ranks) if self.ranks is None else self.ranks
         if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
             value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"
@@ -124,7 +132,7 @@ def parse_dtypes(text: str) -> tuple[str, ...]:
 
 
 def assemble(
-    rows: Sequence[RangeRow],
+    rows: Sequence[Row],
     network: Topology | None,
     group: JobGroup,
     dtypes: Sequence[str],
@@ -138,33 +146,17 @@ def assemble(
                        if the group has all ranks in ascending order.
     Raises InvalidInput if sizes of entries overlap, or if the group does not match the job or the programs.
     """
-    sizes = [row.program.ranks for row in rows if row.program is not None]
+    programs = {program.digest: program for _, program in rows if program is not None}
+    sizes = [program.ranks for program in programs.values()]
     program_ranks = sizes[0] if sizes else 0 if network is None else network.compute_count
     job_ranks = group.job_ranks(program_ranks if network is None else network.compute_count)
     for size in set(sizes) or {program_ranks}:
         group.check(size, job_ranks)
     ranks = None if group.ranks == tuple(range(job_ranks)) else group.ranks
-    entries = [
-        JobEntry(
-            row.collective,
-            dtype,
-            ranks,
-            row.root,
-            row.sizes.first,
-            row.sizes.last,
-            None if row.program is None else row.program.digest,
-            row.measured,
-            row.certificate,
-            dict(row.provenance),
-            None if row.settings is None else row.settings.to_json(),
-        )
-        for row in rows
-        for dtype in dtypes
-    ]
+    entries = [replace(entry, dtype=dtype, group=ranks) for entry, _ in rows for dtype in dtypes]
     require_disjoint(entries, "write a table for each, and join them with `chorale table merge --prefer`")
     of_job = ranks is None if network_is_of_job is None else network_is_of_job
     facts = {} if network is None else {**describe_topology(network), "spec": absolute_spec(network.spec)}
-    programs = {row.program.digest: row.program for row in rows if row.program is not None}
     return Table(
         facts if of_job else {},
         job_ranks,
@@ -177,10 +169,10 @@ def assemble(
 def checked_program(
     text: bytes, name: str, method: str | None = None, parameters: Mapping[str, Any] | None = None
 ) -> tuple[AnyProgram, TableProgram]:
-    """Check the program or plan in `text`. Return it, and in the form in which tables contain it.
+    """Check the program or plan in `text`. Return it, and the form in which tables contain it.
 
-    method, parameters: how the program was made; by default the information in the program itself
-    name:               name of the program in error messages
+    method, parameters: how the program was generated; by default taken from the program itself
+    name:               the program's name in error messages
     Raises InvalidInput if jobs cannot execute it, and CheckFailed if it does not perform its collective correctly.
     """
     for rule, message in text_violations(text):
@@ -210,16 +202,12 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return the gap between a program and the lower bound, with the bound's checked certificate."""
-    return bound_certificate(network, program.collective, program_time_per_byte(program, network))
+    """Return the gap between a program and the bound without the switches' help, with its checked certificate."""
+    achieved = program_time_per_byte(program, network)
+    return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 
 
-def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
-    """Return the gap between a time per byte and the bound without help of switches, with its checked certificate."""
-    return _gap_document(network, collective, achieved, bound_of_ranks(network, collective, achieved))
-
-
-def _gap_document(network: Topology, collective: Any, achieved: Any, bound: Bound) -> dict[str, Any]:
+def _gap_document(network: Topology, collective: Collective, achieved: Fraction, bound: Bound) -> dict[str, Any]:
     return {
         "lower_bound": str(bound.value),
         "achieved": str(achieved),
@@ -233,7 +221,7 @@ def table_of_files(
 ) -> Table:
     """Return the table of program files. Each program is used for all of `sizes`.
 
-    spec: network of the job or of the group; by default taken from the program names that `chorale lower` writes
+    spec: the job's or the group's network; by default taken from the program names that `chorale lower` writes
     """
     given = None if spec is None else load_topology(spec)
     rows, network = [], given
@@ -245,11 +233,9 @@ def table_of_files(
     return assemble(rows, network, group, dtypes, {"source": "programs"}, network_is_of_job=whole)
 
 
-def _row_of_file(
-    file: str, sizes: SizeRange, given: Topology | None, group: JobGroup
-) -> tuple[RangeRow, Topology | None]:
+def _row_of_file(file: str, sizes: SizeRange, given: Topology | None, group: JobGroup) -> tuple[Row, Topology | None]:
     verified = None
-    if is_schedule_name(file) and not is_plan_file(file):  # lowered as for the runners of campaigns
+    if is_schedule_name(file) and not is_plan_file(file):  # lowered as for campaign runners
         verified = verify_schedule(load_schedule(file))
         own_network = verified.schedule.topology
         if given is not None and given.id != own_network.id:
@@ -261,7 +247,7 @@ def _row_of_file(
     lifted, program = checked_program(text, file)
     network = given or (verified.schedule.topology if verified else None)
     if network is None:
-        with suppress(InvalidInput):  # the name of the program may contain its network
+        with suppress(InvalidInput):  # the program's name may contain its network
             named, _ = load_unchecked(file, None)
             network = named if named.compute_count == program.ranks else None
     # Raise InvalidInput if some of the sizes are outside the range that the program states
@@ -279,12 +265,11 @@ def _row_of_file(
             certificate = program_certificate(lifted, network)
             certificate |= {"schedule_id": lifted.origin} if lifted.origin else {}
     origin = {"name": lifted.name} | ({} if network is None else {"topology": {"spec": network.spec, "id": network.id}})
-    row = RangeRow(program.collective, program.root, sizes, program, None, certificate, origin)
-    return row, network
+    return table_row(lifted.collective, sizes, program, None, certificate, origin), network
 
 
 def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topology) -> None:
-    """Raise CheckFailed if ranks communicate that no path connects, InvalidInput if one of `ranks` does not exist."""
+    """Raise CheckFailed if two ranks communicate without a path, InvalidInput if one of `ranks` does not exist."""
     if any(rank >= network.compute_count for rank in ranks):
         value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
         raise InvalidInput("the network does not have the ranks of the program: {}", value, "name another network")
@@ -350,12 +335,12 @@ def _campaign_row(
     item: TableRange,
     among: Sequence[TableEntry],
     origin: Mapping[str, Any],
-) -> RangeRow:
+) -> Row:
     campaign, trial = snapshot.launch.campaign, item.entry.trial
     collective = parse_collective(campaign["collective"])
     sizes = SizeRange(item.first_bytes, item.last_bytes)
     measured = {"runner": campaign["runner"]["kind"], "sizes": [_measured(entry) for entry in among]}
-    make = partial(RangeRow, collective.name.value, collective.root, sizes)
+    make = partial(table_row, collective, sizes)
     if trial is None:
         return make(None, measured, None, {**origin, "baseline": item.entry.baseline})
     if (settings := trial.candidate.settings) is not None:
@@ -374,14 +359,14 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Check a program for all ranks of `network`. Return it and the certificate of its schedule, or else its own."""
+    """Check a program for all ranks of `network`. Return it with its schedule's or its own certificate."""
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
 
 
 def _measured(entry: TableEntry) -> dict[str, Any]:
-    """Return the measurements at the entry's size of the chosen program or baseline."""
+    """Return the chosen program's or baseline's measurements at the entry's size."""
     result = entry.result
     times = result.baseline_times_s[entry.baseline] if entry.trial is None else result.times_s
     interval = median_interval(times)
@@ -400,7 +385,9 @@ def _measured(entry: TableEntry) -> dict[str, Any]:
 def _registered(
     home: Home, campaign: Mapping[str, Any], network: Topology, launch_id: str
 ) -> dict[str, dict[str, Any]]:
-    """Return model, version and run of each registered program of a launch, by id. Empty if MLflow is unavailable."""
+    """Return model, version and run of each program that a launch registered, by id. The result is empty if MLflow is
+    unavailable.
+    """
     found: dict[str, dict[str, Any]] = {}
     try:
         mlflow = MlflowStore(campaign["tracking"]["mlflow_uri"] or home.mlflow_uri, home.artifacts)
@@ -422,7 +409,7 @@ def table_of_registry(
 ) -> Table | None:
     """Return the table of all champions for `network`: one for each collective and size class that has one.
 
-    None if there are no champions. Raises CheckFailed if the verification of a champion fails.
+    Returns None if there are no champions. Raises CheckFailed if the verification of a champion fails.
     """
     classes = {
         (tags[COLLECTIVE], SizeClass(int(tags[SIZE_CLASS])))
@@ -441,7 +428,7 @@ def table_of_registry(
 
 def _class_rows(
     mlflow: MlflowStore, network: Topology, collective: str, size_class: SizeClass, alias: str
-) -> Iterator[RangeRow]:
+) -> Iterator[Row]:
     """Yield the rows of a size class. There may be several, because the library may be faster at some of its sizes."""
     best = load_best(mlflow, network, collective, size_class.min_bytes, alias)
     sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
@@ -455,13 +442,12 @@ def _class_rows(
 
 def _registry_row(
     network: Topology, entry: RegistryEntry, sizes: SizeRange, measured: Sequence[Mapping[str, Any]]
-) -> RangeRow:
+) -> Row:
     manifest, version = entry.manifest, entry.version
-    collective = parse_collective(manifest["collective"])
     facts = {"runner": manifest["runner"], "sizes": [dict(size) for size in measured]}
     lineage = manifest.get("lineage", {})
     origin = _version_facts(version) | {name: lineage[name] for name in ("campaign", "launch_id") if name in lineage}
-    make = partial(RangeRow, collective.name.value, collective.root, sizes)
+    make = partial(table_row, parse_collective(manifest["collective"]), sizes)
     if entry.registered is None:
         return make(None, facts, None, {**origin, "baseline": measured[0]["baseline"]})
     text = entry.registered.program
@@ -484,7 +470,7 @@ def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes
     return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
 
 
-def _predicted_rows(network: Topology, collective: Collective, pricing: Pricing) -> Iterator[RangeRow]:
+def _predicted_rows(network: Topology, collective: Collective, pricing: Pricing) -> Iterator[Row]:
     task = SynthesisTask(network, collective, Options(), SerialExecutor())
     choices = AUTO_METHOD.timed(task, pricing.network(network))
     chosen = [(size_bytes, choices.at(size_bytes)) for size_bytes in SIZES]
@@ -498,11 +484,11 @@ def _predicted_rows(network: Topology, collective: Collective, pricing: Pricing)
         _, program = checked_program(text, name, schedule.method, schedule.parameters)
         times = [{"size_bytes": size_bytes, "time_us": float(choice.seconds) * 1e6} for size_bytes, choice in run]
         certificate, origin = schedule_certificate(verified), {"source": PREDICTED, "sizes": times}
-        what = collective.name.value, collective.root, SizeRange(first, last)
-        yield RangeRow(*what, program, None, certificate, origin)
+        yield table_row(collective, SizeRange(first, last), program, None, certificate, origin)
 
 
 SHOWN_DIGITS = 12
+_SHOWN_OF_PROGRAMS = ("target", "method", "collective", "root", "ranks", "order_of_additions")
 
 
 def table_document(table: Table, digest: str) -> dict[str, Any]:
@@ -524,13 +510,8 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
         ],
         "programs": {
             program.digest: {
-                "target": program.target,
-                "method": program.method,
+                **{name: getattr(program, name) for name in _SHOWN_OF_PROGRAMS},
                 "parameters": dict(program.parameters),
-                "collective": program.collective,
-                "root": program.root,
-                "ranks": program.ranks,
-                "order_of_additions": program.order_of_additions,
                 "bytes": len(program.text),
             }
             for _, program in sorted(table.programs.items())
@@ -593,5 +574,5 @@ def diff_lines(document: Mapping[str, Any], before: str, after: str) -> RichTabl
             change["after"][:SHOWN_DIGITS],
         )
     if not document["facts"] and not document["changes"]:
-        rows.add_row("all", "", "", "", "the same runs;", "what is said of it differs")
+        rows.add_row("all", "", "", "", "the same runs;", "its description differs")
     return rows

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.table import Table
 
-from chorale.job.files import read_file
 from chorale.runners.api.base import bus_factor
 from chorale.runners.api.units import format_size
 from chorale.runners.simulated.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
@@ -20,17 +18,17 @@ from chorale.synth.identity import rational_text
 from chorale.synth.topology.boxes import NETWORK_KINDS
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, checked, network_facts
-from chorale.tuner.reports.tables import Columns, numbers_table, seconds_text
+from chorale.tuner.reports.tables import Columns, rows_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
 """A result is good, or fair, if it reaches at least this share of the library's own expectation."""
 _UNUSUAL = 1.3
-"""A size is unusually slow if its time relative to the expectation is this many times as large as at nearby sizes."""
+"""A size is unusually slow if its time divided by the expectation is this many times the ratio at nearby sizes."""
 _ABOVE = 1.005
 _LATENCY_LENIENCE = 0.6
 """Factor for `GOOD` and `FAIR` at sizes limited by latency, because latencies vary more between hosts than rates."""
 _REACHES = 0.75
-"""If the model's best algorithm reaches this share of the bound, the links are called the limit, else the algorithm."""
+"""If the model's best algorithm reaches this share of the bound, the links are the limit, else the algorithm is."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
 
@@ -39,8 +37,8 @@ MAX_BYTES = 2**26
 class JudgedSize:
     """The judgement of one measured size.
 
-    bound_us:   lower bound of the time of any schedule, by bandwidth alone
-    library_us: time predicted by the library's own model, None if there is no model
+    bound_us:   lower bound on the time of any schedule, from bandwidth alone
+    library_us: time predicted by the library's own model; None if there is no model
     limited_by: link, NIC, latency or algorithm
     note:       description of anything unusual, or ""
     """
@@ -60,8 +58,8 @@ class Judgement:
 
     verdict:  conclusion in one sentence
     library:  name and version of the measured library
-    model:    library whose model gives the expected times, None if there is no model
-    is_right: whether no size has wrong elements
+    model:    library whose model gives the expected times; None if there is no model
+    is_right: whether no wrong elements were found at any size
     """
 
     verdict: str
@@ -104,7 +102,7 @@ class Judgement:
             self.model or "model": lambda size: size.library_us and seconds_text(size.library_us / 1e6),
             "limit": lambda size: size.limited_by,
         }
-        return numbers_table(f"{self.collective} on {self.topology.spec}", self.sizes, columns)
+        return rows_table(self.sizes, columns, f"{self.collective} on {self.topology.spec}", numbers=True)
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each unusual size, and the assumptions on which the bound depends."""
@@ -116,26 +114,20 @@ class Judgement:
 
 
 def judge(
-    path: str | Path, topology: Topology, collective: str | None = None, link_gbps: str | None = None
+    content: bytes, name: str, topology: Topology, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
-    """Judge the results in the file `path`.
+    """Judge measured results.
 
     Args:
-        path: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any of their formats.
+        content: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any of their formats.
+        name: Name of the file with this content.
         topology: The network on which the results were measured.
         collective: The collective to judge, if the file has results of several or does not name it.
-        link_gbps: Gbit/s of a link, for networks whose bandwidths are in units of a link.
+        link_gbps: Link rate in Gbit/s, for networks whose bandwidths are relative to a link's rate.
 
     Raises:
         InvalidInput: The file has no results, or they do not match the network.
     """
-    return judge_content(read_file(str(path), MAX_BYTES), Path(path).name, topology, collective, link_gbps)
-
-
-def judge_content(
-    content: bytes, name: str, topology: Topology, collective: str | None = None, link_gbps: str | None = None
-) -> Judgement:
-    """Judge the results in `content`, the bytes of the file `name`; see `judge`."""
     wanted = None if collective is None else parse_collective(collective).name.value
     results = _chosen(parse_results(content, name), wanted, topology)
     if (fault := _rank_fault(results, topology, name)) is not None:
@@ -148,11 +140,13 @@ def judge_content(
     unit = NetworkModel.of(link_gbps=link_gbps).unit_bytes_per_s(topology)
     acting = in_network_bound(topology, target)
     bound = checked(topology, target, bound_of_ranks(topology, target) if acting is None else acting)
-    is_link, is_gpu_library = topology.bandwidth_unit == "link", results.library in ("NCCL", "RCCL")
-    library = results.library if is_gpu_library or results.library == "MPI" else None
-    algorithms = library_algorithms(topology, target, None if is_link else library)  # type: ignore[arg-type]  # as checked
-    if is_link:  # rates are in links there
-        algorithms = [replace(each, bytes_per_s=each.bytes_per_s * float(unit)) for each in algorithms]
+    is_gpu_library = results.library in ("NCCL", "RCCL")
+    library, network = results.library if is_gpu_library or results.library == "MPI" else None, topology
+    if topology.bandwidth_unit == "link":  # models have latencies, too
+        rates = tuple(unit * width / 10**9 for width in topology.links.bandwidths)
+        network = replace(topology, links=replace(topology.links, bandwidths=rates), bandwidth_unit="GB/s")
+        library = "MPI"
+    algorithms = library_algorithms(network, target, library)  # type: ignore[arg-type]  # as checked
     by_size: dict[int, list[ResultRow]] = {}
     for row in results.rows:
         by_size.setdefault(row.size_bytes, []).append(row)
@@ -178,8 +172,8 @@ def judge_content(
 
 
 def _chosen(found: Sequence[Results], collective: str | None, topology: Topology) -> Results:
-    """Return the results of `collective`, or the only results. Of several runs, choose one with the network's number of
-    ranks.
+    """Return the results of `collective`, or the only results. If there are several runs, choose one with the network's
+    number of ranks.
     """
     if len(found) == 1 and found[0].collective is None and collective is not None:
         return replace(found[0], collective=collective)
@@ -199,7 +193,7 @@ def _chosen(found: Sequence[Results], collective: str | None, topology: Topology
 
 
 def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:
-    """Return an explanation if the results are for another number of ranks, else None. The ratio busbw / algbw shows
+    """Return an explanation if the results are for another number of ranks, or else None. The ratio busbw / algbw shows
     the number of ranks more reliably than the list of devices.
     """
     ranks = topology.compute_count
@@ -218,7 +212,7 @@ def _judged(
     algorithms: Sequence[LibraryAlgorithm],
     links: str,
 ) -> JudgedSize:
-    """Judge one size by the faster of its two placements, in place or out of place."""
+    """Judge one size by its faster placement, in place or out of place."""
     places = {place: [row.time_us for row in rows if row.in_place == place] for place in (False, True)}
     times = {place: median(found) for place, found in places.items() if found}
     place = min(times, key=times.__getitem__)
@@ -263,8 +257,8 @@ def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAl
 
 
 def _with_unusual(sizes: Sequence[JudgedSize]) -> list[JudgedSize]:
-    """Return `sizes` with notes at those that are slower than nearby sizes (relative to expectation), or than a larger
-    size.
+    """Return `sizes`, with a note at each size that is slower than nearby sizes (relative to expectation) or than a
+    larger size.
     """
     beside = [size.measured_us / (size.library_us or max(size.bound_us, 1e-9)) for size in sizes]
     found = list(sizes)
@@ -319,7 +313,7 @@ _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algori
 
 
 def _crosses_nics(topology: Topology, bound: Bound) -> bool:
-    """Return whether all links that cross the bound's cut belong to a network between boxes."""
+    """Return whether all links that cross the bound's cut belong to the network between boxes."""
     nodes = bound.to_json(topology).get("nodes") or topology.node_ids[:1]
     inside = {topology.node_ids.index(str(node)) for node in nodes}
     links = topology.links

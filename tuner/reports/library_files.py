@@ -1,16 +1,16 @@
-"""Files for tuner plug-ins of NCCL and RCCL, which select one of the library's own algorithms at each size.
+"""Files for NCCL and RCCL tuner plug-ins, which select one of the library's own algorithms at each size.
 
-A table entry corresponds to one of the library's algorithms in three cases: it has settings of the library; its program
-was made by a method that the library also has; or the library itself was the best, as a baseline `library:NAME`, in
-which the last word of NAME is the algorithm. Other entries are left out.
+A table entry corresponds to one of the library's algorithms in three cases: it consists of library settings; its
+program was made by a method that the library also has; or the library itself was the best, as a baseline
+`library:NAME`, in which the last word of NAME is the algorithm. Other entries are left out.
 
 A row of the file (`NCCL_TUNER_CONFIG_FILE` of Chorale's plug-in and of NCCL's example) is
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`. The first row that matches
 a call decides; both bounds are inclusive, -1 matches anything, and sizes are those of the whole vector, as in Chorale.
 For Chorale's plug-in an eleventh field contains the chunk size. Settings that do not fit into a row are written as
 environment variables (`nccl_variables`) or as the configuration of a call (`nccl_call_configs`). NCCL's example plug-in
-silently replaces unknown names by defaults (allreduce, ring, simple), and uses one channel for calls that match no row.
-There are no rows for sizes outside the measured range.
+silently replaces unknown names with defaults (allreduce, ring, simple) and uses one channel for calls that match no
+row. There are no rows for sizes outside the measured range.
 """
 
 import math
@@ -27,7 +27,7 @@ from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 
 METHODS = {"ring": "ring", "double-binary-tree": "tree"}
-"""Method of Chorale -> equivalent algorithm of NCCL."""
+"""Chorale method -> equivalent NCCL algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class NcclChoice:
 
 
 def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
-    """Return the settings of NCCL or RCCL that `table` implies for all its ranks, sorted by collective and size.
+    """Return the NCCL or RCCL settings that `table` implies for all its ranks, sorted by collective and size.
 
     dtype: element type of the entries to use; by default the only type in the table, else the entries for any type
 
@@ -66,7 +66,7 @@ def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]
 
 
 def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
-    """Return the library settings that `entry` corresponds to, None if there are none."""
+    """Return the library settings that `entry` corresponds to, or None if there are none."""
     if entry.settings is not None:
         return LibrarySettings.from_json(entry.settings)
     baseline, protocol = str(entry.provenance.get("baseline", "")), "Simple"
@@ -91,8 +91,8 @@ def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
 def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0) -> str:
     """Return `table` as a CSV file for NCCL or RCCL.
 
-    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL. With RCCL there are
-        no chunk sizes.
+    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL. RCCL has no
+        chunk sizes.
 
     Raises the errors of `settings_by_size`, and CheckFailed if no settings can be expressed in rows.
     """
@@ -108,7 +108,7 @@ def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0
 
 
 def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
-    """Return the environment variables that every process of a job needs in addition to the rows of a table.
+    """Return the environment variables that every process of a job needs in addition to a table's rows.
 
     Raises InvalidInput if entries need different values, because a variable has only one value per process.
     """
@@ -128,14 +128,8 @@ def nccl_call_configs(table: Table, dtype: str | None = None) -> list[dict[str, 
     """Return the equivalent fields of ncclCollConfig_t for each range of sizes. NCCL supports them from 2.31 on."""
     configs = []
     for each in settings_by_size(table, dtype):
-        settings, algorithm = each.settings, nccl.ALGORITHMS.get(each.settings.algorithm)
-        fields = {
-            "algSelection": algorithm and f"{algorithm.variable}_{settings.protocol}".upper(),
-            "maxCTAs": settings.ctas,
-            "CTAPolicy": nccl.CTA_POLICIES.get(settings.cta_policy or ""),
-        }
         document = {"collective": each.collective, "min_bytes": each.min_bytes, "max_bytes": each.max_bytes}
-        configs.append(document | {"config": {name: value for name, value in fields.items() if value is not None}})
+        configs.append(document | {"config": nccl.call_config(each.settings)})
     return configs
 
 

@@ -15,9 +15,10 @@ from chorale.synth.bounds.lower_bound import bound_of_ranks
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.formats.nccl_graph import PATTERNS, RING, NcclChannel, NcclGraph
+from chorale.tuner.reports.bound import network_facts
 
 MAX_SEARCHED = 8
-"""Largest number of GPUs in a box without a switch for which all rings are tried. Eight GPUs have 5,040 rings."""
+"""Maximum number of GPUs in a box without a switch for which all rings are tried. Eight GPUs have 5,040 rings."""
 _MOST_CHANNELS = 32
 _SEARCHED_NODES = 50
 _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
@@ -27,13 +28,13 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
     """Return the rates that `graph`, which describes one box, reaches on `topology`. All boxes use the same channels.
 
     The document has the rate of all channels together, according to NCCL and according to the links. The latter is None
-    for patterns that are neither rings nor trees. `busiest` has the ends of the limiting link.
+    for patterns that are neither rings nor trees. `busiest` has the two ends of the limiting link.
 
     Raises InvalidInput for a graph with another number of GPUs.
     """
     facts = {
         "id": graph.number,
-        "pattern": graph.pattern_name,
+        "pattern": PATTERNS.get(graph.pattern, f"pattern {graph.pattern}"),
         "channels": len(graph.channels),
         "orders": [list(order) for order in dict.fromkeys(channel.gpus for channel in graph.channels)],
         "stated_gb_per_s": len(graph.channels) * graph.speed_intra,
@@ -54,7 +55,7 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
 
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks that a channel connects: along the GPUs of each box, and from there to the next box. In
+    """Yield the pairs of ranks that a channel connects: along the GPUs in each box, and from there to the next box. In
     trees each pair is connected in both directions. A ring is closed, unless it leaves a single box over the network.
     """
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
@@ -81,9 +82,9 @@ def _rates(topology: Topology) -> Any:
 def found_rings(topology: Topology) -> NcclGraph:
     """Return the rings with the highest total rate on a box, as a graph that NCCL can read.
 
-    If the GPUs are connected by a switch, these are the rings of NCCL's own search. With direct links, an integer
-    program over all rings packs as many rings of equal rate as possible. Raises InvalidInput for several boxes, and for
-    boxes with direct links and more than 8 GPUs.
+    If the GPUs are connected by a switch, these are the rings that NCCL's own search finds. With direct links, an
+    integer program over all rings packs as many rings of equal rate as possible. Raises InvalidInput for several boxes,
+    and for boxes with direct links and more than 8 GPUs.
     """
     fabric, ranks = library_fabric(topology), topology.compute_count
     if fabric.boxes > 1:
@@ -101,10 +102,10 @@ def found_rings(topology: Topology) -> NcclGraph:
 
 
 def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
-    """Return the largest set of rings with equal rate that fits on the links. The rates tried are the rate of the
-    slowest link, a half and a third of it.
+    """Return the largest set of rings with equal rate that fits on the links. The rates tried are the slowest link's
+    rate, a half and a third of it.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a third of a second, for few who ask
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - takes a third of a second, rarely needed
 
     ranks, rates = topology.compute_count, _rates(topology)
     width = np.zeros((topology.node_count, topology.node_count))
@@ -154,10 +155,10 @@ def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
 
 
 def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclGraph | None) -> dict[str, Any]:
-    """Return the rates of the graphs of a file on `topology`, together with Chorale's rings and the bound."""
+    """Return the rates that a file's graphs reach on `topology`, together with Chorale's rings and the bound."""
     bound = float(unit_bytes_per_s(topology) / bound_of_ranks(topology, ALLREDUCE).value) / 1e9
     return {
-        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        **network_facts(topology),
         "graphs": [fitted(graph, topology) for graph in graphs],
         "found": None if rings is None else fitted(rings, topology),
         "bound": {"allreduce_algbw": bound},
@@ -165,7 +166,7 @@ def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclG
 
 
 def graph_table(document: dict[str, Any]) -> Table:
-    """Return a table with a row for each graph of the file and for Chorale's rings. Rates are in GB/s, the sum over all
+    """Return a table with a row for each graph in the file and for Chorale's rings. Rates are in GB/s, summed over all
     channels.
     """
     table = Table(title=f"channels on {document['topology']['spec']}, GB/s of all together")

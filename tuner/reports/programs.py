@@ -1,4 +1,4 @@
-"""Reports of schedules and programs: cost, link loads, resources, predicted times, and time lost by lowering."""
+"""Reports on schedules and programs: cost, link loads, resources, predicted times, and time lost by lowering."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,28 +29,22 @@ from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import data_paths
 from chorale.synth.targets.registry import resources_of
 from chorale.tuner.costs import pricing
-from chorale.tuner.reports.synthesis import cost_document
+from chorale.tuner.reports.bound import network_facts
+from chorale.tuner.reports.synthesis import cost_document, schedule_facts
 from chorale.tuner.reports.tables import fact_label, fact_text, facts_table
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
-    """Return the JSON document of a schedule, with the paths of the data of `rank`."""
+    """Return a schedule's JSON document, with the paths that `rank`'s data take."""
     schedule = verified.schedule
     traffic = traffic_of(schedule)
     loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(schedule.topology.links), int))
     return {
         "kind": "schedule",
-        "topology": topology_document(schedule.topology),
+        **network_facts(schedule.topology),
         "collective": schedule.collective.name.value,
         "method": schedule.method,
-        "schedule": {
-            "kind": schedule.kind,
-            "steps": schedule.steps,
-            "chunks_per_shard": schedule.chunks_per_shard,
-            "transfers": schedule.transfer_count,
-            "trees_per_root": schedule.trees_per_root,
-            "id": schedule.id,
-        },
+        "schedule": schedule_facts(schedule),
         "cost": cost_document(verified),
         "links": _links(schedule.topology, loads, traffic.denominator),
         "ways": _paths(schedule.expand(), rank),
@@ -60,14 +54,14 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
 def program_document(
     program: AnyProgram, topology: Topology, size_bytes: int, trace: ProgramTrace, time_s: float
 ) -> dict[str, Any]:
-    """Return the JSON document of a program and of its simulation.
+    """Return the JSON document about a program and its simulation.
 
     size_bytes: size of the simulated vector; trace: result of the simulation; time_s: predicted time
     """
     loads = pricing.program_loads(program, topology)
     return {
         "kind": "program",
-        "topology": topology_document(topology),
+        **network_facts(topology),
         "name": program.name,
         **program_facts(program),
         "cost": {"time_per_byte": rational_text(topology.links.longest_time(loads) / program.chunks)},
@@ -88,18 +82,8 @@ def program_document(
     }
 
 
-def topology_document(topology: Topology) -> dict[str, Any]:
-    """Return spec, size and id of a network for documents."""
-    return {
-        "spec": topology.spec,
-        "nodes": topology.compute_count,
-        "id": topology.id,
-        "bandwidth_unit": topology.bandwidth_unit,
-    }
-
-
 def program_facts(program: AnyProgram) -> dict[str, Any]:
-    """Return target, collective, size and resources of a program for the documents of several commands."""
+    """Return a program's target, collective, size and resources for the documents of several commands."""
     return {
         "target": program.target,
         "collective": program.collective.name.value,
@@ -111,7 +95,7 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
 
 
 def show_table(title: str, document: Mapping[str, Any]) -> Table:
-    """Return the table of a document, without its long lists."""
+    """Return a document's table, without its long lists."""
     table = facts_table(title)
     unit = document["topology"]["bandwidth_unit"]
     flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}
@@ -165,7 +149,7 @@ def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
 def prediction(
     program: AnyProgram, topology: Topology, size_bytes: int | None, link_gbps: str | None
 ) -> dict[str, Any]:
-    """Return the exact time per byte by link loads of a correct program and, if a size is given, the simulated time.
+    """Return a correct program's exact time per byte, from link loads, and the simulated time if a size is given.
 
     Raises InvalidInput if a size is given but the link rate is not known.
     """
@@ -196,15 +180,15 @@ def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[
     rank = alone.index(max(alone))
     blocks = len(program.ranks[rank].blocks)
     message = (
-        f"groups of {options.block_group} are where they fit: of {blocks} thread blocks of rank {rank}, {alone[rank]} "
-        "are alone, because more would not run at once"
+        f"groups of {options.block_group} are used where they fit: of {blocks} thread blocks of rank {rank}, "
+        f"{alone[rank]} are alone, because more could not run at the same time"
     )
     return [{"rule": "group", "message": message}]
 
 
 LARGE_BYTES = 2**30
 LARGE_PLAN = 4_000
-"""For plans with more instructions than this, alternative lowering options are not tried because it takes too long."""
+"""For plans with more instructions than this, other lowering options are not tried because that would take too long."""
 LARGE_LOSS = 0.15
 MIN_GAIN = 0.05
 MAX_MESSAGES = 2**17
@@ -214,11 +198,12 @@ SPLITS = (2, 4, 8)
 def loss_document(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
 ) -> dict[str, Any]:
-    """Return a document about the time that `program` loses by lowering, compared with its schedule.
+    """Return a document about the time that lowering costs: `program` is compared with its schedule.
 
     `loss` is the lost share at `size_bytes` (default: the program's largest size, else 1 GiB). If it is large, `advice`
     suggests better options: other numbers of channels and finer chunks are tried, except for large plans, where each
-    attempt takes many seconds. Empty for stepped schedules, which lose nothing, and if the simulation would take long.
+    attempt takes many seconds. The document is empty for stepped schedules, which lose nothing, and if simulating would
+    take too long.
 
     options: lowering options of `program`
     """

@@ -1,7 +1,6 @@
-"""Reports of `chorale synth` and the service: networks, and schedules compared with bounds and older schedules."""
+"""Reports for `chorale synth` and the service: networks, and schedules compared with bounds and older schedules."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import repeat
 from pathlib import Path
@@ -12,23 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
-from chorale.synth import (
-    InvalidInput,
-    NetworkModel,
-    Topology,
-    VerifiedSchedule,
-    lower_bound,
-    parse_collective,
-    traffic_of,
-)
+from chorale.synth import InvalidInput, NetworkModel, Options, Topology, VerifiedSchedule, lower_bound, traffic_of
 from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
 from chorale.synth.bounds.certificate import check_pair_certificate, check_price_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, stronger
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.collective import ALLREDUCE, CollectiveName
+from chorale.synth.collective import ALLREDUCE, Collective
 from chorale.synth.identity import rational_text
-from chorale.synth.methods.forest.forest import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
-from chorale.synth.methods.method import DEFAULT_GAP, Objective
+from chorale.synth.methods.forest.forest import ShardUnits, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US
@@ -88,7 +78,7 @@ def show_topology(topology: Topology) -> dict[str, Any]:
 
 
 def able_text(ability: SwitchAbility, topology: Topology) -> str:
-    """Describe the abilities of a switch, such as "multicast, add up to 300 GB/s"."""
+    """Describe a switch's abilities, such as "multicast, add up to 300 GB/s"."""
     words = ["multicast"] if ability.multicast else []
     if ability.reduce:
         unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
@@ -98,10 +88,10 @@ def able_text(ability: SwitchAbility, topology: Topology) -> str:
 
 
 def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
-    """Return the cost and the bound of the old schedule, and how many of its transfers the new one keeps.
+    """Return the old schedule's cost and bound, and how many of its transfers the new one keeps.
 
     Two transfers are equal if they move the same part of the same shard between the same ranks, identified by node id.
-    `transfers_possible` counts the old transfers whose ranks still exist.
+    `transfers_possible` is the number of old transfers whose ranks still exist.
     """
     schedule, achieved = old.schedule, old.cost.time_per_byte
     bound = checked(schedule.topology, schedule.collective, bound_of_schedule(schedule, achieved))
@@ -156,15 +146,10 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
         "schedule": {
+            **schedule_facts(schedule),
             "form": schedule.form,
-            "kind": schedule.kind,
-            "steps": schedule.steps,
             "height": schedule.steps,
-            "transfers": schedule.transfer_count,
-            "chunks_per_shard": schedule.chunks_per_shard,
-            "trees_per_root": schedule.trees_per_root,
             "distinct_trees": _distinct_trees(schedule),
-            "id": schedule.id,
             "in_network": schedule.is_in_network,
         },
         "cost": cost_document(verified),
@@ -185,6 +170,18 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
     return document
 
 
+def schedule_facts(schedule: AnySchedule) -> dict[str, Any]:
+    """Return a schedule's size and id for documents."""
+    return {
+        "kind": schedule.kind,
+        "steps": schedule.steps,
+        "chunks_per_shard": schedule.chunks_per_shard,
+        "transfers": schedule.transfer_count,
+        "trees_per_root": schedule.trees_per_root,
+        "id": schedule.id,
+    }
+
+
 def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
     """Return the value of the key `cost` in documents about a schedule."""
     cost = verified.cost
@@ -197,12 +194,12 @@ def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
-    """Return the costs at a given size: seconds and, for bfb, the shortest time with arbitrarily divisible shards.
+    """Return the costs at one size: seconds and, for bfb, the shortest time with arbitrarily divisible shards.
 
     If the network has no latencies, the default latencies of `chorale simulate` are used, so that methods are compared
-    by the same criterion by which they were chosen.
+    by the criterion by which they were chosen.
 
-    link_gbps: Gbit/s of a link, if bandwidths are in units of a link
+    link_gbps: link rate in Gbit/s, if bandwidths are relative to a link's rate
     """
     schedule, topology, time_s = verified.schedule, verified.schedule.topology, verified.cost.time_s
     document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
@@ -330,7 +327,8 @@ def proved_document(
         for each in filter(None, (bound, acting, alone)):
             checked(topology, collective, each)
     document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
-    document |= {"in_network": bound_facts(topology, acting), "ranks_alone": bound_facts(topology, alone)}
+    document["in_network"] = acting and bound_facts(topology, acting)
+    document["ranks_alone"] = alone and bound_facts(topology, alone)
     if schedule.is_in_network:
         document["runs_by"] = in_network_note(topology)
     if size_bytes is not None:
@@ -343,8 +341,8 @@ _WARN_ABOVE = Fraction(1, 100)
 
 
 def _gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return a warning for each bound that the schedule of `document` misses by more than 1 %. It says which variants
-    of the method were tried.
+    """Return a warning for each bound that the schedule of `document` misses by more than 1 %. The warnings say which
+    variants of the method were tried.
 
     kind: "bandwidth" for the lower bound; "time" for the time with arbitrarily divisible shards at the given size
     """
@@ -377,38 +375,8 @@ _TRIED = {
 FOREST_ONLY = "forest"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardsRequest:
-    """An allgather or reduce-scatter with different sizes of shards.
-
-    shards: path of a file, or a skew
-    seed:   seed for the order of ranks in a skew and for the order of the roots of trees
-    gap:    see `Options`
-    """
-
-    topology: Topology
-    shards: str
-    collective: str
-    objective: Objective
-    seed: int
-    gap: Fraction = DEFAULT_GAP
-    output: str | None = None
-
-    def read(self) -> tuple[CollectiveName, ShardUnits, dict[str, Any]]:
-        """Return the collective, the sizes as multiples of a common unit, and the same sizes for documents."""
-        units = shard_units(load_sizes(self.shards, self.topology.compute_count, self.topology.spec, self.seed))
-        facts = {"name": self.shards, "units": list(units.counts), "unit": rational_text(units.unit)}
-        return parse_collective(self.collective).name, units, facts
-
-    def best(self, name: CollectiveName, units: ShardUnits) -> UnevenOptimum:
-        """Return the optimum for these sizes of shards, checked by independent code."""
-        best = uneven_optimum(self.topology, name, units.counts)
-        checked(self.topology, best.collective, best.bound)
-        return best
-
-
 def require_trees(method: str, options: Mapping[str, object]) -> None:
-    """Raise InvalidInput for a method or options (given by flag) that cannot be combined with sizes of shards."""
+    """Raise InvalidInput for a method or options (given by flag) that cannot be combined with shard sizes."""
     if method not in ("auto", FOREST_ONLY):
         raise InvalidInput("--shards does not work with the method {}", method, "use forest, or leave the method out")
     flag = next((name for name, value in options.items() if value), None)
@@ -416,28 +384,50 @@ def require_trees(method: str, options: Mapping[str, object]) -> None:
         raise InvalidInput("--shards does not work with {}", flag, f"leave out {flag}")
 
 
-def shards_synthesis(request: ShardsRequest, stages: tables.Stopwatch) -> tables.Result:
-    """Return the document of the synthesized and verified schedule with its bound. Write it if a file is given."""
-    name, units, facts = request.read()
+def _read_shards(topology: Topology, shards: str, seed: int) -> tuple[ShardUnits, dict[str, Any]]:
+    """Return the shard sizes as multiples of a common unit, and the same sizes for documents."""
+    units = shard_units(load_sizes(shards, topology.compute_count, topology.spec, seed))
+    return units, {"name": shards, "units": list(units.counts), "unit": rational_text(units.unit)}
+
+
+def shards_synthesis(
+    topology: Topology,
+    shards: str,
+    collective: Collective,
+    options: Options,
+    output: str | None,
+    stages: tables.Stopwatch,
+) -> tables.Result:
+    """Return the document of the verified schedule for an allgather or reduce-scatter with different shard sizes, and
+    its bound. Write the schedule if a file is given.
+
+    shards: a file's path, or a skew; the seed in `options` also determines the order of ranks in a skew
+    """
+    units, facts = _read_shards(topology, shards, options.seed)
     with stages.stage("synthesis"):
-        schedule = uneven_forest(request.topology, name, units.counts, request.objective, request.seed, request.gap)
+        what = collective.name, units.counts, options.objective
+        schedule = uneven_forest(topology, *what, options.seed, options.gap)
     with stages.stage("verification"):
         verified = verify(schedule)
     with stages.stage("bound"):
-        best = request.best(name, units)
-    if request.output is not None:
+        best = uneven_optimum(topology, collective.name, units.counts)
+        checked(topology, best.collective, best.bound)
+    if output is not None:
         with stages.stage("writing"):
-            save_schedule(verified, request.output)
+            save_schedule(verified, output)
     document = synthesis_document(verified, best.bound, stages.report(OUTSIDE_TOTAL))
-    document |= {"shards": facts, "warnings": [], "cached": False}
-    return synthesis_result(document, request.output, request.topology.bandwidth_unit)
+    document |= {"shards": facts, "warnings": []}
+    return synthesis_result(document, output, topology.bandwidth_unit)
 
 
-def shards_bound(request: ShardsRequest, stages: tables.Stopwatch) -> tables.Result:
-    """Return the optimum for the given sizes of shards, without a schedule."""
-    topology, (name, units, facts) = request.topology, request.read()
+def shards_bound(
+    topology: Topology, shards: str, collective: Collective, seed: int, stages: tables.Stopwatch
+) -> tables.Result:
+    """Return the optimum for the given shard sizes, without a schedule; see `shards_synthesis`."""
+    units, facts = _read_shards(topology, shards, seed)
     with stages.stage("bound"):
-        best = request.best(name, units)
+        best = uneven_optimum(topology, collective.name, units.counts)
+        checked(topology, best.collective, best.bound)
     certificate, unit = dict(best.bound.to_json(topology)), topology.bandwidth_unit
     document: dict[str, Any] = {
         "topology": topology.spec,

@@ -55,7 +55,7 @@ def bandwidth_time_text(factor: Fraction) -> str:
 
 
 def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the time per byte T_B / M: `2.88 ps/byte (3/1040 per GB/s)`; if bandwidths are in units of a link,
+    """Format the time per byte T_B / M: `2.88 ps/byte (3/1040 per GB/s)`; if bandwidths are relative to a link's rate,
     `0.23 × size / link rate (15/64)`.
     """
     if unit not in BYTES_PER_S:
@@ -66,7 +66,7 @@ def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
 
 
 def algbw_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the rate M / T_B: `346.7 GB/s (1040/3)`; if bandwidths are in units of a link,
+    """Format the rate M / T_B: `346.7 GB/s (1040/3)`; if bandwidths are relative to a link's rate,
     `4.27 × link rate (64/15)`.
     """
     rate = 1 / time_per_byte
@@ -92,14 +92,13 @@ def speed_text(time_ratio: float) -> str:
 
 
 def fact_label(name: str) -> str:
-    """Return the display label for a key of a document."""
     return _LABELS.get(name, name.replace("_", " "))
 
 
 def fact_text(name: str, value: Any, unit: str) -> str:
-    """Format a value of a document for display: costs with units, ids shortened.
+    """Format a document's value for display: costs with units, ids shortened.
 
-    name: key of the value in the document
+    name: the value's key in the document
     unit: unit of the network's bandwidths
     """
     if value is None:
@@ -154,7 +153,7 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time of the block to stage `name`."""
+        """Add the block's time to stage `name`."""
         start = time.perf_counter()
         try:
             yield
@@ -162,12 +161,12 @@ class Stopwatch:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def report(self, outside_total: tuple[str, ...] = ()) -> dict[str, float]:
-        """Return the seconds of each stage and of `total`, which excludes the stages in `outside_total`."""
+        """Return the seconds per stage and the `total`, which excludes the stages in `outside_total`."""
         total = sum(value for name, value in self.seconds.items() if name not in outside_total)
         return {"total": total, **self.seconds}
 
     def closing(self, *outside_total: str) -> dict[str, Any]:
-        """Return the last keys of a document: `seconds` (the total without `outside_total`), `stages` and
+        """Return a document's last keys: `seconds` (the total without `outside_total`), `stages` and
         `peak_memory_bytes`.
         """
         stages = self.report(outside_total)
@@ -187,10 +186,10 @@ PIPED_COLUMNS = 80
 class Result:
     """The result of an operation.
 
-    document:  JSON document, printed by `--json` or sent over HTTP
+    document:  JSON document that `--json` prints or the service sends
     shown:     tables and texts for the terminal, in order
     exit_code: 0, or 1 if a checked statement is false
-    failure:   error that is raised after the result is printed, to explain what is false
+    failure:   error raised after the result is printed, to explain what is false
     next_step: command to try next, shown in the terminal only
     """
 
@@ -207,7 +206,7 @@ class Result:
 
 
 def facts_table(title: str, rows: Iterable[tuple[str, str | None]] = ()) -> Table:
-    """Return a table of names and values. Rows whose value is None are left out."""
+    """Return a table of names and values without the rows whose value is None."""
     table = Table(title=title, show_header=False)
     for name, value in rows:
         if value is not None:
@@ -221,31 +220,24 @@ def ruled_table(*headings: str, **options: Any) -> Table:
 
 
 Columns = Mapping[str, str | Callable[[Any], object]]
-"""Heading of a column -> key in the row's document, or a function that returns the cell for a row."""
+"""Column heading -> key in the row's document, or a function that returns the cell for a row."""
 
 
-def rows_table(rows: Iterable[Any], columns: Columns, title: str | None = None, **options: Any) -> Table:
-    """Return a table with a line for each of `rows`. Numbers in `rows` must already be formatted as text."""
-    table = Table(*columns, title=title, **options)
-    for row in rows:
-        table.add_row(*_cells(row, columns))
-    return table
+def rows_table(
+    rows: Iterable[Any], columns: Columns, title: str | None = None, numbers: bool = False, **options: Any
+) -> Table:
+    """Return a table with a line for each of `rows`. Numbers in `rows` must already be formatted as text.
 
-
-def numbers_table(title: str, rows: Iterable[Any], columns: Columns, **options: Any) -> Table:
-    """Like `rows_table`, but all columns except the first are right-aligned and never wrapped."""
+    numbers: whether all columns except the first contain numbers, which are right-aligned and never wrapped
+    """
     table = Table(title=title, **options)
     for index, heading in enumerate(columns):
-        table.add_column(heading, **({"justify": "right", "no_wrap": True} if index else {"overflow": "fold"}))
+        style: dict[str, Any] = {"justify": "right", "no_wrap": True} if index else {"overflow": "fold"}
+        table.add_column(heading, **(style if numbers else {}))
     for row in rows:
-        table.add_row(*_cells(row, columns))
+        cells = (row[make] if isinstance(make, str) else make(row) for make in columns.values())
+        table.add_row(*(cell if isinstance(cell, Text) else "" if cell is None else str(cell) for cell in cells))
     return table
-
-
-def _cells(row: Any, columns: Columns) -> Iterator[Text | str]:
-    for make in columns.values():
-        cell = row[make] if isinstance(make, str) else make(row)
-        yield cell if isinstance(cell, Text) else "" if cell is None else str(cell)
 
 
 def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
@@ -256,7 +248,7 @@ def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
 
 
 def long_line(text: str) -> Text:
-    """Return a text that is printed in one line without wrapping, for example a path or a command to copy."""
+    """Return `text` so that it is printed in one line without wrapping, for example a path or a command to copy."""
     return Text(text, no_wrap=True, overflow="ignore")
 
 
@@ -279,13 +271,13 @@ class WordConsole(Console):
     """
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render with rich, with all texts made printable."""
+        """Render with rich, after making all text printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
-    @property  # type: ignore[misc]  # nobody sets it
+    @property  # type: ignore[misc]  # it is never set
     def size(self) -> ConsoleDimensions:
-        """Columns and lines of the terminal. For a file or a pipe, the width is COLUMNS or else 80."""
+        """The terminal's columns and lines. For a file or a pipe, the width is COLUMNS or else 80."""
         if self.is_terminal:
             return super().size
         return ConsoleDimensions(int(os.environ.get("COLUMNS") or PIPED_COLUMNS), 25)
@@ -326,7 +318,7 @@ def _is_whole(table: Table, console: Console) -> bool:
 
 
 def _blocks(table: Table, console: Console) -> Iterator[Text]:
-    """Yield title, rows and caption of a table. Each row becomes its first cell, and below it a line for each other
+    """Yield a table's title, rows and caption. Each row becomes its first cell, and below it a line for each other
     cell with its heading.
     """
     headings = [" ".join(_text(column.header, console).plain.split()) for column in table.columns]

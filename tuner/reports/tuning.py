@@ -1,4 +1,4 @@
-"""Reports of a launch: the JSON document of `chorale tune`, and tables for the terminal."""
+"""Reports on a launch: the JSON document of `chorale tune`, and tables for the terminal."""
 
 import math
 from collections import Counter
@@ -11,13 +11,11 @@ from rich.table import Table
 from chorale.runners.api.registry import is_simulated, runner_text
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials import tuning_table as tables
 from chorale.tuner.trials.records import CompleteTrial, TrialRecord
 
 
 def tune_document(report: TuneReport) -> dict[str, Any]:
-    """Return the JSON document of `chorale tune`."""
     states = Counter(trial.state for trial in report.trials)
     return {
         "campaign": report.launch.campaign["name"],
@@ -30,8 +28,6 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
         "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
         "answer": [_range_row(item) for item in tables.table_ranges(tuning_table_of(report))],
-        "pareto": _pareto_rows(report),
-        "refused": [_refused_row(item) for item in regressions_of(report)],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
         "within_5_percent": approach(report.trials),
         "overhead": {key: value for key, value in report.overhead.items() if key != "priors"},
@@ -41,7 +37,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
 
 
 def tune_table(report: TuneReport) -> Table:
-    """Return the best schedule per size, with its speed-up over the fastest baseline of the same run."""
+    """Return a table of the best schedule per size, with its speed-up over the fastest baseline in the same run."""
     campaign = report.launch.campaign
     baselines = " or ".join(campaign["baselines"])
     name, runner = f"{campaign['name']}: {campaign['collective']}", runner_text(campaign["runner"]["kind"])
@@ -98,37 +94,11 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
         if verdict is None or verdict.is_decided:
             continue
         runs = "the program that is proved to be faster than the baseline" if choice.trial else choice.baseline
-        what = "after one launch, which does not say how much times vary: `final.launches` must be 2 or more"
+        what = "after one launch, which does not show how much times vary: `final.launches` must be 2 or more"
         if verdict.has_interval:
             more = f"{verdict.more_launches} more, {verdict.more_seconds:.3g} s"
             what = f"after {verdict.launches} launches: about {more}, would decide"
         yield f"{format_size(choice.size_bytes)} is undecided {what}; until then {runs}"
-
-
-def refused_table(report: TuneReport) -> Table | None:
-    """Return the table of trials that are slower end to end than a baseline, None if there are none."""
-    refused = regressions_of(report)
-    if not refused:
-        return None
-    table = Table(title="refused: slower end to end than the baseline", title_justify="left")
-    for heading in ("size", "candidate", "median", "baseline", "its median", "time over the baseline's", "verdict"):
-        table.add_column(heading)
-    for one in refused:
-        table.add_row(
-            format_size(one.result.size_bytes),
-            str(one.trial.candidate),
-            format_ms(one.result.median_s),
-            one.baseline,
-            format_ms(one.result.baseline_median_s),
-            ratio_text(one.ratio),
-            one.confidence_text,
-        )
-    return table
-
-
-def regressions_of(report: TuneReport) -> list[tables.Regression]:
-    """Return the trials that are slower end to end than a baseline, see `regressions`."""
-    return tables.regressions(report.launch.campaign, report.trials, report.ranked_trials)
 
 
 def approach_line(report: TuneReport) -> str:
@@ -141,31 +111,19 @@ def approach_line(report: TuneReport) -> str:
 
 
 def prior_lines(report: TuneReport) -> Iterator[str]:
-    """Yield a line for each prior of the search, with its final weight."""
+    """Yield a line for each of the search's priors, with its final weight."""
     for prior in report.overhead.get("priors", []):
-        weight = f"believed with weight {prior['weight']:.2g}" if prior["weight"] else "dropped, it predicted nothing"
+        weight = (
+            f"used with weight {prior['weight']:.2g}" if prior["weight"] else "dropped, because it predicted nothing"
+        )
         yield f"prior from {prior['name']}, {prior['points']} points: {weight}"
 
 
 def tuning_table_of(report: TuneReport) -> list[tables.TableEntry]:
     """Return the tuning table: what to run at each size."""
     campaign = report.launch.campaign
-    always = bool(campaign.get("deterministic", False))  # launches of earlier versions do not have this key
+    always = bool(campaign.get("deterministic", False))  # launches by earlier versions do not have this key
     return tables.tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
-
-
-def _pareto_rows(report: TuneReport) -> list[dict[str, Any]]:
-    """Return the Pareto-optimal trials for the two objectives, the fastest first. Empty if there is one objective."""
-    second = report.launch.campaign["second_objective"]
-    if second == "none":
-        return []
-    rows: list[dict[str, Any]] = []
-    trials = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
-    for trial in sorted(trials, key=lambda trial: (-trial.speedup, getattr(trial, second), trial.number)):
-        if not rows or getattr(trial, second) < rows[-1][second]:
-            values = {"speedup": trial.speedup, second: getattr(trial, second)}
-            rows.append({"parameters": trial.candidate.parameters, **values})
-    return rows
 
 
 def _best_row(report: TuneReport, choice: tables.TableEntry) -> dict[str, Any]:
@@ -209,21 +167,6 @@ def _range_row(one: tables.TableRange) -> dict[str, Any]:
     }
 
 
-def _refused_row(one: tables.Regression) -> dict[str, Any]:
-    ratio = one.ratio
-    return {
-        "size_bytes": one.result.size_bytes,
-        "parameters": one.trial.candidate.parameters,
-        "trial_id": one.trial.trial_id,
-        "time_us": one.result.median_s * 1e6,
-        "baseline": one.baseline,
-        "baseline_time_us": one.result.baseline_median_s * 1e6,
-        "ratio": [ratio.low, ratio.median, ratio.high],
-        "confidence": ratio.confidence,
-        "verdict": one.confidence_text,
-    }
-
-
 NEAR = 0.05
 
 
@@ -231,7 +174,8 @@ def approach(trials: Sequence[TrialRecord]) -> dict[str, Any] | None:
     """Return the number of trials and the seconds until the best choice so far came within `NEAR` of the final best.
 
     The choice is the best trial or baseline at each size, by the trials' own results, and the comparison uses the
-    average over sizes. Only time during trials counts, not pauses of a resumed launch. None if nothing was measured.
+    average over sizes. Only time during trials counts, not a resumed launch's pauses. Returns None if nothing was
+    measured.
     """
 
     def end(trial: TrialRecord) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import optuna
@@ -26,7 +26,7 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, T
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
-MAX_REPEATS = 2  # consecutive repeated suggestions of the sampler before an untried point is taken instead
+MAX_REPEATS = 2  # repeated suggestions in a row after which an untried point is taken instead
 
 _log = logging.getLogger("chorale.search")
 
@@ -35,7 +35,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A candidate to try. `ticket` is Optuna's number of the trial, for `Search.tell`."""
+    """A candidate to try. `ticket` is the trial's number in Optuna, for `Search.tell`."""
 
     ticket: int
     candidate: Candidate
@@ -45,15 +45,13 @@ class Suggestion:
 class SearchPlan:
     """Definition of a search.
 
-    trial_id:         function that returns the id of a candidate's trial, as used in all records
+    trial_id:         function that returns a candidate's trial id, as used in all records
     sizes_bytes:      sizes at which every candidate is measured
     weights:          weight of each size; empty means equal weights
     together:         whether one candidate has to serve all sizes
-    second_objective: quantity that the study minimizes in addition to maximizing the speed-up: "channels", "blocks" or
-                      "none"
     priors:           expected gains from other sources; used only by the sampler sizes-gp
     starts:           candidates to try first, best guess first; candidates outside the space are ignored
-    parts:            objects that replace the sampler or the storage, and other plug-ins
+    parts:            objects that replace the sampler or storage, and other plug-ins
     """
 
     space: SearchSpace
@@ -63,15 +61,10 @@ class SearchPlan:
     trial_id: Callable[[Candidate], str]
     sizes_bytes: tuple[int, ...] = ()
     together: bool = False
-    second_objective: str = "none"
     starts: Sequence[Candidate] = ()
     weights: tuple[float, ...] = ()
     priors: Sequence[Prior] = ()
     parts: studies.StudyParts = field(default_factory=studies.StudyParts)
-
-    @property
-    def directions(self) -> list[Literal["maximize", "minimize"]]:
-        return ["maximize"] if self.second_objective == "none" else ["maximize", "minimize"]
 
 
 class Search:
@@ -85,7 +78,7 @@ class Search:
     that makes no sense, the trial is pruned. After several such suggestions in a row, the next untried point in a
     seeded random order is taken. `ask` returns None when every point has been tried.
 
-    `recorded` holds the trials of the launch so far; trials that are missing in the study are added to it. Trials that
+    `recorded` holds the trials of the launch so far; trials that the study lacks are added to it. Trials that
     were pending when the last process ended are marked as failed in the study and tried again first.
     """
 
@@ -106,7 +99,7 @@ class Search:
         self._choice = AcquisitionOptimizer(
             plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, self._priors or None
         )
-        optuna.create_study(study_name=plan.study, storage=storage, directions=plan.directions, load_if_exists=True)
+        optuna.create_study(study_name=plan.study, storage=storage, direction="maximize", load_if_exists=True)
         sampler = plan.parts.sampler or studies.make_sampler(plan.sampler, seed)
         self._study = studies.LaunchStudy(plan.study, storage, sampler, plan.parts.pruner or NopPruner())
         self._open: dict[int, Trial] = {}
@@ -156,7 +149,7 @@ class Search:
         return None
 
     def tell(self, ticket: int, record: TrialRecord) -> FrozenTrial:
-        """Report the record of the suggestion with this ticket; return the updated trial of the study."""
+        """Report the record of the suggestion with this ticket; return the study's updated trial."""
         self._remember(record)
         return self._end(self._open.pop(ticket), record)
 
@@ -188,16 +181,8 @@ class Search:
         """Return the priors: name, known points, and weight from 0 (dropped) to 1."""
         return self._priors.document(self._gains)
 
-    @property
-    def expected_gain(self) -> float | None:
-        """Return the increase that the model expected of the last suggestion, as the logarithm of a speed-up factor.
-
-        This is the increase of the best speed-up, averaged over sizes. None if no model made the suggestion.
-        """
-        return self._choice.expected_gain if self._plan.sampler == studies.SIZES_GP else None
-
     def trials(self) -> list[FrozenTrial]:
-        """Return all trials of the study, repeats included (they carry the attribute `chorale.repeat_of`)."""
+        """Return all trials in the study, including repeats (which carry the attribute `chorale.repeat_of`)."""
         return self._study.get_trials()
 
     def _suggested(self) -> tuple[Trial, Candidate]:
@@ -226,14 +211,14 @@ class Search:
             self._gains[record.candidate] = np.array([studies.log_speedup(size) for size in record.sizes])
 
     def _end(self, trial: Trial, record: TrialRecord) -> FrozenTrial:
-        """Record the outcome of a trial in the study. A trial that another process has already ended is not changed."""
-        outcome = studies.Outcome.of(record, self._plan.second_objective)
+        """Record a trial's outcome in the study. A trial that another process has already ended is not changed."""
+        outcome = studies.Outcome.of(record)
         with suppress(UpdateFinishedTrialError):
             for name, attribute in outcome.attributes.items():
                 trial.set_user_attr(name, attribute)
             for name, excess in outcome.constraints.items():
                 trial.set_constraint(name, excess)
-        return self._study.tell(trial.number, outcome.values, state=outcome.state, skip_if_finished=True)
+        return self._study.tell(trial.number, outcome.speedup, state=outcome.state, skip_if_finished=True)
 
     def _settle_unfinished(self) -> list[Candidate]:
         """End the trials that the last process left running; return their candidates, which must be tried again."""
@@ -250,7 +235,7 @@ class Search:
         return unfinished
 
     def _finished_asking(self, trial: FrozenTrial) -> Candidate | None:
-        """Return the candidate of a trial, None if its process ended before all parameters were chosen."""
+        """Return a trial's candidate, or None if its process ended before all parameters were chosen."""
         if "method" not in trial.params:
             return None
         candidate = Candidate(**trial.params)
@@ -258,10 +243,10 @@ class Search:
         return candidate if whole and candidate in self._plan.space else None
 
     def _import_records(self) -> None:
-        """Add the trials that the launch recorded and the study does not have."""
+        """Add the trials that the launch recorded but the study lacks."""
         in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
-            outcome = studies.Outcome.of(record, self._plan.second_objective)
+            outcome = studies.Outcome.of(record)
             if (record.trial_id, outcome.state) not in in_study:
                 parameters = studies.active_parameters(record.candidate, self._plan.space)
                 distributions = {name: self._distributions[name] for name in parameters}
@@ -279,7 +264,7 @@ def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candida
 
 
 def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
-    """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
+    """Open the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
 
     A storage object in the plan takes precedence over both. If the file cannot be used, it is renamed, and a new one is
     created from `recorded`.
@@ -293,16 +278,16 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
                 raise
             raise unreachable(error) from None
         _log.warning(
-            "%s cannot be used (%s); a new one is made from the journal",
+            "%s cannot be used (%s); a new one is created from the journal",
             journal,
             " ".join(cause_in(str(error)).split())[-300:] or type(error).__name__,
         )
-        _log.warning("the former is now %s", set_file_aside(journal))
+        _log.warning("the old one is now %s", set_file_aside(journal))
     return Search(plan, open_storage(None, journal), recorded)
 
 
 _STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
-"""An error raised in one of these packages is an error of the trial storage."""
+"""Errors raised in these packages come from the trial storage."""
 
 _RULES = {
     "sampler": "the sampler must be able to choose a point",
@@ -313,9 +298,9 @@ _RULES = {
 def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
     """Return the error to show to the user for `error`, which was raised by the storage or by `part` of the search."""
     if _is_of_storage(error):
-        way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
+        way_out = "repair `storage`, then continue with --resume: the launch's journal has every trial"
         return Unavailable("the Optuna storage failed: {}", error, way_out)
-    way_out = f"choose another `{part}`, then go on with --resume: the launch's journal has every trial"
+    way_out = f"choose another `{part}`, then continue with --resume: the launch's journal has every trial"
     return CheckFailed(_RULES[part], f"{type(error).__name__}: {error}", way_out)
 
 

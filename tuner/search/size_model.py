@@ -20,17 +20,17 @@ from chorale.tuner.trials.records import Candidate
 Floats = NDArray[np.float64]
 
 MIN_TRIALS = 2
-"""Smallest number of measured points at which priors get any weight."""
+"""Minimum number of measured points at which priors get any weight."""
 
 FIRST_STARTS = 2
-"""Number of points chosen by the priors alone. The second is tried only if the priors have weight after the first."""
+"""Number of points that the priors alone choose. The second is tried only if they have weight after the first."""
 
 CAUTION = 1.0
-"""Strength of the initial assumption that a prior predicts nothing, as an equivalent number of measured points. Such a
+"""Strength of the initial assumption that a prior predicts nothing, as an equivalent number of measured points. Each
 point deviates by as much as the prior expects points to vary."""
 
 LEAST_SKILL = 0.2
-"""Smallest share of the variance of the measurements that a prior must explain when each point is predicted from the
+"""Minimum share of the measurements' variance that a prior must explain when each point is predicted from the
 others. A prior that explains less is dropped."""
 
 MOST_SPREAD = 0.5
@@ -39,9 +39,9 @@ MOST_SPREAD = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Expected gains of points (logarithms of speed-ups) at each size of the search; other points are unknown.
+    """Expected gains of points (logarithms of speed-ups) at each size in the search; other points are unknown.
 
-    name:   origin of the prior, for display
+    name:   the prior's origin, for display
     source: name of the campaign or other source, as users write it in the key `prior`
     """
 
@@ -51,7 +51,7 @@ class Prior:
 
 
 def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDArray[np.intp]:
-    """Return, for each of `sizes_bytes`, the index of the size in `known_bytes` that is nearest in octaves."""
+    """Return for each of `sizes_bytes` the index of the nearest size in `known_bytes`, by distance in octaves."""
     octaves = np.log2(np.array(sizes_bytes, dtype=float))[:, None] - np.log2(np.array(known_bytes, dtype=float))
     return np.asarray(np.abs(octaves).argmin(axis=1))
 
@@ -108,7 +108,7 @@ class PriorMix:
         return weights
 
     def document(self, measured: Mapping[Any, Floats]) -> list[dict[str, Any]]:
-        """Return name, points and weight of each prior, as JSON."""
+        """Return each prior's name, points and weight, as JSON."""
         weights, known = self.weights(measured).tolist(), self._known.sum(axis=-1).tolist()
         return [
             {"name": prior.name, "points": points, "weight": round(weight, 3)}
@@ -116,7 +116,7 @@ class PriorMix:
         ]
 
     def belief(self, measured: Mapping[Any, Floats]) -> Floats:
-        """Return the gains that the weighted priors expect, shape (points, sizes). Only differences are meaningful."""
+        """Return the gains that the weighted priors expect, shape (points, sizes). Only differences have meaning."""
         return np.asarray(np.tensordot(self.weights(measured), self._expected, axes=1))
 
 
@@ -145,7 +145,7 @@ def _ridge(expected: Floats, values: Floats) -> Floats:
 
 
 def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
-    """Return the gains that `prior` expects of `points`, minus their mean; 0 for points that it does not know."""
+    """Return the gains that `prior` expects for `points`, minus their mean; 0 for points that it does not know."""
     known = np.array([prior.gains[point] for point in points if point in prior.gains])
     mean = known.mean(axis=0)
     scale = max(1.0, float((known - mean).std()) / MOST_SPREAD)
@@ -192,12 +192,12 @@ _ROOT_3 = np.sqrt(3.0)
 _STEPS = 20
 _EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
 _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
-"""Prior of the covariance parameters, medians and standard deviations of their logarithms: how fast logarithms of times
-change over the range of a parameter, over how many doublings of the size they correlate, their spread, their noise."""
+"""Prior of the covariance parameters (medians, and standard deviations of their logarithms): how fast the logarithms of
+times change over a parameter's range, over how many doublings of the size they correlate, their spread, their noise."""
 
 
 MOST_SURPRISE = 6.0
-"""Largest distance of the covariance's parameters from their expectation, in prior deviations. Without variance in the
+"""Maximum distance of the covariance parameters from their expectation, in prior deviations. Without variance in the
 values the likelihood would drive them to infinity.
 """
 
@@ -227,7 +227,7 @@ class SizeModel:
     Every observed point is observed at all sizes, so that the covariance is a Kronecker product and one fit costs
     O(points^3 + sizes^3) (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2, 5.4.1;
     Kronecker products: Saatci, Scalable Inference for Structured Gaussian Process Models, 2011, section 5.2). Kx is a
-    product of exponentials over the axes, which expects no more smoothness of numbers than of names; Kz is Matern 3/2
+    product of exponentials over the axes, which assumes numbers to be no smoother than names; Kz is Matern 3/2
     in octaves of the size.
     """
 
@@ -249,7 +249,7 @@ class SizeModel:
         self._parameters = self._expected
 
     def fit(self, points: NDArray[np.intp], values: Floats) -> None:
-        """Choose the parameters of the covariance that explain `values` (points, sizes; mean zero) best."""
+        """Choose the covariance parameters that best explain `values` (points, sizes; mean zero)."""
         distances = [axis.distances(points, points) for axis in self._axes]
         # The line search may try parameters that overflow; it steps back from them by itself.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -268,7 +268,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> Posterior:
-        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` weighs sizes for output o."""
+        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` has output o's weights of sizes."""
         scales, octaves, variance, noise = self._named(self._parameters)
         distances = [axis.distances(points, points) for axis in self._axes]
         point_kernel, size_kernel = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
@@ -283,7 +283,7 @@ class SizeModel:
         return Posterior(mean, np.sqrt(np.maximum(before - explained, 1e-12)))
 
     def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
-        """Return scales of the axes, octaves, variance of the values and of the noise."""
+        """Return the axes' scales, the octaves, and the variances of the values and of the noise."""
         octaves, spread, noise = np.exp(parameters[-3:])
         return np.exp(parameters[:-3]), float(octaves), float(spread**2), float(noise**2)
 
@@ -345,7 +345,7 @@ MOST_GAIN = 12.0
 """Largest plausible logarithm of a speed-up. Larger measured values are clipped to it."""
 
 MAX_UNTRIED = 4000
-"""Largest number of points compared for one choice. If there are more, a random sample is compared."""
+"""Maximum number of points compared for one choice. If there are more, a random sample is compared."""
 
 
 @cache
@@ -353,10 +353,10 @@ def _linear_algebra() -> Any:
     """Return a controller for the threads of the linear algebra libraries that numpy and scipy use.
 
     With matrices of a few hundred rows, threads mostly wait for each other: on a busy machine a choice took fifty times
-    longer with two threads than with one. The controller finds only libraries that are loaded, so both are imported.
+    as long with two threads as with one. The controller finds only libraries that are loaded, so both are imported.
     """
     _ = optimize.minimize, special.ndtr
-    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - the command is documented where it is not there
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - the command reference is built without it
 
     return ThreadpoolController()
 
@@ -364,13 +364,10 @@ def _linear_algebra() -> Any:
 class AcquisitionOptimizer:
     """Chooses the point with the highest expected improvement.
 
-    points:   all points of the space
+    points:   all points in the space
     together: whether one point must serve all sizes; otherwise each size may have its own best point
-    weights:  weight of each size; empty: all equal
+    weights:  weight of each size; empty if all are equal
     prior:    prior knowledge; the model learns how much measurements differ from it
-
-    After `next`, `expected_gain` is the expected increase of the best speed-up's logarithm, averaged over sizes; None
-    if no model chose the point.
     """
 
     def __init__(
@@ -395,12 +392,11 @@ class AcquisitionOptimizer:
         self._random = np.random.default_rng(seed)
         self._fitted = 0
         self.notes: Counter[str] = Counter()
-        self.expected_gain: float | None = None
 
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return a point that is not among the given ones; at least one must be left. Never raises for any values.
+        """Return a point that is in none of the arguments; at least one must exist. Never raises, whatever the values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
         counts both.
@@ -410,7 +406,6 @@ class AcquisitionOptimizer:
         busy:   pending points; treated as average until they have results (constant liar: Ginsbourger, Le Riche and
                 Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
         """
-        self.expected_gain = None
         usable = {point: np.clip(np.nan_to_num(values), -MOST_GAIN, MOST_GAIN) for point, values in gains.items()}
         with _linear_algebra().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for note in ("the model was taken back to its prior", "a point was drawn at random"):
@@ -447,9 +442,7 @@ class AcquisitionOptimizer:
         expected = np.asarray(posterior.deviation * (standard * special.ndtr(standard) + density)) @ self._counts
         if not np.all(np.isfinite(expected)):
             return None
-        chosen = int(np.argmax(expected))
-        self.expected_gain = float(expected[chosen] / self._counts.sum())
-        return self._points[int(others[chosen])]
+        return self._points[int(others[int(np.argmax(expected))])]
 
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the untried points in random order, so that ties are broken at random."""

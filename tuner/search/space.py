@@ -1,4 +1,4 @@
-"""The search space of a campaign: the points of its grid that make sense for its runner, network and sizes."""
+"""The search space of a campaign: the points in its grid that make sense for its runner, network and sizes."""
 
 import math
 import random
@@ -36,13 +36,13 @@ class Constraints(Protocol):
         ...
 
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
-        """Return in one line why `candidate` is pointless, or None."""
+        """Return in one line why `candidate` is pointless, or None if it should be tried."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """All valid combinations of the values of the dimensions, without duplicates.
+    """All valid combinations of the dimensions' values, without duplicates.
 
     `dimensions` maps fields of `Candidate` to their values, in order of preference: the search starts with the first
     value of each. The first field is `method`. A parameter that does not matter for a method keeps its default value
@@ -99,7 +99,7 @@ class SearchSpace:
 
 
 def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptions:
-    """Return the lowering options of `candidate`. Raises InvalidInput if no target accepts the value of a parameter."""
+    """Return the lowering options of `candidate`. Raises InvalidInput if no target accepts a parameter's value."""
     return replace(
         lowering,
         channels=candidate.channels,
@@ -137,7 +137,7 @@ _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 
 @dataclass(frozen=True, slots=True)
 class CampaignConstraints:
-    """Rules that reject candidates of a given campaign before they are built."""
+    """Rules that reject a campaign's candidates before they are built."""
 
     config: RunnerConfig
     ranks: int
@@ -150,17 +150,16 @@ class CampaignConstraints:
 
     @property
     def limits(self) -> TargetLimits:
-        """Limits that programs must not exceed."""
         return limits_of(self.config.lowering())
 
     @property
     def is_one_sided(self) -> bool:
-        """Whether programs become plans of puts, reads and signals."""
+        """Whether programs become plans that consist of puts, reads and signals."""
         return self.limits.one_sided_operations is not None
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Return whether `parameter` changes anything for schedules of `method`; nothing does for a program from a
-        file.
+        """Return whether `parameter` changes anything for schedules of `method`; nothing does for a program
+        from a file.
         """
         if is_adopted(method):
             return False
@@ -178,7 +177,7 @@ class CampaignConstraints:
         return needed is None or method not in METHODS or needed in METHODS[method].options
 
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
-        """Return in one line why `candidate` cannot work or is pointless, or None."""
+        """Return in one line why `candidate` cannot work or is pointless, or None if it should be tried."""
         if is_adopted(candidate.method):
             return None
         if (settings := candidate.settings) is not None:
@@ -201,7 +200,7 @@ class CampaignConstraints:
         return None
 
     def _excess(self, candidate: Candidate, chunks: int) -> str | None:
-        """Return the target's limit that `candidate` certainly exceeds. None if it may be within all limits."""
+        """Return the target's limit that `candidate` certainly exceeds, or None if it may be within all limits."""
         limits = self.limits
         if self.ranks > limits.ranks:
             return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"

@@ -1,4 +1,4 @@
-"""Optuna storages for the study of a launch: a journal file, a database or Redis."""
+"""Optuna storages for a launch's study: a journal file, a database or Redis."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import optuna
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from chorale.job.files import open_regular
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.names import name_among
 from chorale.synth.redaction import redacted
@@ -26,8 +27,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """Return the Optuna storage at `url`, which may be a path, or one in the file `journal`.
 
-    If `url` was stored without its password, the password is taken from CHORALE_STORAGE. The caller must be the only
-    writer of the file. An incomplete last line, left by a crash, is dropped.
+    If `url` was stored without its password, the password is taken from CHORALE_STORAGE. The caller must be the file's
+    only writer. An incomplete last line, left by a crash, is dropped.
     """
     try:
         if url is None:
@@ -65,7 +66,7 @@ def _journal_at(path: Path) -> BaseStorage:
     if not path.absolute().parent.is_dir():
         raise InvalidInput(_RULE, f"{path}: no folder {path.absolute().parent}", "create it, or name another file")
     if path.exists():
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(1 << 16)
         if start.startswith(b"SQLite format 3\0"):
             is_mlflow = kind_of_tables(tables_in(path)) == "MLflow"
@@ -73,12 +74,12 @@ def _journal_at(path: Path) -> BaseStorage:
             way_out = "give Optuna a file of its own" if is_mlflow else f"write sqlite:///{path}"
             raise InvalidInput(_RULE, f"{path} is {whose}", way_out)
         if start and b'"op_code"' not in start.partition(b"\n")[0]:
-            raise InvalidInput(_RULE, f"{path} is no journal of Optuna", "name a new file, or a journal")
+            raise InvalidInput(_RULE, f"{path} is not a journal of Optuna", "name a new file, or a journal")
     return JournalStorage(JournalFileBackend(str(path)))
 
 
 def unreachable(error: Exception) -> Unavailable:
-    """Return the error to show to the user for an `error` of one of Optuna's storages."""
+    """Return the error to show to the user for an `error` from an Optuna storage."""
     way_out = "check `storage`; without it a journal file is used"
     if "no longer compatible with the table schema" in str(error):  # Optuna suggests pip, which would not help
         way_out = "name a database of this version, or, after a backup, run: optuna storage upgrade --storage URL"
@@ -94,7 +95,7 @@ def storage_in_memory() -> BaseStorage:
 class StudyJournal(JournalFileBackend):
     """Optuna's journal without a sync after every line, because each suggestion writes one line per dimension.
 
-    Only a power failure can lose the latest lines; then the search restores its study from the journal of the launch.
+    Only a power failure can lose the latest lines; then the search restores its study from the launch's journal.
     """
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:

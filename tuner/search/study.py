@@ -1,4 +1,4 @@
-"""The Optuna study of a launch: its sampler, its plug-ins, what is stored per trial, and parameter importances."""
+"""A launch's Optuna study: its sampler, its plug-ins, the data stored per trial, and parameter importances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from chorale.runners.api.base import FailureKind
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
-from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.values import Value
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
@@ -28,7 +27,7 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, 
 Distribution = CategoricalDistribution | IntDistribution
 
 SIZES_GP, GRID = "sizes-gp", "grid"
-"""Names of searches that are not Optuna samplers: Chorale chooses every point, and the study only records it."""
+"""Names of searches that are not Optuna samplers: Chorale chooses every point and the study only records it."""
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
@@ -81,7 +80,7 @@ def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any
 
 
 Callback = Callable[[Study, FrozenTrial], object]
-"""Called with the study and the trial that ended, as Optuna does; it may call `study.stop()`."""
+"""Function that is called with the study and the ended trial, as in Optuna; it may call `study.stop()`."""
 
 _KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "storage": BaseStorage}
 
@@ -102,7 +101,7 @@ class StudyParts:
     def of(
         values: Mapping[str, Any], callbacks: Iterable[Callback] | Callback = ()
     ) -> tuple[StudyParts, dict[str, str]]:
-        """Return the objects for sampler, pruner and storage among `values`, and the names, for a campaign.
+        """Split `values` for sampler, pruner and storage into Optuna objects, and names for the campaign; return both.
 
         Raises InvalidInput for other values.
         """
@@ -120,7 +119,7 @@ class StudyParts:
 
     @property
     def names(self) -> dict[str, str]:
-        """Return the class names of the sampler and pruner objects, by kind of part."""
+        """Return the class names of the sampler and pruner objects, under the keys `sampler` and `pruner`."""
         objects = {"sampler": self.sampler, "pruner": self.pruner}
         return {key: type(value).__name__ for key, value in objects.items() if value is not None}
 
@@ -128,15 +127,6 @@ class StudyParts:
     def prunes(self) -> bool:
         """Return whether a pruner decides after each size."""
         return self.pruner is not None and not isinstance(self.pruner, NopPruner)
-
-    def check(self, campaign: Campaign) -> None:
-        """Raise InvalidInput if the objects do not fit the campaign."""
-        if self.sampler is not None and campaign.stop is not None:
-            rule = "`stop` needs the sampler sizes-gp, not {}"
-            raise InvalidInput(rule, type(self.sampler).__name__, "leave one of them out, or stop from a callback")
-        if campaign.second_objective != "none" and self.prunes:
-            rule = "pruners do not work with a second objective: {}"
-            raise InvalidInput(rule, campaign.second_objective, "leave them or `second_objective` out")
 
 
 class LaunchStudy(Study):
@@ -156,7 +146,7 @@ def call_back(callbacks: Iterable[Callback], study: Study, trial: FrozenTrial) -
             callback(study, trial)
         except Exception as error:
             name = getattr(callback, "__name__", type(callback).__name__)
-            way_out = "mend it, then go on with resume: the launch's journal has every trial"
+            way_out = "fix it, then continue with resume: the launch's journal has every trial"
             value = f"{name}: {type(error).__name__}: {error}"
             raise CheckFailed("a callback raised {}", value, way_out) from error
 
@@ -183,20 +173,20 @@ _OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
 class Outcome:
     """The form in which a study stores a recorded trial.
 
-    state:       state in Optuna. Of the trials without a result, those that might succeed if repeated are failed
-                 (samplers ignore them), and the others are pruned.
-    values:      speed-up and second objective; None without a result, or if one of them is not finite
+    state:       state in Optuna. A trial without a result is failed (samplers ignore it) if it might succeed when
+                 repeated, otherwise pruned.
+    speedup:     the objective; None without a result, or if it is not finite
     attributes:  gain at each size for a measured trial, otherwise the reason why there is no result
     constraints: constraints that the trial violates; samplers that support constraints avoid similar points
     """
 
     state: TrialState
-    values: list[float] | None
+    speedup: float | None
     attributes: dict[str, Any]
     constraints: dict[str, float]
 
     @staticmethod
-    def of(record: TrialRecord, second_objective: str = "none") -> Outcome:
+    def of(record: TrialRecord) -> Outcome:
         if isinstance(record, FailedTrial):
             kind = record.failure_kind
             state = TrialState.PRUNED if kind in _OF_THE_PROGRAM else TrialState.FAIL
@@ -207,12 +197,10 @@ class Outcome:
             return Outcome(TrialState.PRUNED, None, {REASON: record.reason[:_LONGEST]}, broken)
         gains = {str(size.size_bytes): log_speedup(size) for size in record.sizes}
         speedup = float(np.exp(np.average(list(gains.values()), weights=[size.weight for size in record.sizes])))
-        resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[second_objective]
-        values = [speedup, *map(float, resources)]
         attributes = {GAINS: gains} if all(map(math.isfinite, gains.values())) else {}
-        if not np.all(np.isfinite(values)):  # measured, but samplers accept only finite numbers
+        if not math.isfinite(speedup):  # measured, but samplers accept only finite numbers
             return Outcome(TrialState.FAIL, None, attributes, {})
-        return Outcome(TrialState.COMPLETE, values, attributes, {})
+        return Outcome(TrialState.COMPLETE, speedup, attributes, {})
 
 
 def ended_trial(
@@ -225,7 +213,7 @@ def ended_trial(
     return create_trial(
         params=dict(parameters),
         distributions=dict(distributions),
-        values=outcome.values,
+        value=outcome.speedup,
         state=outcome.state,
         user_attrs=outcome.attributes,
         intermediate_values={step: math.exp(log_speedup(size)) for step, size in enumerate(sizes, 1)},
@@ -244,15 +232,15 @@ def log_speedup(size: SizeResult) -> float:
 MIN_TRIALS = 4
 
 BEST_PART = 0.25
-"""Share of the trials that count as the best for importances. A tenth would be too few trials in most launches."""
+"""Share of trials that count as the best for importances. In most launches, a tenth would be too few."""
 
 
 def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     """Return the importance of each parameter, the most important first. Importances add up to 1.
 
     Computed with PED-ANOVA (Watanabe, Bansal and Hutter, 2023), which compares the distribution of a parameter's values
-    among the best trials with its distribution among all trials. Parameters that never varied are left out. Empty if
-    there are too few trials, or if all were equally fast.
+    among the best trials with its distribution among all trials. Parameters that never varied are left out. The result
+    is empty if there are too few trials, or if all were equally fast.
     """
     values = {
         name: {trial.candidate.parameters[name]: None for trial in trials}
@@ -264,7 +252,7 @@ def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     distributions: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(choices) for name, choices in varied.items()
     }
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # noqa: PLC0415 - where there is something to say
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # noqa: PLC0415 - only if there are results
 
     study = optuna.create_study(direction="maximize")
     for trial in trials:

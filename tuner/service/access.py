@@ -27,15 +27,16 @@ from chorale.runners.measurement.private_files import why_foreign, write_private
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.tuner.config.values import Model, is_loopback, validated
 from chorale.tuner.files.home import Home
+from chorale.tuner.files.yaml_text import load_yaml
 
 MOST_FAILURES = 20
-"""Number of wrong tokens that a client may send per minute."""
+"""Maximum number of wrong tokens that a client may send per minute."""
 IPV6_NETWORK = 64
 """Prefix length of the IPv6 networks that count as one client, because a customer usually owns all addresses in it."""
 
 
 class TooManyRequests(ChoraleError):
-    """The caller's quota is used up for now."""
+    """Raised if the caller's quota is used up for now."""
 
 
 class NotFound(ChoraleError):
@@ -62,27 +63,26 @@ _STATUS: tuple[tuple[type[ChoraleError], int], ...] = (
 
 
 def status_of(error: ChoraleError) -> int:
-    """Return the HTTP status code for `error`."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 class CallerRole(IntEnum):
-    """Permissions of a token; each role includes those before it."""
+    """A token's permissions; each role includes those before it."""
 
-    READER = 1  # reads results with known keys, and the registry
+    READER = 1  # results whose keys are known, and the registry
     PLANNER = 2  # synthesis, bounds, prices, programs, and campaigns with runners that start no processes
     OPERATOR = 3  # campaigns with runners that an administrator has defined as profiles
-    ADMINISTRATOR = 4  # jobs and campaigns of all users
+    ADMINISTRATOR = 4  # all users' jobs and campaigns
 
     @property
     def text(self) -> str:
-        """Name of the role in token files and commands."""
+        """The role's name in token files and commands."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The owner of a token. requests_per_minute None: unlimited; expires_unix_s None: never."""
+    """The owner of a token. Quota and expiry are None if there is no such limit."""
 
     name: str
     max_jobs: int
@@ -92,7 +92,7 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Return whether the role sees and controls the jobs and campaigns of others."""
+        """Return whether the role sees and controls other users' jobs and campaigns."""
         return self.role is CallerRole.ADMINISTRATOR
 
     def require(self, role: CallerRole, what: str) -> None:
@@ -116,7 +116,7 @@ class ClientLimit:
 
 
 def network_of_client(client: str) -> str:
-    """Return the key of a client for limits: its IPv4 address, or the network of its IPv6 address."""
+    """Return the key by which limits count a client, which is its IPv4 address or the network of its IPv6 address."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -129,7 +129,7 @@ def network_of_client(client: str) -> str:
 class Access:
     """Identifies callers by the SHA-256 of their tokens.
 
-    callers:    returns the current callers: digest of the token -> caller
+    callers:    returns the current callers: token digest -> caller
     local_only: whether the service is reachable only from this machine; then requests must name this machine as host
     """
 
@@ -149,7 +149,7 @@ class Access:
         """Return the caller who sent the header `Authorization: Bearer TOKEN`, and count the request for the quota.
 
         Raises NotAllowed if the token is missing, unknown or expired. Raises TooManyRequests if the quota of requests
-        is exceeded, or if the token is wrong and `client` has sent too many wrong tokens. Valid tokens are always
+        is exceeded, or if the token is wrong and `client` has already sent too many wrong ones. Valid tokens are always
         accepted, because tokens cannot be guessed and many people may share an address.
         """
         scheme, _, token = (authorization or "").partition(" ")
@@ -166,8 +166,8 @@ class Access:
     def _refusal(self, value: str, client: str) -> ChoraleError:
         if value != "none" and not self._failures.admits(client):
             rule = f"a client may send at most {MOST_FAILURES} wrong tokens a minute"
-            return TooManyRequests(rule, "more", "wait a minute, then send a token that the service knows")
-        rule = "a request must carry a token that the service knows and that is valid"
+            return TooManyRequests(rule, "more", "wait a minute, then send a valid token")
+        rule = "a request must carry a valid token"
         return NotAllowed(rule, value, "send `Authorization: Bearer TOKEN`; `chorale token create` makes one")
 
     def _count(self, caller: Caller) -> None:
@@ -179,8 +179,8 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return the SHA-256 of a token, which is what is stored. Tokens have 256 random bits, so a salt or a slow hash is
-    not needed.
+    """Return a token's SHA-256, which is stored instead of the token. Tokens have 256 random bits, so a salt or a slow
+    hash is not needed.
     """
     return hashlib.sha256(token.encode()).hexdigest()
 
@@ -189,13 +189,14 @@ TOKEN_PREFIX = "chorale-"  # noqa: S105  # not a secret: it makes leaked tokens 
 TOKEN_BYTES = 32
 LOCAL_JOBS = 1000
 MAX_TOKENS = 10_000
+MAX_PRIVATE_BYTES = 2**23
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 
 RoleName = Literal["reader", "planner", "operator", "administrator"]
 
 
 class TokenEntry(BaseModel):
-    """A stored token; without a `role` it is a planner's, who can start no runner of a machine."""
+    """A stored token. The default role is planner, which cannot use runners that start processes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -209,11 +210,10 @@ class TokenEntry(BaseModel):
     @field_validator("expires")
     @classmethod
     def _with_zone(cls, expires: datetime | None) -> datetime | None:
-        """Read times without a zone as UTC."""
+        """Treat times without a time zone as UTC."""
         return expires if expires is None or expires.tzinfo else expires.replace(tzinfo=UTC)
 
     def caller(self) -> Caller:
-        """Return the caller that the entry describes."""
         expires_unix_s = None if self.expires is None else self.expires.timestamp()
         return Caller(self.name, self.jobs, self.requests_per_minute, CallerRole[self.role.upper()], expires_unix_s)
 
@@ -232,8 +232,11 @@ class _File(BaseModel):
 
 
 def read_tokens(path: Path) -> list[TokenEntry]:
-    """Return the entries of the file at `path`. Raises InvalidInput if it is invalid or writable by other users."""
-    rule, way_out = "a token file must have entries of name, sha256 and role", "repair it, or `chorale token create`"
+    """Return the entries in the file at `path`. Raises InvalidInput if it is invalid or writable by other users."""
+    rule, way_out = (
+        "a token file must be a list of entries with name, sha256 and role",
+        "repair it, or `chorale token create`",
+    )
     return read_private(path, _File, rule, way_out).tokens
 
 
@@ -246,11 +249,9 @@ def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Mod
         raise InvalidInput("cannot read {}", value, "check the path") from error
     if reason is not None:
         private = "others may write the file of permissions {}"
-        raise InvalidInput(private, f"{path}: {reason}", f"chmod go-w {path}, or make one of your own")
-    try:
-        document = yaml.safe_load(read_file(str(path)))
-    except yaml.YAMLError as error:
-        raise InvalidInput("a file of the service must be YAML", f"{path}: {error}", "repair the file") from error
+        raise InvalidInput(private, f"{path}: {reason}", f"chmod go-w {path}, or create your own file")
+    text = read_file(path, MAX_PRIVATE_BYTES).decode(errors="replace")
+    document = load_yaml(text, "a file of the service must be YAML", f"repair {path}")
     return validated(model, document if isinstance(document, Mapping) else {"": document}, rule, way_out, f"{path}: ")
 
 
@@ -267,7 +268,7 @@ def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
 
 
 def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEntry]]) -> None:
-    """Apply `change` to the entries of the file at `path`, which may be missing.
+    """Apply `change` to the entries in the file at `path`, which may be missing.
 
     Concurrent changes wait for each other. A missing folder is created, accessible only to its owner.
     """
@@ -285,7 +286,7 @@ def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEnt
 
 
 def make_token() -> tuple[str, str]:
-    """Return a new token and its SHA-256. Only the latter is stored."""
+    """Return a new token and its SHA-256. Only the SHA-256 is stored."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     return token, digest_of(token)
 
@@ -296,14 +297,14 @@ def token_file(home: Home) -> Path:
 
 
 def local_token(home: Home) -> str:
-    """Return the local token, which is created at the first start. Whoever can read it in the data folder is an
+    """Return the local token, which is created at the first start. Anyone who can read it in the data folder is an
     administrator on loopback.
     """
     return home.secret(home.service / "local-token", lambda: make_token()[0])
 
 
 class TokenCallers:
-    """The callers of a token file and of the local token. The file is read again when it changes.
+    """The callers in a token file, and the owner of the local token. The file is read again when it changes.
 
     If the file can no longer be read, all calls raise Unavailable, so nobody listed in it has access.
     """
@@ -317,7 +318,7 @@ class TokenCallers:
         self._callers: Mapping[str, Caller] = self._local
 
     def __call__(self) -> Mapping[str, Caller]:
-        """Return all callers: digest of the token -> caller."""
+        """Return all callers: token digest -> caller."""
         try:
             facts = None if self._path is None else self._path.stat()
         except FileNotFoundError:
@@ -336,7 +337,7 @@ class TokenCallers:
 
 
 def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], float]) -> Access:
-    """Return the access rules of a service on `host`, with the tokens in the file at `path` (default: the file in
+    """Return the access rules for a service on `host`, with the tokens in the file at `path` (default: the file in
     `home`).
 
     On loopback the local token is also valid; it is created if missing. Raises InvalidInput if the file is invalid, or

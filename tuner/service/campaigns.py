@@ -1,4 +1,4 @@
-"""Campaigns of the service: check them, launch them in the cluster, and follow their journals."""
+"""The service's campaigns: check them, launch them in the cluster, and follow their journals."""
 
 import math
 import uuid
@@ -14,16 +14,15 @@ from pydantic.fields import FieldInfo
 from chorale.runners.api.config import Exposure
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.campaign import Campaign, without_former_keys
 from chorale.tuner.config.runner import RunnerSection
 from chorale.tuner.config.values import validated
-from chorale.tuner.costs.pricing import calibration_of
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.plan import check_methods, check_runner
-from chorale.tuner.launch.priors import RECORD, SCREENING
+from chorale.tuner.launch.priors import RECORD
 from chorale.tuner.service.access import Caller, CallerRole, NotFound, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
@@ -36,7 +35,7 @@ from chorale.tuner.trials.store import LaunchSnapshot, read_snapshot
 HIDDEN = "(set by the service)"
 STORES = ("tracking.mlflow_uri", "storage")
 MAX_POINTS = 10**5
-"""Largest number of combinations in a search space. They are counted and listed before any other limit applies."""
+"""Maximum number of combinations in a search space. They are listed and counted before any other limit applies."""
 
 
 def takes_text(annotation: Any) -> bool:
@@ -53,7 +52,7 @@ def takes_text(annotation: Any) -> bool:
 
 
 def exposure(field: FieldInfo) -> Exposure | None:
-    """Return the field's `Exposure` mark, which says whether requests may set it. None if it has no mark."""
+    """Return the field's `Exposure` mark, which says whether requests may set it. Returns None if it has no mark."""
 
     def marks(parts: Iterable[Any]) -> Iterator[Exposure]:
         for part in parts:
@@ -67,7 +66,7 @@ def exposure(field: FieldInfo) -> Exposure | None:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field. That is so if it is marked accordingly, or if it has no mark and
+    """Return whether requests may not set the field, because it is marked accordingly, or because it has no mark and
     accepts text without a pattern.
     """
     if (mark := exposure(field)) is not None:
@@ -83,17 +82,15 @@ def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any
         if isinstance(value, BaseModel) and not (exposure(field) and is_closed(field)):
             yield from closed_values(value, f"{key}.")
         elif is_closed(field) and value != field.get_default(call_default_factory=True):
-            mark = exposure(field)
-            if not (isinstance(value, dict) and mark is not None and mark.content):
-                yield key, value
+            yield key, value
 
 
 def requested_campaign(
     document: Mapping[str, Any], settings: ServerSettings, caller: Caller, minutes: float
 ) -> tuple[Campaign, str | None]:
-    """Return the campaign of a request with its runner filled in, and the name of the runner's profile, if any.
+    """Return a request's campaign with its runner filled in, and the name of the runner's profile, if any.
 
-    minutes: longest search that is allowed
+    minutes: maximum search time
 
     Raises InvalidInput for values that are wrong or not allowed in requests, and NotPermitted if the role of `caller`
     is not sufficient for the runner.
@@ -109,7 +106,7 @@ def requested_campaign(
             raise InvalidInput(rule, f"runner.{other}", "write only `runner: {profile: NAME}`")
         section = settings.profile(profile)
         document = {**document, "runner": section.model_dump(by_alias=True, mode="json")}
-    rule = "a campaign must be as `chorale tune --schema` says"
+    rule = "a campaign must match the schema of `chorale tune --schema`"
     campaign = validated(Campaign, dict(document), rule, "repair this key")
     _require_open(campaign, section)
     given = campaign.budget.minutes
@@ -118,13 +115,13 @@ def requested_campaign(
 
 
 def open_runners() -> list[str]:
-    """Return the kinds of runners that a request may name: those that start no processes."""
+    """Return the kinds of runners that a request may name, because they start no processes."""
     return [name for name, declared in RUNNERS.items() if not declared.capabilities.is_live]
 
 
 def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> None:
     """Raise InvalidInput if the campaign contains keys that only the server may set. The runner section may contain
-    them if it comes from `profile`, a profile of the server.
+    them if it comes from `profile`, a profile on the server.
     """
     for key, _value in closed_values(campaign):
         if profile is not None and key.startswith("runner."):
@@ -140,8 +137,6 @@ def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> N
         rule = "a runner that starts processes needs a profile, `runner: {profile: NAME}`"
         way_out = "choose simulated or recorded, or ask the administrator of the service for a profile"
         raise InvalidInput(rule, f"runner.kind: {campaign.runner.kind}", way_out)
-    if isinstance(campaign.screening.calibration, dict):
-        calibration_of(campaign.screening.calibration)
     points = math.prod(len(values) for values in campaign.search.dimensions().values())
     if points > MAX_POINTS:
         rule = f"a search space must have at most {MAX_POINTS} combinations of values"
@@ -149,15 +144,16 @@ def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> N
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign as callers may see it: values set by the server are hidden, and the runner is replaced
-    by the name of its profile.
+    """Return a stored campaign as callers may see it, with the server's values hidden, and with its profile's name in
+    place of the runner.
     """
+    document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
-        keys = [key for key, _value in closed_values(Campaign.model_validate(dict(document)))]
-    except ValidationError:  # of an earlier version: shown without what might hide something
+        keys = [key for key, _value in closed_values(Campaign.model_validate(document))]
+    except ValidationError:  # from an earlier version: hide everything that may be private
         shown["runner"] = {"kind": dict(document.get("runner") or {}).get("kind")}
-        shown["storage"], shown["tracking"], shown["screening"] = None, {}, {}
+        shown["storage"], shown["tracking"] = None, {}
         keys = []
     for key in keys:
         if not key.startswith("runner."):
@@ -171,11 +167,11 @@ def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[st
 
 
 STORED = "stored"
-"""State of a campaign without a launch in the cluster."""
+"""State of a campaign that has no launch in the cluster."""
 
 
 class DetachedLaunches:
-    """Launches of campaigns as detached actors in the Ray cluster to which this process belongs."""
+    """Starts and stops campaign launches: detached actors in the Ray cluster to which this process belongs."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         """Start the launch `launch_id`, or resume the newest one if it is None. Raises CheckFailed if a launch of the
@@ -191,7 +187,7 @@ class DetachedLaunches:
             actors.start(name, DetachedLaunch, (campaign, home, launch_id)).call("status", 0)
 
     def state(self, name: str) -> tuple[str, str | None]:
-        """Return the state of a campaign's launch, and the error if it failed."""
+        """Return the state of a campaign's launch, and its error if it failed."""
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
@@ -209,7 +205,7 @@ class DetachedLaunches:
 
 
 class Campaigns:
-    """The campaigns of the service, for use in routes. A campaign belongs to the token that launched it first."""
+    """The service's campaigns, for use in routes. A campaign belongs to the token that first launched it."""
 
     def __init__(
         self,
@@ -235,7 +231,7 @@ class Campaigns:
         self._require_own_name(campaign.name, caller)
         for name in self._store.campaigns_of(caller.name):
             if self._launches.state(name)[0] == LaunchState.RUNNING:
-                raise TooManyRequests("a token may have one campaign running", name, "wait for it, or stop it")
+                raise TooManyRequests("a token may have only one running campaign", name, "wait for it, or stop it")
         self.home.create(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         changes = {"tracking": tracking, "prior": self._visible_prior(campaign.prior, caller)}
@@ -244,7 +240,7 @@ class Campaigns:
         try:
             self._require_own_name(campaign.name, caller)  # another caller may have used the name first
             self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
-        except ChoraleError:
+        except BaseException:  # whatever failed, a launch that did not start must not own the name
             if is_new:
                 self._store.release_campaign(campaign.name)
             raise
@@ -257,20 +253,19 @@ class Campaigns:
 
         Raises InvalidInput or NotPermitted if the campaign could not be launched.
         """
-        campaign, profile = requested_campaign(document, self._settings, caller, self.limits.campaign_minutes)
+        campaign, profile = requested_campaign(document, self._settings, caller, self.limits.max_campaign_minutes)
         topology = self.network(campaign.topology, caller)
         check_methods(campaign)
         check_runner(campaign, topology)
         return campaign, profile, topology
 
     def importances(self, name: str, caller: Caller) -> dict[str, float]:
-        """Return the importance of each parameter in the newest launch, see `chorale.tuner.search.study`."""
+        """Return each parameter's importance in the newest launch, see `chorale.tuner.search.study`."""
         trials = [trial for trial in self.snapshot(name, caller).trials if isinstance(trial, CompleteTrial)]
         return self._networks.planning.call(caller.name, trial_importances, trials)
 
     @property
     def limits(self) -> JobLimits:
-        """Limits of requests."""
         return self._networks.limits
 
     @property
@@ -280,8 +275,8 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the addresses of the pages of MLflow, Ray and Optuna, as far as they are known from the settings or
-        from MLflow's address.
+        """Return the addresses of the MLflow, Ray and Optuna pages, if known from the settings or from MLflow's
+        address.
         """
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
@@ -290,21 +285,20 @@ class Campaigns:
         return named
 
     def network(self, spec: str, caller: Caller) -> Topology:
-        """Return the network of a spec within the limits of the service."""
-        return self._networks.plan(spec, caller.name).topology
+        """Return a spec's network, within the service's limits."""
+        return self._networks.plan(spec, caller.name)
 
     def best(
         self, spec: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
     ) -> Any:
-        """Return the facts of a registry entry or, if `kind` is given, one of its files. It is verified within the
-        service's limits.
+        """Return the facts of a registry entry or, if `kind` is given, one of its files. The entry is verified
+        within the service's limits.
         """
         topology = self.network(spec, caller)
         question = (self.home, topology, collective, size_bytes, alias, kind)
         return self._networks.planning.call(caller.name, registered, *question)
 
     def profile_of(self, name: str) -> str | None:
-        """Return the profile of a campaign's runner."""
         return self._store.profile_of(name)
 
     def stop(self, name: str, caller: Caller) -> None:
@@ -339,11 +333,11 @@ class Campaigns:
         folders = launch_folders(self.home, name)
         chosen = [folder for folder in folders if number is None or folder.name == str(number)]
         if not chosen:
-            raise NotFound("a launch must have begun", name, "wait a moment, or look at the state of the campaign")
+            raise NotFound("the campaign must have started", name, "wait a moment, or check the state of the campaign")
         return read_snapshot(chosen[-1])
 
     def file(self, name: str, trial_id: str, kind: str, caller: Caller) -> Path:
-        """Return the path of the schedule or the program of a complete trial."""
+        """Return the path of a complete trial's schedule or program."""
         snapshot = self.snapshot(name, caller)
         for trial in snapshot.trials:
             if trial.trial_id == trial_id and isinstance(trial, CompleteTrial):
@@ -353,15 +347,15 @@ class Campaigns:
                 }
                 if files[kind].exists():
                     return files[kind]
-        raise NotFound(f"a {kind} must be that of a complete trial", trial_id, "take `trial_id` of a complete trial")
+        raise NotFound(f"a {kind} must belong to a complete trial", trial_id, "take `trial_id` of a complete trial")
 
     def _visible_prior(self, prior: str | list[str], caller: Caller) -> str | list[str]:
         """Return `prior` without campaigns that the caller may not see."""
         if caller.sees_all or prior == "none":
             return prior
         if isinstance(prior, str):
-            return [RECORD, SCREENING]
-        for name in set(prior) - {RECORD, SCREENING}:
+            return [RECORD]
+        for name in set(prior) - {RECORD}:
             self._require_visible(name, caller)
         return prior
 
@@ -371,7 +365,7 @@ class Campaigns:
     def _require_visible(self, name: str, caller: Caller) -> None:
         known = self.home.campaign(name).is_dir() or self._store.campaign_owner(name) is not None
         if not (known and self._sees(name, caller)):
-            raise NotFound("a campaign must be there", name, "list your campaigns at /v1/campaigns")
+            raise NotFound("the name must belong to a campaign of yours", name, "list your campaigns at /v1/campaigns")
 
     def _require_own_name(self, name: str, caller: Caller) -> None:
         """Raise InvalidInput if there is a campaign with this name that belongs to another user or was not launched by

@@ -6,14 +6,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chorale.runners.ray.serve import application_of
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.http.application import ServiceSettings
+from chorale.tuner.service.http.application import build_service
 from chorale.tuner.service.jobs.job_specs import JobLimits
-
-GIB = 2**30
 
 
 class Arguments(BaseModel):
-    """`args` of the application in the file; they mean what the options of `chorale serve` mean."""
+    """The application's `args` in the config file. They mean the same as the options of `chorale serve`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -27,17 +25,17 @@ class Arguments(BaseModel):
 
 
 def application(arguments: dict[str, Any]) -> Any:
-    """Return the application for Serve with the arguments of the config file, see `Arguments`.
+    """Return the application for Serve with the arguments from the config file, see `Arguments`.
 
-    `http_options` in the file defines the address on which it listens. It runs on the head of the cluster, which must
-    have the data folder and the token file.
+    `http_options` in the file defines the address on which it listens. It runs on the cluster's head, which must have
+    the data folder and the token file.
     """
     checked = Arguments.model_validate(arguments)  # Serve ignores type annotations that are strings
 
     def build() -> Any:
         home = Home.from_environment()
         home.create(home.service)
-        limits = JobLimits(checked.max_nodes, checked.max_memory_gib * GIB, checked.max_links)
-        return ServiceSettings(home.root, "0.0.0.0", checked.tokens, checked.settings, limits).build()  # noqa: S104
+        limits = JobLimits(checked.max_nodes, checked.max_links, checked.max_memory_gib)
+        return build_service(home.root, "0.0.0.0", checked.tokens, checked.settings, limits)  # noqa: S104
 
     return application_of(build)

@@ -20,7 +20,7 @@ from chorale.tuner.service.access import NotFound
 FORMAT = "chorale-watch/1"
 STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 SILENCE_S = 10.0
-"""A watch that has not written its state for this long is not running."""
+"""A watch that has not written its state for this long counts as not running."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -34,11 +34,11 @@ class WatchedFabrics:
         self._unix_s = unix_s
 
     def names(self) -> list[str]:
-        """Return the names of the fabrics with a state written by a watch, sorted."""
+        """Return the sorted names of the fabrics whose state a watch has written."""
         return sorted(path.parent.name for path in self._folder.glob(f"*/{STATE}"))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a summary of each fabric; those with a damaged file are left out."""
+        """Return a summary of each fabric, without fabrics whose file is damaged."""
         rows = []
         for name in self.names():
             try:
@@ -55,14 +55,14 @@ class WatchedFabrics:
                         "links": dict(Counter(link["state"] for link in state["links"])),
                     }
                 )
-            except CheckFailed:  # the page of this fabric shows the error
+            except CheckFailed:  # this fabric's own page shows the error
                 continue
         return rows
 
     def state(self, name: str) -> dict[str, Any]:
         """Return the last state that a watch wrote, with `is_running`: whether the watch is still writing.
 
-        Raises NotFound if there is no such fabric, and CheckFailed for a damaged file or one of another format.
+        Raises NotFound if there is no such fabric, and CheckFailed if the file is damaged or has another format.
         """
         path = self._path(name) / STATE
         try:
@@ -93,13 +93,13 @@ class WatchedFabrics:
         return state
 
     def roll_back(self, name: str) -> dict[str, Any]:
-        """Ask the watch of a fabric to publish the previous table, and hold it. Return the fabric's state.
+        """Ask a fabric's watch to publish the previous table and hold it. Return the fabric's state.
 
         Raises CheckFailed if the watch is not running.
         """
         if not self.state(name)["is_running"]:
             way_out = "start `chorale watch` again"
-            raise CheckFailed("only a running watch can roll back: {}", f"{name}: nothing written lately", way_out)
+            raise CheckFailed("only a running watch can roll back: {}", f"{name}: no recent update", way_out)
         write_file(self._path(name) / ROLL_BACK, b"")
         return self.hold(name, True)
 

@@ -1,4 +1,4 @@
-"""Settings of the service, and the function that removes private information from its documents."""
+"""The service's settings, and the function that removes private information from its documents."""
 
 import re
 from pathlib import Path
@@ -25,11 +25,11 @@ def redacted(text: str) -> str:
 ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
-Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, description="Without a password.")]
+Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, description="Address without a password.")]
 
 
 class Dashboards(BaseModel):
-    """Addresses of pages of other programs, for links on ours."""
+    """Addresses of other programs' pages that the service's page links to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,12 +39,14 @@ class Dashboards(BaseModel):
 
 
 class ServerSettings(BaseModel):
-    """The file: each profile is what the section `runner` of a campaign file would be."""
+    """The settings file. Each profile is written like the section `runner` in a campaign file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    runners: dict[ProfileName, AnyRunnerSection] = Field(default={}, description="Runners, by name of a profile.")
-    dashboards: Dashboards = Field(default=Dashboards(), description="Where people see more.")
+    runners: dict[ProfileName, AnyRunnerSection] = Field(
+        default={}, description="Runners by the name of their profile."
+    )
+    dashboards: Dashboards = Field(default=Dashboards(), description="Pages to which the service's page links.")
 
     def profile(self, name: object) -> RunnerSection:
         """Return the runner of the profile `name`. Raises InvalidInput if the administrator has not defined it."""

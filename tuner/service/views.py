@@ -13,7 +13,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
+from chorale.tuner.costs.pricing import Pricing, traffic_of_content
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import node_positions
@@ -30,8 +30,8 @@ _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` fo
 
 
 def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Return a list with an object for each pair of linked nodes, in the order of its first link, and an array with the
-    index of the pair of each link.
+    """Return a list with an object for each pair of linked nodes, in the order of its first link, and an array with
+    the index of each link's pair.
 
     Parallel links are combined into one connection with their total bandwidth. O(links log links).
     """
@@ -67,12 +67,12 @@ def nodes_view(topology: Topology) -> list[dict[str, Any]]:
 
 
 def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
-    """Return a description of a network with data for drawing it. If it is too large to draw, there is a reason instead
-    of the data.
+    """Return a description of a network with the data for drawing it, or with a reason instead if it is too large to
+    draw.
 
     Raises InvalidInput if the network is not valid or exceeds `limits`.
     """
-    topology = built_network(source, limits).topology
+    topology = built_network(source, limits)
     document: dict[str, Any] = {"topology": describe_topology(topology), "unit": topology.bandwidth_unit}
     try:
         picture = {"nodes": nodes_view(topology), "connections": connections_of(topology)[0]}
@@ -82,11 +82,11 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
 
 
 MAX_STEP_ENTRIES = 60_000
-"""Largest number of loads in all steps together. If there are more, the page only draws the whole collective."""
+"""Maximum number of loads in all steps together. If there are more, the page draws only the complete collective."""
 
 
 def schedule_view(content: bytes, root: int) -> dict[str, Any]:
-    """Return nodes with x and y, connections with their load, loads by step, and the tree of the shard of `root`.
+    """Return nodes with x and y, connections with their load, loads by step, and the tree of `root`'s shard.
 
     load:  number of shards that cross the links of a connection during the whole collective
     share: load divided by the bandwidth of these links, relative to the busiest connection
@@ -139,9 +139,9 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
 def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us: float) -> str:
     """Return a simulated run of a schedule for Perfetto; see `schedule_trace`.
 
-    link_gbps: rate of a link if the network has no bandwidths
+    link_gbps: link rate in Gbit/s if the network has no bandwidths
     """
-    pricing = Pricing.of({**dict.fromkeys(DEFAULTS), "alpha_us": repr(alpha_us), "link_gbps": repr(link_gbps)}, None)
+    pricing = Pricing.usual(alpha_us=alpha_us, link_gbps=link_gbps)
     priced = traffic_of_content(content, pricing)
     return schedule_trace(priced.traffic, pricing.network(priced.traffic.topology), size_bytes)
 
@@ -150,7 +150,7 @@ def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     """Return the importance of each parameter. Call this in a separate process, so that the service need not import
     Optuna.
     """
-    from chorale.tuner.search.study import importances  # noqa: PLC0415 - a second to import
+    from chorale.tuner.search.study import importances  # noqa: PLC0415 - takes a second to import
 
     return importances(trials)
 

@@ -1,1 +1,1 @@
-"""Jobs of Slurm for commands: what a site wants of them, their batch script, submitting and following them."""
+"""Commands as Slurm jobs: site profiles, batch scripts, submitting and following jobs."""

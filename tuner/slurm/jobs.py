@@ -1,7 +1,7 @@
 """Run commands as Slurm jobs: site profiles, the batch script, submitting and following a job.
 
-The script comes from a template: requests, prologue, Ray if needed, and what stops and requeues the job. It asks for
-the nodes, tasks and GPUs that a runner needs for a network.
+The script is rendered from a template with requests, a prologue, Ray if needed, and code that stops and requeues the
+job. It requests the nodes, tasks and GPUs that a runner needs for a network.
 """
 
 import json
@@ -32,7 +32,7 @@ from chorale.tuner.files.read_write import render_script, write_file
 from chorale.tuner.files.yaml_text import load_yaml
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
-"""Names the file of the profile for commands that do not."""
+"""Environment variable with the path of the profile for commands that are given none."""
 
 _DURATION = re.compile(r"(\d+)(s|min|h|d)")
 _UNIT_MINUTES = {"s": 1 / 60, "min": 1, "h": 60, "d": 24 * 60}
@@ -40,7 +40,7 @@ _SLURM_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 
 
 def slurm_time(value: Any) -> Any:
-    """Return a time limit as Slurm takes it: 90, 1:30:00 and 1-00:00 stay, 90min, 2h and 1d become minutes."""
+    """Return a time limit in Slurm's format: 90, 1:30:00 and 1-00:00 are unchanged; 90min, 2h and 1d become minutes."""
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
@@ -49,7 +49,7 @@ def slurm_time(value: Any) -> Any:
 
 
 def limit_minutes(text: str) -> float:
-    """Return the minutes of a limit in the form of Slurm: MIN, MIN:SEC, H:MIN:SEC, D-H, D-H:MIN or D-H:MIN:SEC."""
+    """Return a time limit in minutes, from Slurm's format: MIN, MIN:SEC, H:MIN:SEC, D-H, D-H:MIN or D-H:MIN:SEC."""
     days, dash, clock = text.rpartition("-")
     parts = [int(part) for part in clock.split(":")]
     units = (60.0, 1.0, 1 / 60) if dash or len(parts) == 3 else (1.0, 1 / 60)
@@ -80,12 +80,12 @@ TimeLimit = Annotated[str, BeforeValidator(slurm_time), AfterValidator(_is_time)
 
 
 class Container(CampaignSection):
-    """Container in which the commands of a job run: with pyxis a container of srun, with Apptainer `apptainer exec`."""
+    """Container in which a job's commands run: srun starts it with pyxis, `apptainer exec` with Apptainer."""
 
     kind: Literal["pyxis", "apptainer"] = Field(description="Who starts it.")
-    image: Word = Field(description="Image, as its program takes it.")
+    image: Word = Field(description="Image, in the form that the container program expects.")
     mounts: list[Word] = Field(default=[], description="Folders to mount, as FOLDER or FOLDER:INSIDE.")
-    options: list[Word] = Field(default=[], description="Further options, such as --nv.")
+    options: list[Word] = Field(default=[], description="Additional options, such as --nv.")
 
     @property
     def srun_options(self) -> list[str]:
@@ -108,26 +108,28 @@ def _both_sides(mount: str) -> str:
 
 
 class SlurmProfile(CampaignSection):
-    """Options of a site's jobs for Slurm. Missing values leave Slurm's default."""
+    """A site's options for Slurm jobs. Missing values mean Slurm's defaults."""
 
     partition: Word | None = Field(default=None, description="Partition.")
     account: Word | None = Field(default=None, description="Account.")
-    time: TimeLimit | None = Field(default=None, description="Time limit: 90min, 2h, 1d, or as Slurm writes it.")
+    time: TimeLimit | None = Field(default=None, description="Time limit: 90min, 2h, 1d, or in Slurm's format.")
     constraint: Word | None = Field(default=None, description="Features that nodes must have.")
-    nodes: int | None = Field(default=None, ge=1, description="Nodes; by default what the runner needs.")
-    tasks_per_node: int | None = Field(default=None, ge=1, description="Tasks of a node; by default its ranks.")
+    nodes: int | None = Field(default=None, ge=1, description="Number of nodes; default: as many as the runner needs.")
+    tasks_per_node: int | None = Field(default=None, ge=1, description="Tasks per node; default: one per rank.")
     gpus_per_node: int | None = Field(
-        default=None, ge=0, description="GPUs of a node; by default its ranks with nccl or msccl. 0 asks for none."
+        default=None, ge=0, description="GPUs per node; default: one per rank with nccl or msccl. 0 requests none."
     )
-    sbatch: list[Line] = Field(default=[], description="Further options of sbatch, such as --qos=short.")
-    srun: list[Word] = Field(default=[], description="Further options of the sruns of the script, such as --cpu-bind.")
-    prologue: list[Line] = Field(default=[], description="Lines before everything, such as module load nccl.")
+    sbatch: list[Line] = Field(default=[], description="Additional options of sbatch, such as --qos=short.")
+    srun: list[Word] = Field(default=[], description="Additional options of srun in the script, such as --cpu-bind.")
+    prologue: list[Line] = Field(default=[], description="Lines at the start of the script, such as module load nccl.")
     container: Container | None = Field(default=None, description="Container in which commands run.")
-    command: Word | None = Field(default=None, description="chorale on the nodes; by default the path of this one.")
-    ray: bool | None = Field(default=None, description="Bring Ray up on all nodes; by default where it is needed.")
-    ray_options: list[Word] = Field(default=[], description="Further options of `ray start`.")
-    requeue_at_most: int = Field(default=20, ge=0, description="How often a campaign that did not end may requeue.")
-    stop_s: int = Field(default=120, ge=10, description="Seconds before the end of the job for stopping in order.")
+    command: Word | None = Field(
+        default=None, description="Command chorale on the nodes; default: the path of this one."
+    )
+    ray: bool | None = Field(default=None, description="Start Ray on all nodes; default: if it is needed.")
+    ray_options: list[Word] = Field(default=[], description="Additional options of `ray start`.")
+    requeue_at_most: int = Field(default=20, ge=0, description="How often an unfinished campaign may be requeued.")
+    stop_s: int = Field(default=120, ge=10, description="Seconds before the end of the job at which the command stops.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -139,7 +141,7 @@ class SlurmProfile(CampaignSection):
         return self
 
     def requests(self) -> list[str]:
-        """Return the options of sbatch that do not depend on what runs."""
+        """Return the sbatch options that all commands share."""
         named = {
             "partition": self.partition,
             "account": self.account,
@@ -152,8 +154,8 @@ class SlurmProfile(CampaignSection):
 def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
     """Return the profile in the YAML file at `path`, by default the file that `PROFILE_VARIABLE` names, if any.
 
-    changes: values that replace those of the file unless they are None
-    Raises InvalidInput for anything that does not fit.
+    changes: values that replace the file's values, except values that are None
+    Raises InvalidInput for unknown keys and wrong values.
     """
     path = path or os.environ.get(PROFILE_VARIABLE) or None
     document: Any = {}
@@ -176,7 +178,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
 
 
 def this_command() -> str:
-    """Return the command of this installation, which nodes that share its folder can run."""
+    """Return this installation's `chorale` command, which nodes that share its folder can run."""
     beside = Path(sys.executable).parent / "chorale"
     return str(beside) if beside.exists() else "chorale"
 
@@ -186,7 +188,7 @@ _POLL_S = 2.0
 _SILENCE_LIMIT_S = 300.0
 _UNFINISHED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
 FORGOTTEN = ""
-"""Instead of the state of a job that ended so long ago (`MinJobAge`) that Slurm knows it no more."""
+"""State of a job that ended so long ago (`MinJobAge`) that Slurm has no record of it."""
 
 CODE_SUFFIX = ".code"
 """Suffix of the file next to a job's output in which its script stores its exit code."""
@@ -197,7 +199,7 @@ _MISSING = "run this on a node from which jobs are submitted, or write the scrip
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """A job that was submitted; `output` and `messages` are the files of its standard streams, made when it starts."""
+    """A submitted job. `output` and `messages` are the files of its standard streams, created when it starts."""
 
     job_id: str
     output: str
@@ -205,9 +207,9 @@ class SubmittedJob:
 
 
 def submit(script: str, folder: Path, name: str) -> SubmittedJob:
-    """Submit `script` as job `name` that writes into `folder`, and remember it there under its name.
+    """Submit `script` as job `name` that writes into `folder`, and record it there under its name.
 
-    Raises Unavailable, with sbatch's message, if it is refused.
+    Raises Unavailable, with sbatch's message, if the job is refused.
     """
     if shutil.which("sbatch") is None:
         raise Unavailable("there is no command sbatch", "", _MISSING)
@@ -229,7 +231,7 @@ def submit(script: str, folder: Path, name: str) -> SubmittedJob:
 
 
 def submitted(folder: Path, name: str) -> SubmittedJob | None:
-    """Return the latest job `name`, None if none was submitted from this data folder."""
+    """Return the latest job `name`, or None if none was submitted from this data folder."""
     path = _record(folder, name)
     return SubmittedJob(**json.loads(path.read_text())) if path.is_file() else None
 
@@ -239,9 +241,9 @@ def _record(folder: Path, name: str) -> Path:
 
 
 def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
-    """Wait until a job has ended, and pass its output to `show` meanwhile; return its exit code.
+    """Wait until a job has ended, passing its output to `show` meanwhile; return its exit code.
 
-    A job that is requeued has not ended. Returns 130 for a cancelled job, and 1 for other ends without a code.
+    A job that is requeued has not ended. Returns 130 for a cancelled job, and 1 for any other job without a code.
     """
     shown = 0
     while True:
@@ -250,7 +252,7 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
         show(text[shown:])
         shown = len(text)
         if not is_unfinished(state):
-            if state == FORGOTTEN:  # then the script has written its code at its end; 1 if it did not get there
+            if state == FORGOTTEN:  # the script writes its exit code when it ends; without that, the code is 1
                 left = _read(str(Path(job.output).with_suffix(CODE_SUFFIX))).strip()
                 return int(left) if left.isdigit() else 1
             return INTERRUPTED if state == "CANCELLED" else code or (0 if state == "COMPLETED" else 1)
@@ -258,7 +260,7 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
 
 
 def _state_at_last(job_id: str) -> tuple[str, int]:
-    """Like `job_state`, but tolerates a Slurm that does not answer for a while."""
+    """Return what `job_state` returns, but try again for a while if Slurm does not answer."""
     deadline_s = time.monotonic() + _SILENCE_LIMIT_S
     while True:
         try:
@@ -275,7 +277,7 @@ def is_unfinished(state: str) -> bool:
 
 
 def job_state(job_id: str) -> tuple[str, int]:
-    """Return state and exit code of a job (of an array: its first task); `FORGOTTEN` if Slurm has no record of it."""
+    """Return the state and exit code of a job (or an array's first task); `FORGOTTEN` if Slurm has no record of it."""
     try:
         line = slurm_output("scontrol", "--oneliner", "show", "job", job_id)
     except Unavailable as error:
@@ -299,15 +301,15 @@ def _read(path: str) -> str:
 
 TEMPLATE = Path(__file__).parent / "job.sh.jinja"
 STOP_VARIABLE = "CHORALE_STOP_S"
-"""Seconds before the end of the job at which a command stops by itself, earlier than Slurm's signal."""
+"""Environment variable: seconds before the job's end at which a command stops by itself, before Slurm's signal."""
 
 REQUEUE_VARIABLE = "CHORALE_REQUEUES"
-"""Set if a script continues a campaign that was stopped."""
+"""Environment variable that is set if a script continues a stopped campaign."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """Resources of a job. gpus: per node; hosts: names of the nodes, if given; ray: whether Ray runs on them"""
+    """A job's resources. gpus: GPUs per node; hosts: node names, if given; ray: whether Ray runs on the nodes"""
 
     nodes: int
     tasks_per_node: int
@@ -316,7 +318,7 @@ class JobShape:
     ray: bool = False
 
     def requests(self) -> list[str]:
-        """Return the options of sbatch."""
+        """Return the options for sbatch."""
         gpus = [f"--gpus-per-node={self.gpus}"] if self.gpus else []
         hosts = [f"--nodelist={','.join(self.hosts)}"] if self.hosts else []
         return [f"--nodes={self.nodes}", f"--ntasks-per-node={self.tasks_per_node}", *gpus, *hosts]
@@ -325,7 +327,7 @@ class JobShape:
 def job_shape(config: RunnerConfig, topology: Topology, profile: SlurmProfile) -> JobShape:
     """Return the resources of a job in which `config` measures on `topology`; the profile's numbers take precedence.
 
-    Raises InvalidInput if the nodes of the profile have no room for the ranks.
+    Raises InvalidInput if the profile's nodes have no room for the ranks.
     """
     shape = _needed(config, topology)
     nodes = profile.nodes or shape.nodes
@@ -349,7 +351,7 @@ def _needed(config: RunnerConfig, topology: Topology) -> JobShape:
     if isinstance(config, MpiConfig) and config.where in (None, "cluster") and config.fabric is None:
         named = (
             "" if config.hosts is None or config.hosts.startswith("@") else config.hosts
-        )  # a file is read in the job
+        )  # the file is read inside the job
         hosts = tuple(dict.fromkeys(word.partition(":")[0] for word in named.split(",") if word))
         per_node = -(-ranks // len(hosts)) if hosts else gpus_per_machine(topology) or 1
         return JobShape(len(hosts) or -(-ranks // per_node), per_node, hosts=hosts)
@@ -360,12 +362,12 @@ def _needed(config: RunnerConfig, topology: Topology) -> JobShape:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A command as a job.
+    """A command that runs as a Slurm job.
 
-    arguments: of `chorale`, without those about Slurm
+    arguments: arguments of `chorale` without the Slurm options
     folder:    working directory; `home` is the data folder, which all nodes must see
-    resumes:   whether it is a campaign that can stop, be requeued and continue
-    tasks:     of an array that work on one campaign together; 1 without an array
+    resumes:   whether the command is a campaign that can stop, be requeued and continue
+    tasks:     number of array tasks that work on one campaign together; 1 without an array
     """
 
     name: str
@@ -377,7 +379,7 @@ class SlurmJob:
     tasks: int = 1
 
     def script(self, profile: SlurmProfile) -> str:
-        """Return the batch script; same job and profile, same text."""
+        """Return the batch script. The same job and profile give the same text."""
         uses_ray = self.shape.ray or self.tasks > 1
         ray_name = "$SLURM_ARRAY_JOB_ID" if self.tasks > 1 else "$SLURM_JOB_ID"
         output = f"{self.home}/slurm/{self.name}-{ray_name}{'-0' if self.tasks > 1 else ''}"
@@ -407,7 +409,7 @@ class SlurmJob:
         )
 
     def _requests(self, profile: SlurmProfile) -> list[str]:
-        # On nodes of their own: tasks that shared nodes would disturb one another.
+        # Each task gets its own nodes, because tasks on shared nodes would disturb each other.
         array = [f"--array=0-{self.tasks - 1}", "--exclusive"] if self.tasks > 1 else []
         pattern = "%A-%a" if self.tasks > 1 else "%j"
         requeue = ["--requeue", "--open-mode=append"] if self.resumes else ["--no-requeue"]

@@ -1,3 +1,3 @@
-"""Conclusions from launches: comparisons of programs with known error probabilities, and what to measure next. There
-are no side effects in this package.
+"""Conclusions from launches: comparisons of programs with known error probabilities, and what to measure next. This
+package has no side effects.
 """

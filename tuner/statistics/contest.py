@@ -37,14 +37,14 @@ class SizeVerdict:
     """Conclusion of the comparison at a size.
 
     decision:     "program" and "library" hold with `confidence`; "undecided" means that more data are needed
-    name:         the program to run: proven to be faster than every baseline, None if there is none
+    name:         the program to run, proven to be faster than every baseline; None if there is none
     baseline:     the fastest baseline
     leader:       the fastest program, proven or not; `speedup_*` is its speed-up over the baseline, with `confidence`
-    behind:       upper bound of how far the choice is behind the best that was measured: 0.02 is 2 %
+    behind:       upper bound on how far the choice is behind the best that was measured: 0.02 is 2 %
     launches:     number of launches in which it was compared
-    more_launches: how many more launches a decision would probably need, 0 if it is decided
+    more_launches: number of further launches that a decision would probably need; 0 once it is decided
     more_seconds: measuring time of these launches
-    outliers:     `program in launch n`
+    outliers:     unusual times, each as text such as `program in launch n`
     """
 
     size_bytes: int
@@ -75,10 +75,10 @@ class SizeVerdict:
 Floats = NDArray[np.float64]
 
 MAX_POOLED = 8.0
-"""Largest number of degrees of freedom of the pooled variance, relative to the variance of a pair."""
+"""Maximum degrees of freedom with which the pooled variance counts against a pair's own variance."""
 
 LEAST_DEVIATION = 5e-4
-"""Smallest assumed standard deviation of the logarithm of a launch's time, because clocks are not more precise."""
+"""Lower limit for the standard deviation of the logarithm of a launch's time, because clocks are not more precise."""
 
 OUTLIER_SCALES, OUTLIER_LEAST = 6.0, 0.1
 """A launch is an outlier of a program if its residual exceeds this many robust deviations, and this absolute value."""
@@ -100,7 +100,7 @@ class Differences:
     launches: Floats
 
     def half_width(self, error: float) -> Floats:
-        """Return the one-sided error bound of each mean: it is exceeded with probability at most `error`."""
+        """Return each mean's one-sided error bound, which is exceeded with probability at most `error`."""
         with np.errstate(invalid="ignore"):
             quantiles = np.array([_student(error, float(number)) for number in self.freedom])
             return np.where(self.deviation == 0, 0.0, quantiles * self.deviation)
@@ -114,19 +114,19 @@ def _student(error: float, freedom: float) -> float:
 
 @dataclass(slots=True)
 class LaunchTable:
-    """Logarithms of the times of the programs `names`, one column per launch; nan if a program was not measured."""
+    """Logarithms of the programs' times, a row for each of `names` and a column per launch; nan if not measured."""
 
     names: Sequence[str]
     _columns: list[Floats] = field(default_factory=list)
 
     @property
     def count(self) -> int:
-        """Launches so far."""
+        """Number of launches so far."""
         return len(self._columns)
 
     @property
     def logarithms(self) -> Floats:
-        """Array of (names, launches)."""
+        """Logarithms of times, shape (names, launches)."""
         return np.array(self._columns).T if self._columns else np.empty((len(self.names), 0))
 
     def add(self, times_s: Mapping[str, Sequence[float]]) -> None:
@@ -153,7 +153,7 @@ class LaunchTable:
         return Differences(mean, deviation, freedom, launches)
 
     def pooled(self) -> tuple[float, float]:
-        """Return the variance of a program's time between launches, without effects common to all programs of a launch,
+        """Return the variance of a program's time between launches, without effects common to all programs in a launch,
         and its degrees of freedom.
         """
         squares, freedom, logarithms = 0.0, 0.0, self.logarithms
@@ -170,7 +170,7 @@ class LaunchTable:
         return (squares / freedom if freedom else 0.0), freedom
 
     def outliers(self) -> list[tuple[str, int]]:
-        """Return (program, launch number from 0) for each time that deviates strongly from what the others suggest."""
+        """Return (program, launch number from 0) for each time that is far from what the other times suggest."""
         logarithms = self.logarithms
         if self.count < 3:
             return []
@@ -184,7 +184,7 @@ class LaunchTable:
 
 @dataclass(frozen=True, slots=True)
 class ContestRules:
-    """Error probabilities and stopping rules of a contest.
+    """A contest's error probabilities and stopping rules.
 
     tolerance:  relative time by which the choice may be slower than the best
     confidence: probability that the choice is within `tolerance`
@@ -202,7 +202,7 @@ class ContestRules:
 class SizeContest:
     """Compares `contenders` and `baselines` at one size, one launch after the other.
 
-    `batch` returns the programs of the next launches, and `add` takes the times of each launch. When `batch` is empty,
+    `batch` returns the programs for the next launches, and `add` takes the times of each launch. When `batch` is empty,
     the `verdict` is final. Contenders and baselines that are clearly slower than the leader are dropped, except the
     fastest baseline, which is the reference.
     """
@@ -227,25 +227,25 @@ class SizeContest:
 
     @property
     def batch(self) -> tuple[tuple[str, ...], int]:
-        """Names to measure side by side, and number of launches until the next evaluation. No names: contest over."""
+        """Names to measure side by side (none if the contest is over), and launches until the next evaluation."""
         if self._is_over:
             return (), 0
         target = next(count for count in self._rules.batches if count > self._table.count)
         return tuple(self._names[index] for index in self._active), target - self._table.count
 
     def add(self, times_s: Mapping[str, Sequence[float]]) -> None:
-        """Add the times of one launch: name -> seconds of each repetition."""
+        """Add a launch's times: name -> seconds of each repetition."""
         self._table.add(times_s)
         self._seconds.append(sum(map(sum, times_s.values())))
         if self._table.count in self._rules.batches:
             self._look()
 
     def give_up(self) -> None:
-        """End the contest: nothing more can be measured."""
+        """End the contest because nothing more can be measured."""
         self._is_over = True
 
     def verdict(self) -> SizeVerdict | None:
-        """Return the conclusion from the launches so far, None if there are none."""
+        """Return the conclusion from the launches so far, or None if there are none."""
         if self._table.count == 0 or not len(self._contenders):
             return None
         return self._stated(self._leader())
@@ -277,7 +277,7 @@ class SizeContest:
         return max(len(self._names) - 1, 1) * len(self._rules.batches)
 
     def _leader(self) -> int:
-        """Return the fastest contender among those that are still compared."""
+        """Return the fastest contender that is still being compared."""
         contenders = [index for index in self._active if index >= len(self._baselines)] or list(self._contenders)
         return self._fastest(contenders)
 
@@ -304,7 +304,7 @@ class SizeContest:
         # Whether the leader is faster than every baseline
         beats = bool(np.all((apart.mean - apart.half_width(self._win_error))[self._baselines] > 0))
         runs = leader if beats else control
-        # Upper bound of how much slower the choice is than the best, as a logarithm
+        # Upper bound on how much slower the choice is than the best, as a logarithm
         others = apart if beats else library
         bounds = others.half_width(self._pair_error) - others.mean
         behind = float(np.max(np.where(np.isfinite(bounds), bounds, np.inf), initial=0.0))
@@ -334,7 +334,7 @@ class SizeContest:
         )
 
     def _more_launches(self, apart: Differences, library: Differences) -> int:
-        """Return how many more launches a decision would probably need, if the means do not change."""
+        """Return how many more launches a decision would probably need if the means do not change."""
         tolerance = math.log1p(self._rules.tolerance)
         rivals = _needed(apart, self._pair_error, tolerance - (-apart.mean))
         wins = _needed(apart, self._win_error, apart.mean)[self._baselines]
@@ -347,7 +347,7 @@ HOPELESS = 4
 """A contest ends undecided if a decision would need this many times the allowed launches."""
 
 MAX_LAUNCHES = 10**6
-"""Estimates above this are reported as this number: equal programs can never be distinguished."""
+"""Estimates above this are reported as this number: equally fast programs can never be distinguished."""
 
 
 def _needed(apart: Differences, error: float, room: Floats) -> Floats:
@@ -372,14 +372,14 @@ LEAST_MOVE = 0.02
 
 MOVE_DEVIATIONS = 3.0
 LONGEST_INTERVAL = 16
-"""Largest number of trials between two measurements of the baselines."""
+"""Maximum number of trials between two measurements of the baselines."""
 
 FEW = 8
 """With fewer changes than this, their scatter is not a reliable estimate, so the known deviation is a lower limit."""
 
 
 class Controls:
-    """Measurements of the baselines of a launch together with some of its trials, and when to repeat them."""
+    """Measurements of a launch's baselines together with some of its trials, and when to repeat them."""
 
     def __init__(self, interval: int = 1) -> None:
         self._pools: dict[str, list[Times]] = {}
@@ -389,7 +389,7 @@ class Controls:
         self._within: list[float] = []
 
     def is_due(self, trials: int) -> bool:
-        """Return whether the baselines are measured together with the trial that follows `trials` others."""
+        """Return whether to measure the baselines together with the next trial, after `trials` trials."""
         return not self._pools or trials >= self._next
 
     @property
@@ -399,7 +399,7 @@ class Controls:
 
     @property
     def repeats(self) -> int:
-        """Number of repetitions for which the error of their median is about `TRIAL_ERROR`, at most `MOST_REPEATS`."""
+        """Number of repetitions whose median has an error of about `TRIAL_ERROR`, at most `MOST_REPEATS`."""
         within = float(np.median(self._within)) if self._within else 0.0
         return min(max(math.ceil((within / TRIAL_ERROR) ** 2), 1), MOST_REPEATS)
 
@@ -410,7 +410,7 @@ class Controls:
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
     def add(self, measured: BaselineTimes, trials: int) -> None:
-        """Add a control that was measured together with the trial that follows `trials` others."""
+        """Add a control that was measured together with a trial after the first `trials` trials."""
         differences = [
             _middle(new) - _middle(old)
             for name, sizes in measured.items()
@@ -442,7 +442,7 @@ class Controls:
 
 TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
 FIRST_CONTROL = 2
-"""Number of repetitions in the first control: the smallest that shows how much repetitions scatter."""
+"""Number of repetitions in the first control: the smallest number that shows how much repetitions scatter."""
 
 
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
@@ -451,7 +451,7 @@ def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2
     The best come first. Indices are left out if they are further behind than noise can explain.
 
     deviation: standard deviation of the logarithm of a time; a gain is the logarithm of a ratio of two times
-    most:      largest number of indices to return; least: smallest number, if there are so many
+    most:      maximum number of indices to return; least: minimum number, if there are that many
     """
     order = [int(index) for index in np.argsort(-np.where(np.isfinite(gains), gains, -np.inf), kind="stable")]
     order = [index for index in order if np.isfinite(gains[index])]

@@ -1,4 +1,4 @@
-"""The best program or baseline of each size class, and the rules by which the alias of a model moves."""
+"""The best program or baseline of each size class, and the rules by which a model's alias moves."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass
 
 @dataclass(frozen=True, slots=True)
 class StoredProgram:
-    """A program in the store: ids of its files, and its origin."""
+    """A program in the store: the ids of its files, and its origin."""
 
     candidate: Candidate
     schedule_id: str
@@ -26,10 +26,10 @@ class StoredProgram:
 class BestProgram:
     """What to run at the sizes of one size class.
 
-    trial:    the best trial of the class
-    sizes:    measured times of the choice
+    trial:    the class's best trial
+    sizes:    the choice's measured times
     baseline: the baseline that won; None if the program of `trial` won
-    stored:   the program to run; None for a built-in algorithm of the library, or if the baseline is not built yet
+    stored:   the program to run; None for a built-in library algorithm, or if the baseline is not built yet
     """
 
     size_class: SizeClass
@@ -40,22 +40,22 @@ class BestProgram:
 
     @property
     def library(self) -> str | None:
-        """Name of the library's algorithm, if that is to be run."""
+        """Name of the library's algorithm if that is the one to run."""
         return library_name(self.baseline)
 
     @property
     def speedup(self) -> float:
-        """Geometric mean over the sizes of the class."""
+        """Geometric mean of the speed-ups at the class's sizes."""
         return _geometric_mean([size.speedup for size in self.sizes])
 
     @property
     def time_us(self) -> float:
-        """Geometric mean of the median times over the sizes of the class."""
+        """Geometric mean of the median times over the class's sizes."""
         return _geometric_mean([size.median_s * 1e6 for size in self.sizes])
 
 
 def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[BestProgram]:
-    """Return the best program of each size class, by speed-up within it. Empty if there are no trials.
+    """Return the best program of each size class, by speed-up within it. The result is empty if there are no trials.
 
     As in the tuning table, a program must be clearly faster than every baseline; otherwise the fastest baseline is
     returned for the class, unless `always` is set.
@@ -68,12 +68,12 @@ def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[B
 
 
 def library_name(baseline: str | None) -> str | None:
-    """Return the library's name of `baseline`, None if it is not an algorithm of the library."""
+    """Return the library's name for `baseline`, or None if it is not a library algorithm."""
     return baseline.removeprefix(LIBRARY) if baseline is not None and baseline.startswith(LIBRARY) else None
 
 
 def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
-    """Return the measurements of `baseline` in the form of a candidate's."""
+    """Return the measurements of `baseline` as if it were a candidate."""
     return replace(size, times_s=tuple(size.baseline_times_s[baseline]))
 
 
@@ -118,8 +118,8 @@ PROMOTED, NOT_PROMOTED = "promoted", "kept out"
 class PromotionVerdict:
     """Whether a program may have the alias, and why.
 
-    against: number of the version that had the alias at the time of the decision, None if there was none
-    ratio:   time of the program divided by the time of version `against`, with an interval, if both were measured
+    against: number of the version that had the alias at the time of the decision; None if there was none
+    ratio:   the program's time divided by the time of version `against`, with an interval, if both were measured
     """
 
     promoted: bool
@@ -143,14 +143,14 @@ def apply_verdict(
 ) -> PromotionVerdict:
     """Point `alias` to `version` if the verdict allows it, tag the version with it, and return the final verdict.
 
-    The version does not get the alias if the alias has meanwhile moved to a version with which it was not compared.
+    The version does not get an alias that has meanwhile moved to a version with which it was not compared.
     """
     holder = mlflow.aliased(version.name, alias)
     if holder is not None and holder.version == version.version:
         return verdict
     now = None if holder is None else holder.version
     if verdict.promoted and now != verdict.against:
-        reason = f"version {now} holds the alias and was not compared with; launch with --resume to do it"
+        reason = f"version {now} has the alias but was not compared; use --resume to compare it"
         verdict = PromotionVerdict(False, reason, now)
     mlflow.tag_version(version, verdict.tags)
     if verdict.promoted:
@@ -162,7 +162,7 @@ def apply_verdict(
 
 
 def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion, ModelVersion]:
-    """Point `alias` back to the version that had it before. Return (version that lost it, version that has it now).
+    """Move `alias` back to the version that had it before. Return (version that lost it, version that has it now).
 
     The version that lost the alias is tagged, so that no campaign promotes it again. Raises CheckFailed if no version
     had the alias before.
@@ -173,7 +173,7 @@ def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion,
     earlier = [number for number in past if number in existing]
     if holder is None or not earlier:
         value = f"none for {name}" if holder is None else f"version {holder.version} of {name} is the first"
-        raise CheckFailed("there is no earlier champion: {}", value, "keep the present one, or run a campaign")
+        raise CheckFailed("there is no earlier champion: {}", value, "keep the current one, or run a campaign")
     former = existing[earlier[-1]]
     mlflow.tag_version(holder, {ROLLED_BACK: f"to version {former.version}"})
     mlflow.set_alias(former, alias)

@@ -16,7 +16,7 @@ _CLOUD = ("databricks", "databricks-uc", "uc")
 
 
 def what_is_at(uri: str) -> str:
-    """Describe in words what records runs at `uri`. Raises Unavailable, with the cause, if runs cannot be recorded."""
+    """Describe what records runs at `uri`. Raises Unavailable, with the cause, if runs cannot be recorded."""
     require("mlflow")
     scheme, file, shown = uri.partition(":")[0].partition("+")[0], sqlite_file(uri), redacted(uri)
     is_folder = scheme == "file" or ("://" not in uri and scheme not in (*_CLOUD, "http", "https"))
@@ -25,21 +25,21 @@ def what_is_at(uri: str) -> str:
         place = (folder or file or Path()).absolute()
         nearest = next(path for path in (place, *place.parents) if path.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise Unavailable(_RULE, f"{uri}: {nearest} is no folder that can be written", "name another")
+            raise Unavailable(_RULE, f"{uri}: {nearest} is not a folder that can be written", "name another")
         if file is not None:
-            return f"a database that the first campaign makes: {file}"
+            return f"a database that the first campaign creates: {file}"
     try:
         tables = None
         if scheme in _DATABASES:
             tables = tables_in(file) if file is not None else tables_at(uri)
         if tables and kind_of_tables(tables) != "MLflow":
-            whose = "a study of Optuna" if kind_of_tables(tables) else "tables of something else"
-            raise Unavailable(_RULE, f"{shown} holds {whose}", "give MLflow a database of its own")
+            whose = "a study of Optuna" if kind_of_tables(tables) else "tables of another program"
+            raise Unavailable(_RULE, f"{shown} holds {whose}", "give MLflow its own database")
         if tables is not None and not tables:  # asking MLflow would create them
-            return f"a database: {shown}, in which the first campaign makes the tables"
+            return f"a database: {shown}, in which the first campaign creates the tables"
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
         mlflow = load_mlflow()
-        with tempfile.TemporaryDirectory(prefix="chorale-") as empty:  # asking in the folder itself would create it
+        with tempfile.TemporaryDirectory(prefix="chorale-") as empty:  # asking about the folder itself would create it
             address = without_credentials(uri) if folder is None else Path(empty).as_uri()
             mlflow.MlflowClient(address, address).search_experiments(max_results=1)
     except Unavailable:

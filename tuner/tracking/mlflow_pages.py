@@ -23,7 +23,7 @@ HEALTH = "/health"
 _PASSWORD_BYTES = 24
 _SHUTDOWN_S = 5
 
-# No job runners (they would be eight more processes), no assistant (it runs commands), no usage reports.
+# No job runners (eight more processes), no assistant (it runs commands), no usage reports.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 _Scope = MutableMapping[str, Any]
@@ -33,7 +33,7 @@ _Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 def password_file(home: Home) -> Path:
-    """Return the path of the password file of the pages. It is created if missing and readable only by this user."""
+    """Return the path of the pages' password file. It is created if missing, and only this user can read it."""
     path = home.root / "ui-password"
     home.secret(path, lambda: secrets.token_urlsafe(_PASSWORD_BYTES))
     return path
@@ -42,11 +42,11 @@ def password_file(home: Home) -> Path:
 def serve_pages(home: Home, host: str, port: int) -> None:
     """Serve the pages on `host` in this process until SIGINT or SIGTERM. Raises Unavailable if it cannot listen.
 
-    Because there is no child process, secrets in the address of the store are not visible to other processes.
+    Because there is no child process, secrets in the store's address are not visible to other processes.
     """
     password = read_secret(password_file(home))
     application = PasswordGate(_mlflow_application(home), USER, password)
-    import uvicorn  # noqa: PLC0415 - only this command pays for it
+    import uvicorn  # noqa: PLC0415 - only this command needs it
 
     settings = uvicorn.Config(
         application, host, port, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_S
@@ -87,7 +87,7 @@ class PasswordGate:
 
 
 def _mlflow_application(home: Home) -> _Application:
-    """Return MLflow's server application for the store of `home`. It is configured by environment variables, which
+    """Return MLflow's server application for the store of `home`. It is configured by environment variables that
     MLflow reads on import.
     """
     uri = home.mlflow_uri
@@ -105,7 +105,7 @@ def _mlflow_application(home: Home) -> _Application:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         create_database(uri)
-        from mlflow.server.fastapi_app import app  # noqa: PLC0415 - seconds, and after its settings
+        from mlflow.server.fastapi_app import app  # noqa: PLC0415 - takes seconds, and must follow its settings
         from mlflow.server.handlers import initialize_backend_stores  # noqa: PLC0415
 
         initialize_backend_stores(uri, uri, "mlflow-artifacts:/")

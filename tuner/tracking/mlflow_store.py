@@ -7,25 +7,26 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, acquire_lock
+from chorale.runners.measurement.machine import acquire_lock
+from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted, split_credentials
 from chorale.synth.shadowing import shadow_of
 from chorale.tuner.config.values import with_password
-from chorale.tuner.files.databases import sqlite_file
+from chorale.tuner.files.databases import sqlite_file, tables_in
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PATIENCE_S = 120.0
-"""Seconds to wait for another process that creates the database. This is enough at ten times the usual load."""
+"""Seconds to wait while another process creates the database. This is enough at ten times the usual load."""
 
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
@@ -52,7 +53,7 @@ def create_database(uri: str) -> None:
             new = file.with_name(f"{file.name}.new")
             for suffix in ("", *_SIDE_FILES):  # left by a process that was killed
                 new.with_name(new.name + suffix).unlink(missing_ok=True)
-            os.close(os.open(new, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))  # SQLite's other files get this mode, too
+            os.close(os.open(new, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))  # SQLite's other files get this mode as well
             _make_tables(f"sqlite:///{new.absolute()}")
             os.replace(new, file)
     finally:
@@ -65,7 +66,7 @@ def _is_there(file: Path) -> bool:
 
 
 def _make_tables(uri: str) -> None:
-    from mlflow.store.db import utils  # noqa: PLC0415 (seconds)
+    from mlflow.store.db import utils  # noqa: PLC0415 - takes seconds
 
     engine = utils.create_sqlalchemy_engine_with_retry(uri)  # type: ignore[no-untyped-call]
     try:
@@ -76,8 +77,8 @@ def _make_tables(uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A value of a metric. `step` is MLflow's x axis, for example the size in bytes. If `when_ms` is 0, the time that
-    `log` was given is used.
+    """A metric's value. `step` is MLflow's x axis, for example the size in bytes. If `when_ms` is 0, the time
+    given to `log` is used.
     """
 
     name: str
@@ -88,7 +89,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """State of a run in the store. `finished`: whether the run has ended."""
+    """A run's state in the store. `finished`: whether the run has ended."""
 
     run_id: str
     finished: bool
@@ -115,7 +116,7 @@ _USER_VARIABLE, _PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKIN
 
 
 def without_credentials(uri: str) -> str:
-    """Return `uri` without user and password. MLflow gets them by environment variables, which it never prints."""
+    """Return `uri` without user and password. MLflow gets those in environment variables, which it never prints."""
     if not uri.startswith(("http://", "https://")):
         return uri
     bare, user, password = split_credentials(uri)
@@ -142,7 +143,7 @@ _ENVIRONMENT = {
 }
 
 MAX_METRICS = 900
-"""Largest number of metrics in one request; MLflow allows 1000."""
+"""Maximum number of metrics in one request; MLflow allows 1000."""
 
 
 class MlflowStore:
@@ -152,7 +153,7 @@ class MlflowStore:
     raises Unavailable if the store does not answer or refuses the request. The attribute `uri` is safe to display. If
     the address was stored without its password, the password is taken from MLFLOW_TRACKING_URI.
 
-    Create only one store per process, because MLflow's address is global, and use it in one thread at a time.
+    Create only one store per process, because MLflow's address is global. Use it in one thread at a time.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
@@ -164,7 +165,7 @@ class MlflowStore:
             self._client.search_experiments(max_results=1)
 
     def experiment(self, name: str) -> str:
-        """Return the id of the experiment `name`; create or restore it if necessary."""
+        """Return the id of the experiment `name`, which is created or restored if necessary."""
         with self._translated_errors():
             if not self._is_server:
                 self._artifacts.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -207,7 +208,7 @@ class MlflowStore:
     def start_run(
         self, experiment_id: str, name: str, tags: Mapping[str, str], start_ms: int, parent: str | None = None
     ) -> str:
-        """Create a run, below the run `parent` if one is given, and return its id."""
+        """Create a run (a child of the run `parent`, if given) and return its id."""
         all_tags = {**tags, **({PARENT_TAG: parent} if parent else {})}
         with self._translated_errors():
             return str(self._client.create_run(experiment_id, start_ms, all_tags, name).info.run_id)
@@ -220,7 +221,7 @@ class MlflowStore:
         tags: Mapping[str, str] | None = None,
         when_ms: int = 0,
     ) -> None:
-        """Record metrics, parameters and tags of a run in one call for every `MAX_METRICS` metrics."""
+        """Record a run's metrics, parameters and tags, with one request for every `MAX_METRICS` metrics."""
         from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415
 
         with self._translated_errors():
@@ -235,7 +236,7 @@ class MlflowStore:
             )
 
     def upload(self, run_id: str, files: Mapping[str, bytes]) -> None:
-        """Store `files` (path inside the run -> content) as artifacts of a run."""
+        """Store `files` (path inside the run -> content) as the run's artifacts."""
         with self._translated_errors(), _as_folder(files) as folder:
             self._client.log_artifacts(run_id, folder)
 
@@ -245,7 +246,6 @@ class MlflowStore:
             self._client.set_terminated(run_id, status, end_ms)
 
     def reopen_run(self, run_id: str) -> None:
-        """Mark a run as running again."""
         with self._translated_errors():
             self._client.update_run(run_id, status="RUNNING")
 
@@ -277,13 +277,11 @@ class MlflowStore:
             self._client.set_registered_model_alias(version.name, alias, version.version)
 
     def tag_version(self, version: ModelVersion, tags: Mapping[str, str]) -> None:
-        """Set tags of a version."""
         with self._translated_errors():
             for key, value in tags.items():
                 self._client.set_model_version_tag(version.name, version.version, key, value[:MAX_TAG_CHARACTERS])
 
     def tag_model(self, name: str, key: str, value: str) -> None:
-        """Set a tag of the registered model `name`."""
         with self._translated_errors():
             self._client.set_registered_model_tag(name, key, value)
 
@@ -312,7 +310,7 @@ class MlflowStore:
             return None if found is None else _version(found)
 
     def _of_model(self, name: str, ask: Callable[[], Answer]) -> Answer | None:
-        """Return the result of `ask`, a request about the model `name`. None if MLflow does not have what is asked for.
+        """Return the result of `ask`, a request about the model `name`, or None if what it asks for does not exist.
 
         A direct request is faster than a search. But a server with authentication refuses requests about a model that
         does not exist, so after a refusal the model is searched for.
@@ -327,7 +325,6 @@ class MlflowStore:
             raise
 
     def download(self, version: ModelVersion) -> dict[str, bytes]:
-        """Return the files of a registered version."""
         mlflow = load_mlflow()
         with self._translated_errors(), tempfile.TemporaryDirectory(prefix="chorale-") as folder:
             source = f"models:/{version.name}/{version.version}"
@@ -355,7 +352,7 @@ class MlflowStore:
 
 
 def load_mlflow() -> ModuleType:
-    """Import MLflow with Chorale's settings. This takes a second, so call it only if MLflow is needed."""
+    """Import MLflow with Chorale's settings. This takes a second, so call this only if MLflow is needed."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     import mlflow  # noqa: PLC0415
@@ -369,8 +366,8 @@ def load_mlflow() -> ModuleType:
 
 
 def _spare_the_disk(connection: object, _record: object) -> None:
-    """Make SQLite use a write-ahead log and few syncs, because a trial has about eight transactions, and each of them
-    would be synced to disk.
+    """Make SQLite use a write-ahead log and few syncs, because a trial has about eight transactions, each of
+    which would be synced to disk.
 
     A power failure may lose the latest runs but never corrupts the database; --resume uploads these runs again.
     """
@@ -382,6 +379,9 @@ def _spare_the_disk(connection: object, _record: object) -> None:
 def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
     create_database(uri)
+    if (file := sqlite_file(uri)) is not None:
+        with suppress(sqlite3.OperationalError):  # it is locked: MLflow waits for it
+            tables_in(file)  # raises for a damaged file, which MLflow would open again and again for 100 s
     if not uri.startswith(("http://", "https://")):
         os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
     # The registry resolves `models:/…` with these two global settings, regardless of the client's arguments. MLflow
@@ -397,7 +397,7 @@ def _connect(uri: str) -> MlflowClient:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost reason of an error. The outer messages only repeat the address and the retries."""
+    """Return an error's innermost cause. The outer messages only repeat the address and the retries."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
 """The registry: the best program per network, collective and size class, verified before and after it is stored.
 
 A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and has the full topology id as a tag. Each version holds
-`schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. If nothing beats an
-algorithm of the library, the version stands for that algorithm and has only a manifest.
+`schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. If nothing beats a
+library algorithm, the version stands for that algorithm and has only a manifest.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ def register(
 ) -> tuple[ModelVersion, champions.PromotionVerdict]:
     """Register `winner` unless it is already registered, and apply `verdict`. Return the version and the final verdict.
 
-    First the schedule and the program are read back from disk and verified; algorithms of the library have no files.
+    First the schedule and the program are read back from disk and verified; library algorithms have no files.
     Raises ChoraleError if a file is missing or fails verification.
     """
     files: dict[str, bytes] = {}
@@ -126,14 +126,14 @@ def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str
 
 
 def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Return whether the tags of two versions describe the same program with the same buffers, or the same algorithm of
-    the library, measured by the same kind of runner.
+    """Return whether the tags of two versions describe the same program with the same buffers, or the same library
+    algorithm, measured by the same kind of runner.
     """
     return all(registered.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
 
 
 def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> VerifiedSchedule | None:
-    """Verify the files of a version: its program and, if there is one, its schedule. Return the verified schedule.
+    """Verify a version's files: its program and, if there is one, its schedule. Return the verified schedule.
 
     Raises CheckFailed unless both are correct and unchanged.
     """
@@ -165,7 +165,7 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
 def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
     """Return the name of the registered model for a class: the existing one, else a readable new one.
 
-    The parts in which models differ come early in a name, because lists show only the beginning.
+    The parts in which models differ come first in a name, because lists show only its beginning.
     """
     names = mlflow.models(_class_tags(collective, topology, size_class))
     present = sorted(name for name in names if name.startswith(f"{model}."))
@@ -184,7 +184,7 @@ def digest(content: bytes) -> str:
 
 def _stored(winner: champions.BestProgram) -> champions.StoredProgram:
     if winner.stored is None:
-        rule = "a baseline that is faster than every candidate must be possible to make"
+        rule = "it must be possible to build the fastest baseline"
         raise CheckFailed(rule, winner.baseline, "start the launch again with --resume")
     return winner.stored
 
@@ -209,7 +209,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: champions.BestProg
 
 
 def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
-    """Return the measurements of the program at one size, or of the library's algorithm if that is faster there."""
+    """Return the program's measurements at one size, or the library algorithm's if that is faster there."""
     fastest = fastest_baseline(size)
     if champions.library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
         size, library = champions.as_baseline(size, fastest), champions.library_name(fastest)
@@ -230,7 +230,7 @@ def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProgram:
-    """The verified schedule and the content of both files. A program that was given as a file has no schedule."""
+    """A verified schedule, and the content of both files. A program that was given as a file has no schedule."""
 
     verified: VerifiedSchedule | None
     schedule: bytes | None
@@ -242,8 +242,8 @@ class RegistryEntry:
     """What to run at a size.
 
     measured:   the measurements at the nearest size
-    library:    name of the library's algorithm, if that is to be run
-    registered: the program; None if an algorithm of the library is to be run
+    library:    name of the library's algorithm if that is the one to run
+    registered: the program; None if a library algorithm is to be run
     """
 
     version: ModelVersion
@@ -263,7 +263,7 @@ class RegistryEntry:
 
     @property
     def program(self) -> RegisteredProgram:
-        """Return the program to run. Raises CheckFailed if an algorithm of the library is faster than any program."""
+        """Return the program to run. Raises CheckFailed if a library algorithm is faster than any program."""
         if self.registered is None:
             rule = "the answer must be a program to have files"
             raise CheckFailed(rule, f"the library's own {self.library}", "let the library run its own algorithm there")
@@ -291,7 +291,7 @@ def load_best(
             schedule = None if verified is None else files[SCHEDULE_FILE]
             registered = RegisteredProgram(verified, schedule, files[PROGRAM_FILE])
     except (KeyError, TypeError, ValueError) as error:
-        rule = "a registered version must hold a manifest, and a schedule and a program where it is no library's"
+        rule = "a registered version must have a manifest and, unless it is the library's, a schedule and a program"
         raise CheckFailed(rule, f"{version.name} version {version.version}: {error!r}", RERUN_WAY_OUT) from error
     return RegistryEntry(version, size_class, manifest, measured, library, registered)
 
@@ -299,7 +299,7 @@ def load_best(
 def find_champion(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str
 ) -> tuple[ModelVersion, SizeClass]:
-    """Return the version behind `alias` for the size class of `size_bytes`, otherwise for the nearest class that has
+    """Return the version that `alias` names for the size class of `size_bytes`, or else for the nearest class that has
     one.
 
     Raises CheckFailed if there is none for that network and collective.
@@ -317,7 +317,7 @@ def find_champion(
 
 
 def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
-    """Return the error that nothing is registered for this network and collective."""
+    """Return the error to raise if nothing is registered for this network and collective."""
     rule = "no schedule is registered for {}"
     value = f"{collective} on {topology.spec}"
     return CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
@@ -325,13 +325,13 @@ def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
 
 _log = logging.getLogger("chorale.registry")
 
-MAX_MODELS = 50  # largest number of models from which champions are read
+MAX_MODELS = 50  # maximum number of models from which champions are read
 _DEGRADED = re.compile(r"(without|scaled)\(")
-MAX_CLASS_DISTANCE = 1  # size classes this many powers of two apart still count as similar
+MAX_CLASS_DISTANCE = 1  # size classes that are this many powers of two apart still count as similar
 
 
 def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
-    """Return the parameters of champions for the same collective on similar networks, the most similar in size first.
+    """Return parameters of champions for the same collective on similar networks, the most similar sizes first.
 
     Networks are similar if they have the same `family` and degree; size classes may differ by at most
     `MAX_CLASS_DISTANCE` from one of the campaign's. The results are only starting points and are not trusted.
@@ -355,12 +355,12 @@ def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topolog
             if is_program and degree(load_topology(manifest["topology"]["spec"])) == degree(topology):
                 winners[candidate_codec.validate_python(manifest["parameters"])] = None
         except (ChoraleError, KeyError, TypeError, ValueError) as error:
-            _log.warning("%s says nothing to begin with: %r", name, error)
+            _log.warning("%s cannot be used for a warm start: %r", name, error)
     return list(winners)
 
 
 def family(spec: str) -> str:
-    """Return the topology family of a spec, ignoring failures: `torus` for torus:4x4 and without(torus:4x4;…)."""
+    """Return a spec's topology family, ignoring failures: `torus` for torus:4x4 and without(torus:4x4;…)."""
     while (whole := _DEGRADED.match(spec)) is not None:
         spec = spec[whole.end() :]
     return re.split(r"[:(]", spec, maxsplit=1)[0]

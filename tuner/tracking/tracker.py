@@ -42,7 +42,7 @@ STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 
 
 def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
-    """Return the tags of a trial: state, content ids and environment, or the reason of its failure."""
+    """Return a trial's tags: state, content ids and environment, or the reason for its failure."""
     tags = {
         "chorale.state": record.state,
         "chorale.candidate_id": record.candidate.id,
@@ -60,7 +60,7 @@ def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
 
 
 def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPoint]:
-    """Return the metrics of one measurement, the size in bytes as step."""
+    """Return the metrics of one measurement, with the size in bytes as step."""
     points = []
     for size in sizes:
         beside = size.baseline_times_s if size.beside else {}
@@ -81,7 +81,7 @@ NOTICE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow has recorded of a launch. If it is incomplete, `problem` gives the reason in one line.
+    """What MLflow has recorded about a launch. If that is incomplete, `problem` gives the reason in one line.
 
     `seconds` is the time that this process spent uploading trials.
     """
@@ -110,9 +110,9 @@ class Tracker:
 
     No decision of the launch depends on MLflow. After an error the tracker pauses, and the pause doubles as long as
     MLflow stays unreachable. The next trial that finishes after the pause, or `finish`, uploads everything that is
-    missing. MLflow itself is asked which trials it has, so neither a lost answer nor a crash creates a run twice.
+    missing. The tracker asks MLflow which trials it has, so neither a lost answer nor a crash creates a run twice.
 
-    objects: names of the classes that replace the campaign's sampler or pruner; they become tags of the parent run
+    objects: class names of objects that replace the campaign's sampler or pruner; they become tags of the parent run
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Tracker:
     def start(self) -> Future[None]:
         """Start connecting to MLflow in the background. The future completes when the attempt has ended.
 
-        This imports MLflow, which takes a second. Other methods call this one if it has not been called.
+        This imports MLflow, which takes a second. Other methods call this one if that has not been done.
         """
         if self._opening is None:
             load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
@@ -162,7 +162,7 @@ class Tracker:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether MLflow's database is a file that does not exist yet, so that nothing can be registered."""
+        """Return whether MLflow's database is a file that does not exist yet, so nothing is registered."""
         file = sqlite_file(self._uri)
         return file is not None and not file.exists()
 
@@ -221,7 +221,7 @@ class Tracker:
 
     @property
     def mlflow(self) -> MlflowStore | None:
-        """MLflow's store, for use after `finish`. None if it cannot be reached."""
+        """MLflow's store, for use after `finish`. It is None if MLflow cannot be reached."""
         return None if self._problem else self._mlflow
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
@@ -230,14 +230,14 @@ class Tracker:
             step(*arguments)
         except (ChoraleError, OSError) as error:
             if self._problem is None:
-                _log.warning("%s (the campaign goes on; its journal keeps everything for a later upload)", error)
+                _log.warning("%s (the campaign continues; its journal keeps everything for a later upload)", error)
             self._problem = str(error)
             self._failures += 1
             self._again_s = self._clock() + self._pause_s
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         else:
             if self._problem is not None:
-                _log.info("MLflow answers again; it has been told everything")
+                _log.info("MLflow answers again; everything has been uploaded")
             self._problem, self._pause_s = None, FIRST_PAUSE_S
 
     def _open(self) -> None:
@@ -350,7 +350,7 @@ class Tracker:
             summary.append(MetricPoint("best_speedup_by_size", best, sizes[0].size_bytes))
         mlflow.log(self._parent_run_id, summary)
         compared = final.results if final else {}
-        for trial_id in self._runs.keys() & compared.keys():  # a repaired journal may have lost a trial
+        for trial_id in self._runs.keys() & compared.keys():  # a repaired journal may lack a trial
             mlflow.log(self._runs[trial_id].run_id, size_metrics(compared[trial_id], "final_"))
             trace = self._store.trace_path(trial_id)
             if trace.exists():

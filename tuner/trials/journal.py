@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from chorale.runners.measurement.machine import PRIVATE_FILE
+from chorale.runners.measurement.private_files import PRIVATE_FILE
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import content_id
 from chorale.synth.redaction import redacted_document
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from chorale.tuner.config.campaign import Campaign
 
 Write = Callable[[int, bytes | memoryview], int]
-"""Writes bytes to a file descriptor and returns the number of bytes written, like `os.write`. Tests inject faults here.
-"""
+"""Writes bytes to a file descriptor and returns how many it wrote, like `os.write`. Tests inject faults here."""
 
 RECOVERY_S = 6.0
-"""Seconds for which a failed write is retried before the launch ends: a full disk may recover."""
+"""Seconds for which a failed write is retried before the launch ends, because a full disk may recover."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _POLL_S = 0.05
@@ -50,7 +49,7 @@ _log = logging.getLogger("chorale.store")
 
 
 class JournalLost(Unavailable):
-    """Another process writes into the journal of this launch, so this process must not record anything any more."""
+    """Raised if another process writes into this launch's journal, so that this process must stop recording."""
 
     def __init__(self, path: Path, what: str) -> None:
         way_out = "let the other launch end, then see `chorale tune --resume`"
@@ -60,9 +59,9 @@ class JournalLost(Unavailable):
 class Journal:
     """Lines in a file, each on disk (fsync) when `append` returns. Threads may share it.
 
-    A line is written completely or not at all: after a failed write the file is truncated to its previous length, and
+    A line is written completely or not at all. After a failed write the file is truncated to its previous length, and
     opening the file drops an incomplete last line, which a crash may have left. There is only one writer, because the
-    file is locked as long as it is open. Locks do not work everywhere (copies, file servers), so every `append` also
+    file is locked while it is open. Locks do not work everywhere (copies, file servers), so every `append` also
     checks that the path still refers to the file that was opened, and that nobody else has appended to it.
     """
 
@@ -88,11 +87,11 @@ class Journal:
             raise
 
     def lines(self) -> list[bytes]:
-        """Return all whole lines, without their ends."""
+        """Return all complete lines, without line ends."""
         return whole_lines(read_journal(self.path))
 
     def append(self, line: bytes) -> None:
-        """Add one line. Raises OSError, and leaves the file unchanged, if the line cannot be written in full.
+        """Add one line. Raises OSError and leaves the file unchanged if the line cannot be written completely.
 
         Raises JournalLost if another process has written to the file or replaced it.
         """
@@ -114,7 +113,7 @@ class Journal:
             self._require_named()  # if the file was replaced, nobody will ever read this line
 
     def close(self) -> None:
-        """Close the file, which frees it for others. Safe to call twice."""
+        """Close and unlock the file. Safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -166,14 +165,14 @@ def read_journal(path: Path) -> bytes:
 
 
 def whole_lines(content: bytes) -> list[bytes]:
-    """Return the lines of a journal without their line ends, leaving out an incomplete last line."""
+    """Return a journal's lines without their line ends and without an incomplete last line."""
     return content.split(b"\n")[:-1]
 
 
 def _open_regular(path: Path, flags: int) -> int:
     rule, way_out = "a journal must be a file that can be read and written", "restore it, or start a new launch"
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK, PRIVATE_FILE)  # a pipe must not hold us up
+        descriptor = os.open(path, flags | os.O_NONBLOCK, PRIVATE_FILE)  # opening a pipe must not block
     except OSError as error:
         raise InvalidInput(rule, f"{path}: {error.strerror}", way_out) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -215,9 +214,9 @@ def patiently(write: Callable[[], object], sleep: Callable[[float], None] = time
 class Launch:
     """The first line of a launch's journal.
 
-    launch_id:  unique id of the launch; part of every trial's id, so that no trial is recorded twice anywhere
+    launch_id:  unique id of the launch; part of every trial id, so that no trial is recorded twice anywhere
     number:     number of the launch within its campaign, starting at 1
-    conditions: everything that must be equal for two trials to be comparable (see `conditions_of`)
+    conditions: everything that must be the same for trials to be comparable (see `conditions_of`)
     campaign:   the resolved campaign file with which the launch began
     """
 
@@ -240,7 +239,7 @@ launch_codec: TypeAdapter[Launch] = TypeAdapter(Launch)
 
 
 def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
-    """Return what makes trials comparable: network, collective, sizes, runner, baselines, repetitions."""
+    """Return what comparable trials have in common: network, collective, sizes, runner, baselines, repetitions."""
     weights = {} if campaign.weights is None else {"weights": list(campaign.weights)}
     options = campaign.runner.config.conditions()
     if campaign.runner.runner.is_nested:
@@ -254,12 +253,11 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "baselines": list(campaign.baseline_names),
         "repeats": campaign.repeats,
         "objective": campaign.objective,
-        "overlap": campaign.overlap.products,
     }
 
 
 def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:
-    """Raise InvalidInput if a launch cannot be resumed because new trials would not be comparable with its trials."""
+    """Raise InvalidInput if a launch cannot be resumed because new trials would not be comparable with earlier ones."""
     for key, value in conditions.items():
         if (before := launch.conditions.get(key)) != value:
             way_out = "undo the change, or start a new launch without --resume"
@@ -267,7 +265,7 @@ def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None
 
 
 def space_id(campaign: Campaign, conditions: Mapping[str, Any]) -> str:
-    """Return the content id of the search space and the conditions. Each such id has its own Optuna study."""
+    """Return the content id of the search space and the conditions. Each id has its own Optuna study."""
     exact = {key: repr(value) for key, value in conditions.items()}
     return content_id({"dimensions": campaign.search.dimensions(), "conditions": exact})
 
@@ -285,7 +283,7 @@ _CHECKSUM_KEY = b'"crc32":'
 
 @dataclass(frozen=True, slots=True)
 class WriterChange:
-    """Marks where the process `writer` reopened the launch: the lines that follow are its own."""
+    """Marks where the process `writer` reopened the launch; that process wrote the lines that follow."""
 
     writer: str
     state: Literal["writer"] = "writer"
@@ -307,7 +305,7 @@ class DamagedLine:
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """Content of a journal. `launch` is None if the first line is damaged."""
+    """A journal's content. `launch` is None if the first line is damaged."""
 
     launch: Launch | None
     records: tuple[TrialRecord, ...]

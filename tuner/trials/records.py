@@ -24,7 +24,7 @@ Environment = dict[str, str | int | float | None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One point of the search space. A parameter that is None is chosen by the method or the runtime.
+    """One point in the search space. The method or the runtime chooses parameters that are None.
 
     depth:        number of parts into which every transfer is split, so that trees are pipelined
     buffer_bytes: size of each connection's buffer
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def settings(self) -> LibrarySettings | None:
-        """Return the settings for the library, or None if the candidate is not one of the library's algorithms."""
+        """Return the library settings, or None if the candidate is not one of the library's algorithms."""
         if not is_library_method(self.method):
             return None
         algorithm = self.method.removeprefix(PREFIX)
@@ -61,13 +61,13 @@ class Candidate:
 
     @property
     def parameters(self) -> dict[str, str | int | None]:
-        """The parameters by name, in the order of the fields."""
+        """The parameters by name, in field order."""
         return dataclasses.asdict(self)
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters from which ids are computed. Parameters of plans and libraries are included only if
-        they differ from the default.
+        """Return the parameters from which ids are computed. Plan and library parameters are included only if they
+        differ from the default.
         """
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
@@ -92,12 +92,12 @@ LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:
-    """Return the id of the trial of `candidate` in a launch: a content id, so it is the same in every record."""
+    """Return the id of a candidate's trial in a launch. It is a content id, so it is the same in every record."""
     return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 
 def run_key(program_id: str, candidate: Candidate) -> str:
-    """Return the key of a measurement: the program id and the buffer size, which is not part of the program."""
+    """Return a measurement's key: the program id and the buffer size, which is not part of the program."""
     return program_id if candidate.buffer_bytes is None else f"{program_id}.{candidate.buffer_bytes}"
 
 
@@ -106,8 +106,8 @@ class SizeResult:
     """Times of the candidate and of each baseline at one size, in seconds per repetition.
 
     `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
-    weight of the size in means over sizes. If `beside` is true, the baselines ran interleaved with the candidate, so
-    that the n-th times form a pair; otherwise their times come from earlier runs of the launch.
+    size's weight in means over sizes. If `beside` is true, the baselines ran interleaved with the candidate, so
+    that the n-th times form a pair; otherwise their times come from earlier runs in the launch.
     """
 
     size_bytes: int
@@ -123,7 +123,7 @@ class SizeResult:
 
     @property
     def baseline_median_s(self) -> float:
-        """Median of the fastest baseline."""
+        """Median time of the fastest baseline, in seconds."""
         return min(statistics.median(times) for times in self.baseline_times_s.values())
 
     @property
@@ -138,14 +138,14 @@ class SizeResult:
 
 
 def mean_speedup(sizes: Sequence[SizeResult]) -> float:
-    """Return the geometric mean of the speed-ups at `sizes`, weighted by the weights of the sizes."""
+    """Return the geometric mean of the speed-ups at `sizes`, weighted by the sizes' weights."""
     logarithms = [math.log(size.speedup) for size in sizes]
     return math.exp(statistics.fmean(logarithms, [size.weight for size in sizes]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Common fields of all trials. `number` counts the trials of a launch in the order of the search's suggestions."""
+    """Fields that all trials share. `number` counts a launch's trials in the order of the search's suggestions."""
 
     trial_id: str
     number: int
@@ -156,10 +156,10 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True)
 class CompleteTrial(_Trial):
-    """A measured candidate.
+    """The trial of a candidate that was measured.
 
     same_program_as:  id of an earlier trial with the same program; this trial reuses its measurement
-    channels, blocks: number of channels of the program, and the largest number of thread blocks of any rank
+    channels, blocks: the program's number of channels, and the maximum number of thread blocks of a rank
     """
 
     schedule_id: str
@@ -173,7 +173,7 @@ class CompleteTrial(_Trial):
 
     @property
     def run_key(self) -> str:
-        """Trials with equal keys share a measurement."""
+        """Key of the measurement; trials with the same key share it."""
         return run_key(self.program_id, self.candidate)
 
     @property
@@ -184,7 +184,7 @@ class CompleteTrial(_Trial):
 
 @dataclass(frozen=True, slots=True)
 class FailedTrial(_Trial):
-    """A candidate that could not be prepared or measured, and why."""
+    """The trial of a candidate that could not be prepared or measured, and the reason."""
 
     failure_kind: FailureKind
     message: str
@@ -194,7 +194,7 @@ class FailedTrial(_Trial):
 
 @dataclass(frozen=True, slots=True)
 class PrunedTrial(_Trial):
-    """A candidate that was rejected before it ran, because its parameters make no sense, or that a pruner ended early.
+    """The trial of a candidate that was rejected because its parameters make no sense, or that a pruner ended early.
 
     sizes:      results at the sizes that were measured before the pruner ended the trial, in the campaign's order
     program_id: id of the measured program; empty if the candidate never ran
@@ -207,7 +207,7 @@ class PrunedTrial(_Trial):
 
     @property
     def run_key(self) -> str:
-        """Trials with equal keys would share a measurement."""
+        """Key of the measurement; trials with the same key would share it."""
         return run_key(self.program_id, self.candidate)
 
 
@@ -240,7 +240,8 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results by which it is ranked: results of the final comparison if there was one, else its own.
+    """A trial with the results by which it is ranked. They come from the final comparison if there was one, else from
+    the trial.
 
     verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
     """
@@ -254,7 +255,7 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
     """Return at most `MAX_FINALISTS` trials of different programs that lead at some size.
 
     A trial leads at a size if it has one of the highest speed-ups or one of the lowest times. These two rankings
-    differ when the load of the machine changed between trials.
+    differ if the machine's load changed between trials.
     """
     distinct = [trial for trial in trials if trial.same_program_as is None]
     leaders: dict[str, CompleteTrial] = {}
@@ -266,7 +267,7 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
 
 
 def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None) -> list[RankedTrial]:
-    """Return the trials to choose the best from: the finalists, or all without a final comparison."""
+    """Return the trials to choose the best from: the finalists, or all trials if there was no final comparison."""
     if final is None:
         return [RankedTrial(trial, trial.sizes) for trial in trials]
     return [
@@ -292,7 +293,7 @@ def size_results(
 ) -> tuple[SizeResult, ...]:
     """Return the results of the program `name` at each size, together with the baselines' times.
 
-    references: name of each baseline in the measurement -> its name in records
+    references: each baseline's name in the measurement -> its name in records
     weights:    size in bytes -> weight; a size that is missing has weight 1
     earlier:    times of the baselines in earlier measurements, used if `measurement` has none
     """
@@ -312,7 +313,9 @@ def size_results(
 
 
 def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
-    """Return the baselines' times in `measurement`, in seconds, by their names in records. Empty if none were run."""
+    """Return the baselines' times in `measurement`, in seconds, by name in records. The result is empty if no baselines
+    were run.
+    """
     return {
         references[name]: tuple(size.times_s for size in sizes)
         for name, sizes in measurement.results.items()

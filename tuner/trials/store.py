@@ -1,4 +1,4 @@
-"""The store of a launch: its journal and the files named in it. Also lists and repairs the launches of a folder."""
+"""The store of a launch: its journal and the files named in it. Also lists and repairs the launches in a folder."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from typing import Any
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.redaction import HIDDEN
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.campaign import Campaign, without_former_keys
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.trials import journal as journals
@@ -28,7 +28,7 @@ JOURNAL = "trials.jsonl"
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM until the block has ended, so that the journal and the state in memory stay consistent.
+    """Delay SIGINT and SIGTERM until the block has ended, so that the journal and the state in memory agree.
 
     Does nothing outside the main thread, because Python delivers signals only to the main thread.
     """
@@ -100,7 +100,7 @@ class Store:
                 self.trials.append(record)
 
     def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
-        """Store a program, and a schedule unless its id is empty, under their content ids. Existing files are kept."""
+        """Store a program and, unless its id is empty, a schedule under their content ids. Existing files are kept."""
         files = {self.schedule_path(schedule_id): schedule} if schedule_id else {}
         files[self.program_path(program_id)] = program.encode()
         with uninterrupted():
@@ -113,11 +113,6 @@ class Store:
 
                     journals.patiently(write)
                 self._saved_files.add(path)
-
-    @property
-    def report_path(self) -> Path:
-        """Path of the report of the launch, which may not exist yet."""
-        return self.folder / "report.html"
 
     def schedule_path(self, schedule_id: str) -> Path:
         return self.folder / "schedules" / f"{schedule_id}.parquet"
@@ -149,7 +144,7 @@ class Store:
 
 
 def is_begun(folder: Path) -> bool:
-    """Return whether the journal in `folder` has its first line, which a crash just after creating it can prevent."""
+    """Return whether the journal in `folder` has its first line, which a crash just after its creation can prevent."""
     journal = folder / JOURNAL
     return os.path.lexists(journal) and b"\n" in journals.read_journal(journal)
 
@@ -162,7 +157,7 @@ def read_launch(folder: Path) -> journals.Launch:
 
 
 def require_whole(content: journals.JournalContent, folder: Path) -> journals.Launch:
-    """Return the launch of a journal in `folder`. Raises InvalidInput that names the first damaged line."""
+    """Return the launch in the journal of `folder`. Raises InvalidInput, naming the first damaged line."""
     if content.damaged or content.launch is None:
         damage = f"line {content.damaged[0].number}" if content.damaged else "line 1"
         reason = f" ({content.damaged[0].reason})" if content.damaged else ""
@@ -174,7 +169,7 @@ def require_whole(content: journals.JournalContent, folder: Path) -> journals.La
 
 @dataclass(frozen=True, slots=True)
 class LaunchSnapshot:
-    """The state of a launch on disk; `folder` holds its files."""
+    """A launch's state on disk; `folder` holds its files."""
 
     folder: Path
     launch: journals.Launch
@@ -183,7 +178,7 @@ class LaunchSnapshot:
 
     @property
     def ranked_trials(self) -> list[RankedTrial]:
-        """The trials to choose the best from: the finalists, or all before the final comparison."""
+        """The trials to choose the best from: the finalists, or all trials before the final comparison."""
         complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
         return ranked_trials(complete, self.final)
 
@@ -216,7 +211,7 @@ def open_store(
     """Return the store of a new launch or, if `resume` is set and there is an earlier launch, of the newest one.
 
     If `launch_id` is given, the launch with this id is resumed, or started if it does not exist. A restart after a
-    crash can therefore make the same call, however far the launch had come. The previous process has `patience_s`
+    crash can therefore make the same call, however far the launch had come. The previous process gets `patience_s`
     seconds to end. A resumed launch must have the same conditions; budget, search space and sampler may differ.
     """
     folders = journals.launch_folders(home, campaign.name)
@@ -237,7 +232,7 @@ def open_store(
     if resume:
         _log.info("nothing to resume for %s: this is its first launch", campaign.name)
     elif folders:
-        _log.info("launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name)
+        _log.info("launch %d of %s; the earlier ones stay (--resume continues the newest)", number, campaign.name)
     document = campaign.model_dump(by_alias=True, mode="json")
     launch = journals.Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
     return Store(home.create(home.campaign(campaign.name) / str(number)), launch)
@@ -246,7 +241,7 @@ def open_store(
 def campaign_rows(home: Home) -> list[dict[str, Any]]:
     """Return a row for each campaign, sorted by name: name, network, number of launches and trials, and state.
 
-    state: state of the newest launch: `ended` if it has a final comparison, `damaged` if its journal is unreadable,
+    state: the newest launch's state: `ended` if it has a final comparison, `damaged` if its journal is unreadable,
     otherwise `unfinished`
     """
     rows: list[dict[str, Any]] = []
@@ -284,9 +279,9 @@ def launched_campaign(home: Home, name: str) -> Campaign:
     """
     document = dict(read_launch(launch_folder(home, name)).campaign)
     if HIDDEN in json.dumps(document):
-        way_out = "go on with `chorale tune FILE --resume`"
+        way_out = "continue with `chorale tune FILE --resume`"
         raise InvalidInput("the campaign {} needs a password, and journals store none", name, way_out)
-    return Campaign.model_validate(document)
+    return Campaign.model_validate(without_former_keys(document))
 
 
 def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
@@ -302,7 +297,7 @@ def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
 
 
 def launch_health(folder: Path) -> dict[str, Any]:
-    """Return a JSON document about the journal of the launch in `folder`; `problems` lists one line per problem."""
+    """Return a JSON document about the launch's journal in `folder`; `problems` has a line for each problem."""
     text = journals.read_journal(folder / JOURNAL)
     lines = journals.whole_lines(text)
     content = journals.parse_lines(lines)
@@ -322,7 +317,7 @@ def launch_health(folder: Path) -> dict[str, Any]:
 
 
 def repair_launch(folder: Path) -> list[str]:
-    """Drop the damaged lines of a journal; return the actions, one line each. A copy of the file stays next to it.
+    """Drop a journal's damaged lines; return the actions, one line each. A copy of the old file stays next to it.
 
     Raises Unavailable if a process is using the launch, and CheckFailed if the first line is lost, because the other
     lines are useless without it.

@@ -1,19 +1,18 @@
 """The tuning table of a launch: which program or baseline to run at each size. It can be exported as program files.
 
-Size classes are powers of two of the vector's size in bytes. Regressions are reported only if ranks compute during the
-collective; they are trials that are slower end to end than a baseline.
+Size classes are powers of two of the vector's size in bytes. Regressions, which are trials that are slower end to
+end than a baseline, are reported only if ranks compute during the collective.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 from chorale.runners.api.units import format_size
-from chorale.runners.measurement.precision import MedianInterval, ratio_interval
+from chorale.runners.nccl.parameters import tuner_csv, tuner_row
 from chorale.synth.programs.library_call import LibraryCall
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import Program
@@ -21,7 +20,7 @@ from chorale.synth.targets.lift import lift_code
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named
 from chorale.tuner.statistics.contest import SizeVerdict
-from chorale.tuner.trials.records import CompleteTrial, RankedTrial, SizeResult, TrialRecord, mean_speedup
+from chorale.tuner.trials.records import CompleteTrial, RankedTrial, SizeResult, mean_speedup
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +31,7 @@ class SizeClass:
 
     @staticmethod
     def of(size_bytes: int) -> SizeClass:
-        """Return the class that `size_bytes` (at least 1) belongs to."""
+        """Return the class to which `size_bytes` (at least 1) belongs."""
         return SizeClass(size_bytes.bit_length() - 1)
 
     @property
@@ -44,7 +43,7 @@ class SizeClass:
         return (2 << self.exponent) - 1
 
     def distance(self, other: SizeClass) -> int:
-        """Return the number of powers of two between the two classes."""
+        """Return the difference between the exponents of the two classes."""
         return abs(self.exponent - other.exponent)
 
     def __str__(self) -> str:
@@ -60,7 +59,7 @@ class TableEntry:
     """What to run at a size: the program of `trial`, or the baseline `baseline` if `trial` is None.
 
     result:  measurements of the trial, or of the trial that came closest to the baseline
-    verdict: conclusion of the final comparison, None without one
+    verdict: conclusion of the final comparison; None if there was none
     """
 
     size_bytes: int
@@ -71,12 +70,12 @@ class TableEntry:
 
     @property
     def time_s(self) -> float:
-        """Return the median time of what is to be run."""
+        """Return the median time of the chosen program or baseline, in seconds."""
         return self.result.baseline_median_s if self.trial is None else self.result.median_s
 
     @property
     def speedup(self) -> float:
-        """Return the speed-up over the fastest baseline of the same run; 1 if that baseline is to be run."""
+        """Return the speed-up over the fastest baseline in the same run; 1 if that baseline is the one to run."""
         if self.trial is None:
             return 1.0
         return self.result.speedup if self.verdict is None else self.verdict.speedup
@@ -95,7 +94,7 @@ class TableRange:
 
 
 def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = False) -> list[TableEntry]:
-    """Return the entry of each size, in the order of the sizes; empty without trials.
+    """Return the entry for each size, in the order of the sizes; empty without trials.
 
     together: use a single trial, the best by geometric mean, at every size where it beats the baselines
     always:   use programs even where a baseline is faster
@@ -109,14 +108,14 @@ def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = F
 
 
 def eligible(ranked: Sequence[RankedTrial], together: bool) -> list[RankedTrial]:
-    """Return the trials that may be chosen: all, or only the best by geometric mean if one is to serve all sizes."""
+    """Return the trials that may be chosen: all, or only the best by geometric mean if one must serve all sizes."""
     if not together or not ranked:
         return list(ranked)
     return [max(ranked, key=lambda item: (mean_speedup(item.sizes), -item.trial.number))]
 
 
 def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
-    """Return the ranges of sizes, from 1 byte on: neighbouring sizes with the same entry are one range."""
+    """Return the ranges of sizes, from 1 byte on. Neighbouring sizes with the same entry form one range."""
     starts = [index for index in range(len(chosen)) if index == 0 or not _same(chosen[index - 1], chosen[index])]
     firsts = [1 if index == 0 else chosen[index].size_bytes for index in starts]
     ranges = [TableRange(first, None, chosen[index]) for first, index in zip(firsts, starts, strict=True)]
@@ -124,12 +123,13 @@ def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
 
 
 def fastest_baseline(result: SizeResult) -> str:
-    """Return the name of the fastest baseline of a run."""
     return min(result.baseline_times_s, key=lambda name: statistics.median(result.baseline_times_s[name]))
 
 
 def _decided_entry(ranked: Sequence[RankedTrial], index: int) -> TableEntry:
-    """Return the conclusion of the final comparison: a program only if it is proven to be faster than the baselines."""
+    """Return the final comparison's conclusion, which is a program only if that is proven to be faster than the
+    baselines.
+    """
     verdict = ranked[0].verdicts[index]
     by_name = {item.trial.trial_id: item for item in ranked}
     shown = by_name.get(verdict.name or verdict.leader) or ranked[0]
@@ -153,26 +153,29 @@ def _same(one: TableEntry, other: TableEntry) -> bool:
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    """Return the program file of each range of sizes that has a program: file name -> content. Names sort by size.
+    """Return the program file for each range of sizes that has a program: file name -> content. Names sort by size.
 
-    chosen: the tuning table, sizes ascending
+    chosen: the tuning table, in ascending order of sizes
     read:   returns the content of the program file with a given id
 
-    Each file states its range of sizes. At all other sizes the runtime uses its own algorithm: where a baseline or
-    settings of the library were chosen, and below or above all measured sizes.
+    Each file states its range of sizes. Settings for NCCL are rows in `nccl-tuner.csv`. At all other sizes the runtime
+    uses its own algorithm: where a baseline was chosen, and below or above all measured sizes.
     """
     if not chosen:
         return {}
     smallest, largest = chosen[0].size_bytes, max(choice.result.measured_bytes for choice in chosen)
-    files = {}
+    files: dict[str, bytes] = {}
+    rows: list[str | None] = []
     for number, span in enumerate(table_ranges(chosen), 1):
         if span.entry.trial is None:
             continue
         program = lift_code(read(span.entry.trial.program_id))
-        if isinstance(program, LibraryCall):
-            continue
         first = max(span.first_bytes, smallest)
         last = largest if span.last_bytes is None else span.last_bytes
+        if isinstance(program, LibraryCall):
+            name = program.collective.name.value
+            rows.append(tuner_row(name, program.settings, program.rank_count, first, last))
+            continue
         if isinstance(program, Program):
             text = target_named(program.target).emit(replace(program, min_bytes=first, max_bytes=last))
         else:
@@ -180,54 +183,6 @@ def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -
             text = plan_text(replace(program, min_bytes=first, max_bytes=last))
         suffix = "json" if program.one_sided else "xml"
         files[f"{number:02d}-{first}-{last}.{suffix}"] = text.encode()
+    if written := [row for row in rows if row is not None]:
+        files["nccl-tuner.csv"] = tuner_csv(written).encode()
     return files
-
-
-@dataclass(frozen=True, slots=True)
-class Regression:
-    """A trial that takes longer end to end, at some size, than the fastest baseline of the same run.
-
-    ratio: the trial's time divided by the baseline's, computed for each repetition
-    """
-
-    trial: CompleteTrial
-    result: SizeResult
-
-    @property
-    def baseline(self) -> str:
-        return fastest_baseline(self.result)
-
-    @property
-    def ratio(self) -> MedianInterval:
-        return ratio_interval(self.result.times_s, self.result.baseline_times_s[self.baseline])
-
-    @property
-    def confidence_text(self) -> str:
-        """Return whether the whole interval of the ratio is above 1, or only the median."""
-        return "clearly slower" if self.ratio.low > 1 else "slower in the median"
-
-
-def regressions(
-    campaign: Mapping[str, Any], trials: Sequence[TrialRecord], ranked: Sequence[RankedTrial]
-) -> list[Regression]:
-    """Return the regressions of a launch of `campaign` (as a document), sorted by size and then slowest first.
-
-    Empty unless ranks compute during the collective. Where there are results of the final comparison, they are used
-    instead of the trials' own results. Each program is listed once.
-    """
-    if not campaign["overlap"]["products"]:
-        return []
-    final = {item.trial.trial_id: item.sizes for item in ranked}
-    distinct = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
-    slower = [
-        Regression(trial, result)
-        for trial in distinct
-        for result in final.get(trial.trial_id, trial.sizes)
-        if is_slower(result)
-    ]
-    return sorted(slower, key=lambda item: (item.result.size_bytes, item.result.speedup))
-
-
-def is_slower(result: SizeResult) -> bool:
-    """Return whether the candidate's median time exceeds the fastest baseline's in the same run."""
-    return result.speedup < 1

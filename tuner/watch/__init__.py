@@ -1,1 +1,1 @@
-"""Keep a fabric tuned: detect changed links, plan for what is left, compare and publish new tables."""
+"""Keep a fabric tuned: detect changed links, plan for the remaining network, and compare and publish new tables."""

@@ -17,11 +17,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from chorale.job.files import read_file
 from chorale.job.table.layout import file_digest, parse_table
 from chorale.job.table.model import Table, TableProgram
 from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.link_reports import steady_unix_s
 from chorale.runners.measurement.precision import CONFIDENCE, MedianInterval, median_interval, samples_below
-from chorale.synth.errors import ChoraleError
+from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
@@ -30,27 +32,27 @@ from chorale.tuner.watch.links import FabricState
 from chorale.tuner.watch.replanning import Planner, TablePlan, table_entry
 
 MIN_CALLS = 10
-"""Smallest number of calls of a program at a size for which its times are judged."""
+"""Minimum number of calls of a program at a size before its times are judged."""
 MIN_SLOWDOWN = 1.05
 _DEVIATIONS = 4.0
-"""Difference of two means, in standard errors, that counts as slower. By chance it occurs in less than one of ten
-thousand cases, if the means are of at least ten calls."""
+"""Difference of two means, in standard errors, that counts as slower. By chance it occurs in fewer than one of ten
+thousand cases if each is the mean of at least ten calls."""
 _MOST_BYTES = 1 << 24
 
 Key = tuple[str, str, int]
-"""Digest of a program, collective, size in bytes."""
+"""A program's digest, collective, and size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """Statistics of the calls of one kind: their number, the sum of their seconds, and the sum of squared seconds."""
+    """Statistics for one kind of call: number of calls, sum of their seconds, and sum of squared seconds."""
 
     calls: int = 0
     seconds: float = 0.0
     squares: float = 0.0
 
     def since(self, before: CallTimes) -> CallTimes:
-        """Return the calls made since `before`; all calls if the job has restarted since then."""
+        """Return the calls made since `before`, or all calls if the job has restarted since then."""
         if before.calls > self.calls:
             return self
         return CallTimes(self.calls - before.calls, self.seconds - before.seconds, self.squares - before.squares)
@@ -88,7 +90,7 @@ Snapshot = Mapping[Key, CallTimes]
 
 
 def read_jobs(paths: Sequence[Path]) -> Snapshot:
-    """Return the sums of the times in the status files of jobs. Missing and invalid files are ignored."""
+    """Return the sums of the times in jobs' status files. Missing and invalid files are ignored."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
         for key, calls in _of_file(path):
@@ -97,10 +99,10 @@ def read_jobs(paths: Sequence[Path]) -> Snapshot:
 
 
 def slowdowns(changed: Snapshot, published: Snapshot, now: Snapshot) -> list[Slowdown]:
-    """Return the sizes at which the program of the published table is clearly slower than the previous program.
+    """Return the sizes at which the published table's program is clearly slower than the previous program.
 
-    changed, published, now: reports of jobs when the fabric changed, when the table was published, and now. The times
-    of the previous program are taken between the first two, because before that the fabric was different.
+    changed, published, now: jobs' reports when the fabric changed, when the table was published, and now. The previous
+    program's times are taken between the first two, because before that the fabric was different.
     """
     former = {key: times.since(changed.get(key, CallTimes())) for key, times in published.items()}
     present = {key: times.since(published.get(key, CallTimes())) for key, times in now.items()}
@@ -123,13 +125,12 @@ def _is_slower(former: CallTimes, present: CallTimes) -> bool:
 
 def _of_file(path: Path) -> Iterator[tuple[Key, CallTimes]]:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return
-        rows: list[dict[str, Any]] = json.loads(path.read_text())["sizes"]
+        rows: list[dict[str, Any]] = json.loads(read_file(path, _MOST_BYTES))["sizes"]
         for row in rows:
             key = str(row["digest"]), str(row["collective"]), int(row["size_bytes"])
             yield key, CallTimes(int(row["calls"]), float(row["seconds"]), float(row["seconds_squared"]))
-    except (OSError, ValueError, KeyError, TypeError):  # the job has not begun, or the file is not a status file
+    except (InvalidInput, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+        # The job has not begun, or the file is not a status file
         return
 
 
@@ -142,8 +143,8 @@ Measure = Callable[[RunRequest], Outcome]
 class CanaryRow:
     """Result of comparing the tables for one collective at one size.
 
-    ratio:     time of the candidate divided by the current table's time, with an interval
-    is_slower: decided by a 95 % interval. Usually a single ratio suffices to show that a candidate is not slower.
+    ratio:     the candidate's time divided by the current table's time, with an interval
+    is_slower: decided by a 95 % interval. Usually a single ratio shows that a candidate is not slower.
     """
 
     collective: str
@@ -152,13 +153,13 @@ class CanaryRow:
 
     @property
     def is_slower(self) -> bool:
-        """Return whether the candidate is slower beyond noise."""
+        """Return whether the candidate is slower by more than noise."""
         return self.ratio.low > 1
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryReport:
-    """Result of a comparison: a row for everything that was compared, a line for everything that could not be."""
+    """Result of a comparison: a row for everything that was compared, and a line for everything that could not be."""
 
     rows: tuple[CanaryRow, ...] = ()
     failures: tuple[str, ...] = ()
@@ -175,7 +176,7 @@ class Canary:
 
     topology: the fabric without failures
     measure:  runs a measurement request on the fabric
-    seconds:  time limit for comparing two tables, all sizes and collectives together
+    seconds:  time limit for comparing two tables, for all sizes and collectives together
     """
 
     topology: Topology
@@ -213,7 +214,7 @@ class Canary:
         """Return the ratios of times at each size, and the reason if there are too few for a decision.
 
         The first repetition has no warm-up, which is a disadvantage for the candidate, because it still has to open its
-        connections. If the candidate is not slower even so, that decides; otherwise this repetition is discarded.
+        connections. If the candidate is not slower even so, that decides. Otherwise this repetition is discarded.
         """
         cold = self._measured(programs, sizes, until_s, warmup=0)
         if not isinstance(cold, Measurement):
@@ -291,7 +292,7 @@ FORMAT, RECORD = "chorale-publications/1", "publications.json"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A published table. facts: reason of the publication, network and quality of the table, as plain data"""
+    """A published table. facts: reason for publishing it, its network and quality, as plain data"""
 
     plan: TablePlan
     time_s: float
@@ -300,7 +301,7 @@ class Publication:
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the current table to the file `path`, and a record of it and of the previous table into `folder`. Not
+    """Writes the current table to the file `path`, and a record of this and the previous table into `folder`. Not
     thread-safe.
 
     folder: existing folder that only this watch uses
@@ -312,7 +313,7 @@ class Publisher:
     former: Publication | None = None
 
     def resume(self) -> None:
-        """Continue from the record of a previous watch, if the file still contains the table that it published last."""
+        """Continue from a previous watch's record if the file still contains the table that it published last."""
         try:
             record: dict[str, Any] = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError):
@@ -353,7 +354,7 @@ class Publisher:
                 path.unlink()
 
     def _stored(self, entry: Mapping[str, Any] | None) -> Publication | None:
-        """Return the publication described by an entry of the record. None if its table file no longer exists."""
+        """Return the publication that an entry in the record describes, or None if its table file no longer exists."""
         try:
             data = (self.folder / str(entry["table"])).read_bytes() if entry is not None else None
         except OSError:
@@ -370,7 +371,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Renewal:
-    """The current table of a fabric, and the procedure that replaces it. Only `plan_ahead` may be called while another
+    """A fabric's current table, and the procedure that replaces it. Only `plan_ahead` may be called while another
     method is running.
 
     healthy: the declared fabric, without failures
@@ -385,17 +386,17 @@ class Renewal:
     canary: Canary | None
     publisher: Publisher
     jobs: Callable[[], Snapshot] = dict
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_unix_s
     is_held: bool = False
     _said: tuple[Snapshot, Snapshot] = ({}, {})
 
     @property
     def present(self) -> TablePlan | None:
-        """The plan of the table that is published."""
+        """The plan of the published table."""
         return None if self.publisher.present is None else self.publisher.present.plan
 
     def note_change(self) -> None:
-        """Remember what jobs report now, at the time at which the fabric has changed."""
+        """Store jobs' current reports, because the fabric has just changed."""
         self._said = self.jobs(), {}
 
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:
@@ -430,7 +431,7 @@ class Renewal:
         """Plan for a possible future state. Return an event if no plan is possible."""
         try:
             self.planner.plan(state.spec(self.healthy))
-        except ChoraleError as error:  # better reported now than when the failure happens
+        except ChoraleError as error:  # better to report it now than when the failure happens
             return [self._event("replan", state=str(state), ahead=True, error=str(error))]
         return []
 
@@ -448,12 +449,12 @@ class Renewal:
         """Publish the previous table again. After that there is no table to go back to."""
         former, present = self.publisher.former, self.present
         if former is None or present is None:
-            return [self._event("undelivered", why="there is no former table to go back to")]
+            return [self._event("undelivered", why="there is no previous table to go back to")]
         facts = {"why": why, "spec": former.plan.spec, "costs": former.plan.costs, "seconds": 0.0}
         try:
             self.publisher.publish(Publication(former.plan, self.clock(), facts), None)
         except ChoraleError as error:
-            return [self._event("undelivered", why=f"the former table could not be published: {error}")]
+            return [self._event("undelivered", why=f"the previous table could not be published: {error}")]
         self.planner.adopt(former.plan)
         return [self._event("rollback", table=former.plan.digest, instead_of=present.digest, why=why)]
 

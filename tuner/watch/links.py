@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from pathlib import Path
 
-from chorale.runners.api.link_reports import Link
+from chorale.runners.api.link_reports import Link, LinkReport
+from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 
 SLOW_BELOW = 0.85
@@ -16,7 +20,7 @@ SLOW_BELOW = 0.85
 FLAPS, FLAP_WINDOW_S, QUIET_S = 4, 60.0, 30.0
 """A link with this many changes within this window is flapping until it has been unchanged for `QUIET_S` seconds."""
 STEPS = 20
-"""Rates of slow links are rounded to twentieths of the declared rate, so that small changes cause no new plan."""
+"""Slow links' rates are rounded to twentieths of the declared rate, so that small changes cause no new plan."""
 
 
 class LinkState(StrEnum):
@@ -44,22 +48,21 @@ class LinkTracker:
 
     @property
     def state(self) -> LinkState:
-        """Return the current state of the link."""
         return LinkState.FLAPPING if self._is_flapping else self._steady
 
     @property
     def in_force_bits_per_s(self) -> float:
-        """Rate of the link for planning, in bits per second: 0 if the link is dead or flapping."""
+        """The link's rate for planning, in bits per second: 0 if the link is dead or flapping."""
         return self._rate if self.state in (LinkState.HEALTHY, LinkState.SLOW) else 0.0
 
     @property
     def part(self) -> Fraction:
-        """Rate of a slow link as a share of its declared rate: a multiple of 1/20 between 0 and 1, both excluded."""
+        """A slow link's rate as a share of its declared rate: a multiple of 1/20 between 0 and 1, both excluded."""
         steps = round(self._rate / self.declared_bits_per_s * STEPS)
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
-        """Process a report. If it changed the state, or the rate of a slow link, return (old state, new state)."""
+        """Process a report. If it changed the state, or a slow link's rate, return (old state, new state)."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
@@ -85,7 +88,7 @@ class FabricState:
     """Differences from the declared fabric.
 
     dead:  links that must not be used
-    slow:  pairs of a slow link and the share of its declared rate that is left
+    slow:  pairs (slow link, remaining share of its declared rate)
     nodes: ranks that are cut off
     """
 
@@ -114,7 +117,7 @@ class FabricState:
         return tuple(rank for rank in range(healthy.compute_count) if rank not in self.nodes)
 
     def spec(self, healthy: Topology) -> str:
-        """Return the spec of the remaining network. Equal states give equal texts."""
+        """Return the remaining network's spec. The same state gives the same string."""
         text = healthy.spec
         by_part: dict[Fraction, list[Link]] = {}
         for link, part in sorted(self.slow):
@@ -131,6 +134,58 @@ class FabricState:
         parts += [f"link {src}>{dst} is dead" for src, dst in sorted(self.dead)]
         parts += [f"link {src}>{dst} at {float(part):.0%}" for (src, dst), part in sorted(self.slow)]
         return ", ".join(parts) or "all links are healthy"
+
+
+class ListedLinks:
+    """A `LinkSource` that reads a file in which a cluster's monitoring lists the faulty links.
+
+    Each line is `A-B RATE`, `A>B RATE` (one direction) or `RANK RATE` (all links of the rank), with RATE in Gbit/s.
+    Without RATE, the link is down. Links that are not listed have their declared rate. A missing file lists none.
+    """
+
+    def __init__(self, topology: Topology, path: Path, bits_per_unit: Fraction) -> None:
+        """Raise InvalidInput if the network has switches, because the states of their links are not reported."""
+        links, self._path, self._text = topology.links, path, ""
+        if topology.node_count > topology.compute_count:
+            way_out = f"write a table for the rest: chorale table write --topology 'without({topology.spec};node=0)'"
+            raise InvalidInput("`links` needs a network without switches, not {}", topology.spec, way_out)
+        declared: dict[Link, float] = {}
+        for src, dst, number in zip(
+            links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True
+        ):
+            if src != dst:
+                declared[src, dst] = declared.get((src, dst), 0.0) + float(links.bandwidths[number] * bits_per_unit)
+        self.declared_bits_per_s: Mapping[Link, float] = declared
+        self._is_new = True
+
+    def reports(self, limit_s: float) -> Iterator[LinkReport]:
+        """See LinkSource. Raises InvalidInput for a line that cannot be read."""
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        if text == self._text and not self._is_new:
+            time.sleep(limit_s)
+            return
+        self._text, self._is_new = text, False
+        rates = dict(self.declared_bits_per_s)
+        for line in text.splitlines():
+            for link, rate in self._faults(line.partition("#")[0].strip()):
+                rates[link] = min(rates[link], rate)
+        for link, rate in rates.items():
+            yield LinkReport(link, time.time(), rate)
+
+    def close(self) -> None:
+        """See LinkSource."""
+
+    def _faults(self, line: str) -> Iterator[tuple[Link, float]]:
+        found = re.fullmatch(r"(?:(\d+)(?:([->])(\d+))?(?:[ ,\t]+(\d+(?:\.\d*)?))?)?", line)
+        ranks = {rank for link in self.declared_bits_per_s for rank in link}
+        if found is None or not {int(rank) for rank in found.group(1, 3) if rank} <= ranks:
+            rule = f"{self._path} lists links of the network as A-B RATE, A>B RATE or RANK RATE (Gbit/s), not {{}}"
+            raise InvalidInput(rule, line, "repair this line")
+        one, arrow, other, rate = found.groups()
+        for link in self.declared_bits_per_s if one else ():
+            ends = {int(one), int(other or one)}
+            if ends <= set(link) and (arrow != ">" or link[0] == int(one)):
+                yield link, float(rate or 0) * 1e9
 
 
 def single_losses(links: Iterable[Link]) -> Iterator[FabricState]:

@@ -1,4 +1,4 @@
-"""Plan a tuning table for the remaining network: verified programs, and their distances from the bound."""
+"""Plan tuning tables for the remaining network: verified programs and their distances from the bound."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,17 +21,24 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.targets.lift import lift
-from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.costs.pricing import program_time_per_byte, simulate_program
-from chorale.tuner.reports.job_tables import JobGroup, RangeRow, assemble, bound_certificate, schedule_certificate
+from chorale.tuner.costs.pricing import simulate_program
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.job_tables import (
+    JobGroup,
+    Row,
+    assemble,
+    program_certificate,
+    schedule_certificate,
+    table_row,
+)
 
 TARGET = "oneccl-xml"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Required content of tables.
+    """What tables must contain.
 
     sizes_bytes: sizes in ascending order; each one gets the method that is predicted to be the fastest
     model:       network model for these predictions
@@ -49,7 +56,7 @@ class TablePlan:
 
     costs:   for each collective, the shortest time per byte that a program achieves and the certified bound, both in
              1 / bandwidth_unit, and the gap between them
-    seconds: time for synthesizing, verifying and writing
+    seconds: time that synthesizing, verifying and writing took
     """
 
     spec: str
@@ -62,7 +69,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. certificate: its distance from the bound of the network for which it was planned"""
+    """A checked program. certificate: its distance from the bound for the network for which it was planned"""
 
     entry: TableProgram
     program: Program
@@ -86,7 +93,7 @@ class Planner:
         """
         if spec not in self._plans:
             began_s = time.perf_counter()
-            topology = parse_topology(spec)
+            topology = load_topology(spec)
             candidates = {name: list(self._candidates(topology, name)) for name in self._request.collectives}
             choice = {key: self._fastest(topology, candidates[key[0]], key[1]) for key in self._keys()}
             self._plans[spec] = self._plan_of(spec, topology, choice, began_s)
@@ -97,14 +104,14 @@ class Planner:
         return spec in self._plans
 
     def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
-        """Return `plan` with the programs of `present` at `sizes`, pairs of collective and size, if there are any."""
-        topology = parse_topology(plan.spec)
+        """Return `plan` with the programs of `present`, if there are any, at `sizes`: pairs of collective and size."""
+        topology = load_topology(plan.spec)
         choice = {key: _of_table(plan.table, topology, *key) for key in self._keys()}
         choice |= {key: _of_table(present, topology, *key) for key in sizes}
         return self._plan_of(plan.spec, topology, choice, time.perf_counter())
 
     def adopt(self, plan: TablePlan) -> None:
-        """From now on, return `plan` for its network."""
+        """Cache `plan` as the plan for its network."""
         self._plans[plan.spec] = plan
 
     def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> TablePlan:
@@ -137,7 +144,7 @@ class Planner:
         model = self._request.model
         return min(candidates, key=lambda each: simulate_program(each.program, topology, model, size_bytes, None).end_s)
 
-    def _rows(self, collective: str, choice: Choice) -> Iterator[RangeRow]:
+    def _rows(self, collective: str, choice: Choice) -> Iterator[Row]:
         """Yield a row for each range of sizes at which one program runs."""
         sizes = self._request.sizes_bytes
         first = 0
@@ -146,7 +153,8 @@ class Planner:
             if following is not None and choice[collective, following].entry.digest == candidate.entry.digest:
                 continue
             last = None if following is None else (size + following) // 2
-            yield RangeRow(collective, None, SizeRange(first, last), candidate.entry, None, candidate.certificate)
+            what = parse_collective(collective), SizeRange(first, last)
+            yield table_row(*what, candidate.entry, None, candidate.certificate)
             first = 0 if last is None else last + 1
 
 
@@ -158,7 +166,7 @@ def _costs(choice: Choice, collective: str) -> Mapping[str, str]:
 
 
 def table_entry(table: Table, collective: str, size_bytes: int) -> TableProgram | None:
-    """Return the program that all ranks run at a size, None if the library's own algorithm is used."""
+    """Return the program that all ranks run at a size, or None if the library's own algorithm is used."""
     entry = GroupEntries.of(table, range(table.ranks)).find(collective, None, ANY_DTYPE, size_bytes)
     return table.programs[str(entry.program)] if isinstance(entry, JobEntry) else None
 
@@ -169,12 +177,11 @@ def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int
         rule = "a table that is kept at a size must have a program there"
         raise InvalidInput(rule, f"{collective} at {size_bytes} bytes", "leave the size out")
     program = lift(entry.text)
-    achieved = program_time_per_byte(program, topology)
-    return _Candidate(entry, program, bound_certificate(topology, program.collective, achieved))
+    return _Candidate(entry, program, program_certificate(program, topology))
 
 
 def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
-    """Synthesize a schedule by `method` and lower it. For allreduce, two phases of trees are used instead of pairs.
+    """Synthesize a schedule with `method` and lower it. For allreduce, two phases of trees are used instead of pairs.
 
     Pairs of trees reach the bound only if data streams through them without stops, and they take long to plan.
     """

@@ -1,6 +1,6 @@
-"""The main loop of `chorale watch`: it detects changes of a fabric and publishes new tables.
+"""The main loop of `chorale watch`: it detects changes in a fabric and publishes new tables.
 
-A watch shows its state in `state.json`, a file of the format `chorale-watch/1` that is replaced every second. It
+A watch shows its state in `state.json`, a file in the format `chorale-watch/1` that is replaced every second. It
 contains the links with their states and rates, the current table, and past events. While a file `hold` exists next to
 it, no table is published. A file `roll-back` makes the watch publish the previous table; then the watch removes it.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from chorale.runners.api.link_reports import Link, LinkReport, LinkSource
+from chorale.runners.api.link_reports import Link, LinkReport, LinkSource, steady_unix_s
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.detours import reroute
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
@@ -27,7 +27,6 @@ from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign_file import read_document
 from chorale.tuner.config.values import CampaignSection, Sizes, validated
@@ -35,7 +34,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.watch.canary import Canary, Event, Publisher, Renewal, read_jobs
-from chorale.tuner.watch.links import FabricState, LinkTracker, single_losses
+from chorale.tuner.watch.links import FabricState, LinkTracker, ListedLinks, single_losses
 from chorale.tuner.watch.replanning import Planner, PlanRequest
 
 FORMAT = "chorale-watch/1"
@@ -44,16 +43,16 @@ _SHOWN_EVENTS = 200
 
 
 class WatchRecords:
-    """The files of a watch in its folder, which must exist. Not thread-safe."""
+    """A watch's files in its folder, which must exist. Not thread-safe."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
+    def __init__(self, folder: Path, name: str, unix_s: Callable[[], float] = time.time) -> None:
+        self._folder, self._name, self._unix_s = folder, name, unix_s
         self._events: deque[Event] = deque(maxlen=_SHOWN_EVENTS)
         self._reports: dict[Link, LinkReport] = {}
         self._carried_bits_per_s: dict[Link, float] = {}
 
     def resume(self) -> None:
-        """Load the events of a previous watch. A file that is missing, damaged or of another format is ignored."""
+        """Load a previous watch's events. A file that is missing, damaged or in another format is ignored."""
         try:
             document = json.loads((self._folder / STATE).read_bytes())
             self._events.extend(document["events"] if document["format"] == FORMAT else ())
@@ -74,9 +73,7 @@ class WatchRecords:
                 self._carried_bits_per_s[report.link] = carried_bits / passed_s
             self._reports[report.link] = report
 
-    def write(
-        self, state: FabricState | None, renewal: Renewal, trackers: Mapping[Link, LinkTracker], now_s: float
-    ) -> None:
+    def write(self, state: FabricState | None, renewal: Renewal, trackers: Mapping[Link, LinkTracker]) -> None:
         """Replace the file. A full disk must not end a watch, so errors are ignored; the next call tries again."""
         present = renewal.publisher.present
         table = None
@@ -86,7 +83,7 @@ class WatchRecords:
             "format": FORMAT,
             "name": self._name,
             "topology": renewal.healthy.spec,
-            "time_s": now_s,
+            "time_s": self._unix_s(),
             "state": None if state is None else str(state),
             "is_held": renewal.is_held,
             "table": table,
@@ -99,7 +96,6 @@ class WatchRecords:
             return
 
     def is_held(self) -> bool:
-        """Return whether publishing is on hold by request."""
         return (self._folder / HOLD).exists()
 
     def take_roll_back(self) -> bool:
@@ -124,8 +120,7 @@ class WatchRecords:
 _SETTLE_S = 0.6
 """Seconds to wait after a change, because the other direction of a cable or the other links of a node may follow."""
 _WAIT_S, _JUDGE_S, _RECORD_S = 0.1, 2.0, 1.0
-"""Seconds to wait for reports of links, between two evaluations of jobs' reports, and between two writes of the state.
-"""
+"""Seconds to wait for links' reports, between two evaluations of jobs' reports, and between two writes of the state."""
 
 
 @dataclass(slots=True)
@@ -134,11 +129,11 @@ class Watch:
 
     source:   source of reports about the links
     renewal:  plans and publishes the tables
-    records:  the files of the watch: its state for others, and what it needs after a restart
+    records:  the watch's files: its state for others, and what it needs after a restart
     reroute:  reroutes packets around dead links and lost ranks; None if the fabric does this itself
     plans_failures: whether tables for single failures are planned in advance
     pool:     threads that renew the table and plan ahead
-    close:    called at the end
+    close:    function to call at the end
     """
 
     source: LinkSource
@@ -146,18 +141,18 @@ class Watch:
     records: WatchRecords
     reroute: Callable[[FabricState], None] | None = None
     plans_failures: bool = True
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_unix_s
     close: Callable[[], None] = lambda: None
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(3, thread_name_prefix="watch"))
     trackers: dict[Link, LinkTracker] = field(init=False)
     _state: FabricState | None = None
-    _changed_s: float | None = None  # time of the last change that is not yet planned for
+    _changed_s: float | None = None  # time of the last change for which there is no plan yet
     _since_s: float | None = None  # time of the first such change
     _pending: tuple[FabricState, float] | None = None
     _under_way: dict[str, Future[list[Event]]] = field(default_factory=dict)
     _ahead: Iterator[FabricState] = field(default_factory=lambda: iter(()))
     _is_warm: bool = False
-    _last_s: dict[str, float] = field(default_factory=dict)  # name of a periodic task -> time when it was last done
+    _last_s: dict[str, float] = field(default_factory=dict)  # name of a periodic task -> time at which it was last done
 
     def __post_init__(self) -> None:
         now_s = self.clock()
@@ -179,6 +174,12 @@ class Watch:
             self.source.close()
             self.close()
 
+    @property
+    def is_current(self) -> bool:
+        """Return whether a table for the latest known state is published, or kept because no better one was planned."""
+        is_busy = self._changed_s is not None or self._pending is not None or "renew" in self._under_way
+        return self._state is not None and not is_busy and self.renewal.present is not None
+
     def step(self) -> Iterator[Event]:
         """Do the work that is due, then wait briefly for reports."""
         for report in self.source.reports(_WAIT_S):
@@ -196,9 +197,9 @@ class Watch:
             yield from self._obey()
 
     def _resume(self) -> Iterator[Event]:
-        """Continue from the files of a previous watch if there are any, else start from the beginning."""
+        """Continue from a previous watch's files if there are any, otherwise start from the beginning."""
         self.renewal.publisher.resume()
-        self._since_s = self._changed_s = self.clock()  # the first reports then tell the state to plan for
+        self._since_s = self._changed_s = self.clock()  # so the first reports determine the state to plan for
         if (present := self.renewal.present) is not None:
             self.records.resume()
             yield self._event("resume", table=present.digest, spec=present.spec, why="the watch was started again")
@@ -252,7 +253,7 @@ class Watch:
         return True
 
     def _obey(self) -> Iterator[Event]:
-        """Carry out requests of users to hold, release or roll back."""
+        """Carry out users' requests to hold, release or roll back."""
         was_held, self.renewal.is_held = self.renewal.is_held, self.records.is_held()
         if was_held != self.renewal.is_held:
             yield self._event("hold" if self.renewal.is_held else "release", why="by request")
@@ -262,7 +263,7 @@ class Watch:
             yield from self.renewal.roll_back("by request")
 
     def _write(self) -> None:
-        self.records.write(self._state, self.renewal, self.trackers, self.clock())
+        self.records.write(self._state, self.renewal, self.trackers)
 
     def _recorded(self, event: Event) -> Event:
         """Store an event in the records and return it."""
@@ -275,46 +276,50 @@ class Watch:
 
 
 _PATIENCE_S = 10.0
-"""Seconds to wait for the previous watch to exit, because a killed process may take a moment to end."""
+"""Seconds to wait for the previous watch to exit: a killed process may take a moment to end."""
 
 
 class CanarySection(CampaignSection):
     """How a new table is compared with the current one before it is published."""
 
     seconds: float = Field(default=10.0, ge=0, le=600)
-    """Limit of all comparisons; 0 compares nothing."""
+    """Time limit for all comparisons together, in seconds; 0: no comparisons."""
     repeats: int = Field(default=6, ge=6, le=100)
-    """Measured repetitions of each program and size."""
+    """Number of measured repetitions for each program and size."""
 
 
 class WatchConfig(CampaignSection):
-    """All of the file."""
+    """A watch's configuration file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
-    """Name of what is watched."""
+    """Name of the watched fabric."""
     topology: str
     """Topology spec of the healthy fabric."""
     fabric: str | None = None
-    """Name of the emulated fabric; by default the one that is up."""
+    """Name of the emulated fabric; default: the fabric that is up."""
+    links: Path | None = None
+    """Real clusters: file in which monitoring lists faulty links, one per line: 0-1 (down) or 0-1 40 (Gbit/s)."""
+    link_gbps: float = Field(default=100.0, gt=0)
+    """With `links`: rate of links of capacity 1, in Gbit/s."""
     table: Path
     """File of the published tuning table, which jobs name in CHORALE_TABLE."""
     collectives: list[str] = Field(default=["allreduce"], min_length=1)
-    """What the table has programs for."""
+    """Collectives for which the table has programs."""
     sizes: Sizes = Field(default=[65536, 1048576])
     """Sizes at which methods are chosen and tables compared."""
     methods: list[str] = Field(default=["bfb", "forest"], min_length=1)
     """Methods that compete at each size."""
     alpha_us: float = Field(default=100.0, ge=0)
-    """Predicted microseconds of a step besides its bytes."""
+    """Latency per step in predictions, in microseconds."""
     reroute: bool = True
-    """Whether an emulated fabric sends what would cross a dead link over others."""
+    """Whether an emulated fabric reroutes data around dead links."""
     plan_failures: bool = True
-    """Whether tables for single failures are made ahead."""
+    """Whether tables for single failures are planned in advance."""
     look_s: float = Field(default=0.25, ge=0.01, le=60)
-    """Seconds between two looks at the links."""
+    """Seconds between two checks of the links."""
     canary: CanarySection = CanarySection()
     jobs: list[Path] = Field(default=[])
-    """Files that jobs keep in CHORALE_STATUS."""
+    """Status files of jobs, as named in CHORALE_STATUS."""
 
     @field_validator("collectives")
     @classmethod
@@ -323,8 +328,8 @@ class WatchConfig(CampaignSection):
 
 
 def read_watch_config(path: Path) -> WatchConfig:
-    """Read the file at `path`. Raises InvalidInput that names the first wrong key, its value and a remedy."""
-    rule = f"{path} must be as `chorale watch --schema` says"
+    """Read the file at `path`. Raises InvalidInput with the first wrong key, its value and a remedy."""
+    rule = f"{path} must match `chorale watch --schema`"
     return validated(WatchConfig, read_document(str(path)), rule, "repair this key")
 
 
@@ -336,9 +341,10 @@ def watch_folder(home: Home, name: str) -> Path:
 def open_watch(config: WatchConfig) -> Watch:
     """Open the watch that `config` describes. Raises Unavailable if its fabric is not up."""
     topology = load_topology(config.topology)
-    fabric = find_fabric(topology.id, config.fabric)
-    if fabric is None:
+    fabric = None if config.links is not None else find_fabric(topology.id, config.fabric)
+    if fabric is None and config.links is None:
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
+        way_out += "; on a cluster, name a file with its faulty links: `links: faulty.txt`"
         raise Unavailable("the fabric to watch is not up: {}", config.topology, way_out)
     table = config.table.absolute()
     if not table.parent.is_dir():
@@ -347,27 +353,32 @@ def open_watch(config: WatchConfig) -> Watch:
     folder = home.create(watch_folder(home, config.name))
     publisher = Publisher(table, folder)
     sizes, collectives = tuple(sorted(config.sizes)), tuple(config.collectives)
-    model = NetworkModel.of(config.alpha_us, 0, 0, fabric.link_mbps / 1000)
+    model = NetworkModel.of(config.alpha_us, 0, 0, config.link_gbps if fabric is None else fabric.link_mbps / 1000)
     planner = Planner(PlanRequest(collectives, sizes, tuple(config.methods), model))
     jobs = partial(read_jobs, [path.absolute() for path in config.jobs])
-    rule, way_out = "a fabric must have one watch of a name", "end it first, or choose another name"
+    rule, way_out = "only one watch of the same name can run", "end it first, or choose another name"
     with ExitStack() as opened:
         lock = acquire_lock(folder / "lock", _PATIENCE_S, Unavailable(rule, f"{config.name} is running", way_out))
         opened.callback(lock.release)
         canary = None
-        if config.canary.seconds:
+        if config.canary.seconds and fabric is not None:
             runner = create_runner("local", {"fabric": fabric.name, "where": "fabric"}, home.root)
             opened.callback(runner.close)
             canary = Canary(topology, runner.submit, sizes, config.canary.repeats, config.canary.seconds)
-        source = KernelLinks(topology, fabric, config.look_s)
+        source: LinkSource
+        if fabric is not None:
+            source = KernelLinks(topology, fabric, config.look_s)
+        else:
+            assert config.links is not None
+            source = ListedLinks(topology, config.links.absolute(), 8 * model.unit_bytes_per_s(topology))
         close = opened.pop_all().close
-    around = partial(_reroute, fabric, topology) if config.reroute else None
+    around = partial(_reroute, fabric, topology) if config.reroute and fabric is not None else None
     renewal = Renewal(topology, collectives, planner, canary, publisher, jobs)
     return Watch(source, renewal, WatchRecords(folder, config.name), around, config.plan_failures, close=close)
 
 
 def _reroute(fabric: EmulatedFabric, whole: Topology, state: FabricState) -> None:
-    remaining = parse_topology(state.spec(whole))
+    remaining = load_topology(state.spec(whole))
     numbers = {name: node for node, name in enumerate(whole.node_ids)}
     switches = [numbers[name] for name in remaining.node_ids[remaining.compute_count :]]
     reroute(fabric, whole, remaining, (*state.ranks(whole), *switches))

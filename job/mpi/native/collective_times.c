@@ -1,8 +1,8 @@
-/* An MPI program as it could be anybody's: times one collective at each size as the OSU benchmarks do, and checks every
- * result. Usage: collective_times COLLECTIVE REPEATS SIZE_BYTES...
+/* An ordinary MPI program that times one collective at each size, as the OSU benchmarks do, and checks every result.
+ * Usage: collective_times COLLECTIVE REPEATS SIZE_BYTES...
  *
- * SIZE_BYTES is of the whole vector, of floats; roots are rank 0. For each size rank 0 prints `times SIZE_BYTES`, then the
- * seconds of each repeat, which are those of the slowest rank. It ends with 1 after a wrong result. */
+ * SIZE_BYTES is the size of the complete vector of floats; the root is rank 0. For each size, rank 0 prints
+ * `times SIZE_BYTES` and the seconds of each repeat on the slowest rank. Exit code 1 after a wrong result. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static int rank, ranks;
 
-/* Whole numbers, so that every order of additions gives the same. */
+/* Small integers, so that sums do not depend on the order of additions. */
 static float value(int of, int i) { return (float)((of + 1) * (i % 7 + 1)); }
 
 static float sum(int i) { return (float)(ranks * (ranks + 1) / 2 * (i % 7 + 1)); }

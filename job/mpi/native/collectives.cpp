@@ -1,4 +1,5 @@
-// The functions of MPI that stand before those of the library. Only what MPI wants to be the same on all ranks decides.
+// MPI functions that intercept calls of the library's. Decisions depend only on arguments that MPI requires to be the
+// same on all ranks, so that all ranks decide alike.
 #include <mpi.h>
 
 #include <algorithm>
@@ -11,10 +12,10 @@ using namespace chorale::job;
 
 namespace {
 
-// Shards with padding of more than so many times their bytes take longer than a program gains.
+// If padding increases the bytes of shards by more than this factor, it costs more time than a program saves.
 constexpr size_t MOST_PADDING = 2;
 
-// A vector of `count` elements that is reduced.
+// Returns the call that reduces a vector of `count` elements.
 Call reduction(const char* collective, MPI_Comm comm, int root, size_t count, MPI_Datatype type, MPI_Op op) {
     const Element element = element_of(type);
     const int operation = operation_of(op, element);
@@ -23,19 +24,19 @@ Call reduction(const char* collective, MPI_Comm comm, int root, size_t count, MP
             count, type, op};
 }
 
-// A vector of `count` elements that is copied, as bytes.
+// Returns the call that copies a vector of `count` elements, as bytes.
 Call movement(const char* collective, MPI_Comm comm, int root, size_t count, MPI_Datatype type) {
     const char* name = signature_of(type);
     return {collective, comm, root, count * size_of(type), name, -1, -1, name == nullptr ? DTYPE : nullptr};
 }
 
-// The group of `comm`; null for a call that MPI has to refuse or that is not one of the job.
+// Returns the group of `comm`; null for invalid calls, which MPI refuses, and outside of a job.
 template <typename Count>
 Group* group_for(MPI_Comm comm, Count count, MPI_Datatype type) {
     return count < 0 || type == MPI_DATATYPE_NULL ? nullptr : group_of(comm);
 }
 
-// If `in` is MPI_IN_PLACE, the elements are at `there`.
+// Returns the address of the input; with MPI_IN_PLACE this is the output `there`.
 void* or_there(const void* in, void* there) { return in == MPI_IN_PLACE ? there : const_cast<void*>(in); }
 
 char* after(void* at, MPI_Aint count, MPI_Datatype type) {
@@ -44,7 +45,7 @@ char* after(void* at, MPI_Aint count, MPI_Datatype type) {
     return static_cast<char*>(at) + count * extent;
 }
 
-// Serves a call by a program, which `run` runs, or by `library`, a call of MPI's own function.
+// Serves a call by a program, using `run`, or else by `library`, which calls MPI's own function.
 template <typename Run, typename Library>
 int serve_by(Group& group, const Call& call, Run run, Library library) {
     if (call.size_bytes == 0) return library();
@@ -63,7 +64,7 @@ int serve(Group& group, const Call& call, const Side& input, const Side& output,
     return serve_by(group, call, [&](const Entry& entry) { return group.execute(entry, call, input, output); }, library);
 }
 
-// A call that no program serves: MPI's own, counted with the reason, and refused if CHORALE_STRICT is set.
+// Passes a call that no program can serve to MPI and counts it with the reason; refuses it if CHORALE_STRICT is set.
 template <typename Count, typename Library>
 int counted(Library library, const char* reason, const char* collective, MPI_Comm comm, int root, Count count,
             MPI_Datatype type) {
@@ -73,7 +74,7 @@ int counted(Library library, const char* reason, const char* collective, MPI_Com
     return may_fall_back(call, reason) ? library() : refuse(call, reason);
 }
 
-// The elements that `counts` say for all ranks that a rank of `comm` hears from: of the other group if it has two.
+// Returns the sum of `counts` over all ranks from which a rank receives: for intercommunicators, the remote group.
 template <typename Count>
 size_t received(const Count* counts, MPI_Comm comm) {
     const Group* group = group_of(comm);
@@ -85,7 +86,7 @@ size_t received(const Count* counts, MPI_Comm comm) {
     return sum;
 }
 
-// The elements of all ranks that a reduction leaves shards with, unless there are two groups.
+// Returns the sum of `counts` over all ranks of `comm`; 0 for intercommunicators.
 template <typename Count>
 size_t sum_of(const Count* counts, MPI_Comm comm) {
     const Group* group = group_of(comm);
@@ -107,7 +108,7 @@ size_t bytes_of(const Count* counts, const MPI_Datatype* types, MPI_Comm comm) {
     return sum;
 }
 
-// The shards of a call, in bytes: the largest, all of them, and how many they are.
+// Sizes in bytes of the shards of a call: of the largest one, and of all together.
 struct Sizes {
     size_t largest = 0, total = 0, shards = 0;
 
@@ -125,7 +126,7 @@ Sizes sizes_of(const Count* counts, MPI_Datatype type, int ranks) {
     return sizes;
 }
 
-// The elements of each rank at `at`: `counts` of them, `places` from there.
+// Returns the shard of each rank: `counts[rank]` elements, displaced by `places[rank]` elements from `at`.
 template <typename Count, typename Place>
 std::vector<Side> shards_of(void* at, const Count* counts, const Place* places, MPI_Datatype type, int ranks) {
     std::vector<Side> shards;
@@ -134,14 +135,14 @@ std::vector<Side> shards_of(void* at, const Count* counts, const Place* places, 
     return shards;
 }
 
-// Whether `counts` are numbers of elements: MPI says what is wrong with others.
+// Whether `counts` are valid; MPI reports the error otherwise.
 template <typename Count>
 bool are_counts(const Count* counts, int ranks) {
     return counts != nullptr && std::all_of(counts, counts + ranks, [](Count count) { return count >= 0; });
 }
 
-// Serves a call whose shards differ in size: programs move shards of the largest size, and what is left of each is
-// padding. `in` goes into the rows that a program moves, `out` comes out of them.
+// Serves a call with shards of different sizes: all shards are padded to the size of the largest one. `in` is packed
+// into the rows that the program moves, and `out` is unpacked from them.
 template <typename Library>
 int serve_padded(Group& group, Call call, const Sizes& sizes, const std::vector<Side>& in, const std::vector<Side>& out,
                  Library library) {
@@ -241,7 +242,7 @@ int alltoall(Library library, const void* in, Count in_n, MPI_Datatype in_type, 
     return serve(*group, movement("alltoall", comm, -1, total, type), input, output, library);
 }
 
-// Every rank knows the counts of all. Equal shards that lie side by side are those of `allgather`.
+// Every rank knows the counts of all ranks. If all shards are equal and contiguous, this is an ordinary allgather.
 template <typename Count, typename Place, typename Library>
 int allgatherv(Library library, const void* in, Count in_n, MPI_Datatype in_type, void* out, const Count* n,
                const Place* at, MPI_Datatype type, MPI_Comm comm) {
@@ -260,7 +261,7 @@ int allgatherv(Library library, const void* in, Count in_n, MPI_Datatype in_type
                         shards, library);
 }
 
-// Has all ranks tell one another what they send, which is counted; returns what an MPI function returns.
+// Exchanges the sizes of all shards among all ranks, and counts this exchange; returns an MPI error code.
 int exchange_sizes(MPI_Comm comm, const std::vector<Side>& sent, Sizes& sizes) {
     const double start = seconds_now();
     Sizes own;
@@ -278,7 +279,7 @@ int exchange_sizes(MPI_Comm comm, const std::vector<Side>& sent, Sizes& sizes) {
     return MPI_SUCCESS;
 }
 
-// No rank knows what others send: they tell one another first, if a program might serve the call.
+// Ranks do not know how much others send, so they exchange the sizes first if the table has programs for alltoall.
 template <typename Count, typename Place, typename Library>
 int alltoallv(Library library, const void* in, const Count* in_n, const Place* in_at, MPI_Datatype in_type, void* out,
               const Count* n, const Place* at, MPI_Datatype type, MPI_Comm comm) {

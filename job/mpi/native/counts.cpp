@@ -7,7 +7,7 @@ namespace chorale::job {
 
 namespace {
 
-// A stream for JSON, whatever the locale of the program. Texts have no quotes and no control characters.
+// Returns a stream for JSON that ignores the program's locale. Texts need no escapes: they have no quotes or controls.
 std::ostringstream json() {
     std::ostringstream text;
     text.imbue(std::locale::classic());

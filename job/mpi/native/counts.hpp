@@ -1,4 +1,4 @@
-// What a job called, counted: the records that CHORALE_REPORT and CHORALE_RECORD write.
+// Counts of the collectives that a job called, for the files of CHORALE_REPORT and CHORALE_RECORD.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace chorale::job {
 
 class Counts {
   public:
-    // Counts a call that a program served, by its digest.
+    // Counts a call that was served by the program with this digest.
     void program(const std::string& digest, const char* collective, int64_t size_bytes, double seconds) {
         add(programs_, {digest, collective}, size_bytes, seconds);
     }
@@ -22,24 +22,24 @@ class Counts {
         add(fallbacks_, {reason, collective}, size_bytes, 0);
     }
 
-    // Counts a call that several ranks of each node served together, way: how.
+    // Counts a call under a table whose ranks are nodes. way: leaders or slices, see nodes.hpp
     void way(const char* collective, const char* way, int64_t size_bytes, double seconds) {
         add(ways_, {collective, way}, size_bytes, seconds);
     }
 
-    // Counts an exchange of sizes among ranks, before a call whose shards may differ.
+    // Counts an exchange of shard sizes before a call with different shards.
     void exchange(int64_t size_bytes, double seconds) {
         const std::lock_guard guard(lock_);
         exchanges_.add(size_bytes, seconds);
     }
 
-    // Counts a call for the record, whoever served it. group: its JSON; root -1: none
+    // Counts a call for the record, regardless of what served it. group: ranks as JSON; root: -1 for none
     void call(const char* collective, const char* dtype, const std::string& group, int root, int64_t size_bytes,
               double seconds) {
         add(calls_, {collective, dtype, group, root, size_bytes}, size_bytes, seconds);
     }
 
-    // The JSON of job/report.py, and of chorale-record/1.
+    // Return the JSON that job/report.py reads, and a document of the format chorale-record/1.
     std::string report(const std::string& table, int ranks) const;
     std::string record(int ranks) const;
 

@@ -1,4 +1,4 @@
-// What MPI's types of elements and operations are called in tables and in the engine, and copies of such elements.
+// Maps MPI's element types and operations to those of tables and of the engine, and packs and unpacks elements.
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -15,28 +15,27 @@ constexpr const char *MIXED = "mixed", *OTHER = "other";
 
 using T = MPI_Datatype;
 
-Element floating(T type) {
-    if (size_of(type) == 4) return {"float32", CHORALE_FLOAT32, false};
-    return size_of(type) == 8 ? Element{"float64", CHORALE_FLOAT64, false} : Element{nullptr, -1, false};
+// A complex number is treated as two floats, so that only sums are supported.
+Element floating(T type, bool is_complex) {
+    const size_t part = size_of(type) / (is_complex ? 2 : 1);
+    if (type == MPI_LONG_DOUBLE || type == MPI_C_LONG_DOUBLE_COMPLEX)
+        return part == sizeof(long double) ? Element{is_complex ? "complex256" : "float128", CHORALE_FLOAT128, is_complex}
+                                           : Element{nullptr, -1};
+    if (part == 4) return {is_complex ? "complex64" : "float32", CHORALE_FLOAT32, is_complex};
+    return part == 8 ? Element{is_complex ? "complex128" : "float64", CHORALE_FLOAT64, is_complex} : Element{nullptr, -1};
 }
 
-// Sums of complex numbers are those of their parts.
-Element complex(T type) {
-    if (size_of(type) == 8) return {"complex64", CHORALE_FLOAT32, true};
-    return size_of(type) == 16 ? Element{"complex128", CHORALE_FLOAT64, true} : Element{nullptr, -1, false};
-}
-
-// Sums and products that wrap around are those of integers with a sign, bit by bit; what is least is not.
 Element integer(T type, bool has_sign) {
     switch (size_of(type)) {
-        case 1: return has_sign ? Element{"int8", CHORALE_INT8, false} : Element{"uint8", CHORALE_UINT8, false};
-        case 4: return has_sign ? Element{"int32", CHORALE_INT32, false} : Element{"uint32", CHORALE_INT32, false, true};
-        case 8: return has_sign ? Element{"int64", CHORALE_INT64, false} : Element{"uint64", CHORALE_INT64, false, true};
-        default: return {nullptr, -1, false};
+        case 1: return has_sign ? Element{"int8", CHORALE_INT8} : Element{"uint8", CHORALE_UINT8};
+        case 2: return has_sign ? Element{"int16", CHORALE_INT16} : Element{"uint16", CHORALE_UINT16};
+        case 4: return has_sign ? Element{"int32", CHORALE_INT32} : Element{"uint32", CHORALE_UINT32};
+        case 8: return has_sign ? Element{"int64", CHORALE_INT64} : Element{"uint64", CHORALE_UINT64};
+        default: return {nullptr, -1};
     }
 }
 
-// Not every MPI has all of them: those of Fortran are MPI_DATATYPE_NULL in some.
+// In some MPIs, types of Fortran are MPI_DATATYPE_NULL, so a switch statement is not possible.
 bool is_one_of(T type, std::initializer_list<T> types) {
     return std::find(types.begin(), types.end(), type) != types.end();
 }
@@ -52,7 +51,7 @@ struct Contents {
     int combiner;
 };
 
-// Its types must be given back by `release`.
+// The caller must free the types with `release`.
 Contents contents_of(MPI_Datatype type) {
     int integers = 0, addresses = 0, types = 0, combiner = 0;
     PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
@@ -85,7 +84,7 @@ const char* derived_signature(MPI_Datatype type) {
     return name;
 }
 
-// Calls move(address, count, offset in bytes, bytes) for parts of which MPI_Pack, which counts bytes by int, takes each.
+// Calls move(address, count, offset in bytes, bytes) for parts that are small enough for MPI_Pack, which uses int.
 template <typename Move>
 void in_batches(const Side& side, Move move) {
     MPI_Aint lower = 0, extent = 0;
@@ -103,8 +102,8 @@ void in_batches(const Side& side, Move move) {
 }  // namespace
 
 Element element_of(MPI_Datatype type) {
-    if (is_one_of(type, {MPI_FLOAT, MPI_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8}))
-        return floating(type);
+    if (is_one_of(type, {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8}))
+        return floating(type, false);
     if (is_one_of(type, {MPI_INT, MPI_LONG, MPI_SHORT, MPI_LONG_LONG, MPI_SIGNED_CHAR, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T,
                          MPI_INT64_T, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8, MPI_AINT,
                          MPI_OFFSET, MPI_COUNT}))
@@ -112,9 +111,11 @@ Element element_of(MPI_Datatype type) {
     if (is_one_of(type, {MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_SHORT, MPI_UNSIGNED_LONG_LONG, MPI_UNSIGNED_CHAR,
                          MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T}))
         return integer(type, false);
-    if (is_one_of(type, {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX})) return complex(type);
-    if (type == MPI_C_BOOL && size_of(type) == 1) return {"bool", CHORALE_UINT8, false};
-    return {nullptr, -1, false};
+    if (is_one_of(type, {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX,
+                         MPI_COMPLEX8, MPI_COMPLEX16, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX}))
+        return floating(type, true);
+    if (is_one_of(type, {MPI_C_BOOL, MPI_CXX_BOOL}) && size_of(type) == 1) return {"bool", CHORALE_UINT8};
+    return {nullptr, -1};
 }
 
 int operation_of(MPI_Op operation, const Element& element) {
@@ -123,7 +124,6 @@ int operation_of(MPI_Op operation, const Element& element) {
     if (operation == MPI_SUM) return CHORALE_SUM;
     if (element.only_sums) return -1;
     if (operation == MPI_PROD) return CHORALE_PROD;
-    if (element.only_wraps) return -1;
     if (operation == MPI_MIN) return CHORALE_MIN;
     return operation == MPI_MAX ? CHORALE_MAX : -1;
 }

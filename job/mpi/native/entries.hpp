@@ -1,7 +1,7 @@
-// The collectives of MPI that the library stands before, an entry each:
+// The collectives of MPI that the library intercepts, with an entry for each:
 //   X(form, lower, Name, UPPER, pointers, parameters, arguments, counted)
-// MPI_Name##form, MPI_Ilower##form and MPI_Name_init##form take `parameters`; in Fortran these are `pointers` pointers.
-// `counted` says what a call that no program serves counts as: collective, communicator, root, elements, their type.
+// MPI_Name##form, MPI_Ilower##form and MPI_Name_init##form have `parameters`; in Fortran these are `pointers` pointers.
+// `counted` are the arguments of `counted` for a call without a program: collective, communicator, root, count, type.
 // Count, Place and Bytes are the types of counts, of displacements in elements and of displacements in bytes.
 #pragma once
 

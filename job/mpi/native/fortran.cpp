@@ -1,5 +1,5 @@
-// The functions that programs in Fortran call under Open MPI, whose own ones call PMPI_... and pass by ours. Those of MPICH
-// and its kin call MPI_... as programs in C do, but for the first and the last call of `use mpi_f08`.
+// Fortran's entry points for Open MPI, whose own ones call PMPI_... and would bypass the functions in collectives.cpp.
+// Those of MPICH and its derivatives call MPI_..., except for initialization and finalization with `use mpi_f08`.
 #include <mpi.h>
 
 #if defined(OPEN_MPI)
@@ -13,7 +13,7 @@
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Where they lie means MPI_IN_PLACE and MPI_BOTTOM; compilers spell names in one of four ways.
+// The addresses of these variables mean MPI_IN_PLACE and MPI_BOTTOM; compilers mangle names in one of four ways.
 extern int mpi_fortran_in_place __attribute__((weak)), mpi_fortran_in_place_ __attribute__((weak)),
     mpi_fortran_in_place__ __attribute__((weak)), MPI_FORTRAN_IN_PLACE __attribute__((weak));
 extern int mpi_fortran_bottom __attribute__((weak)), mpi_fortran_bottom_ __attribute__((weak)),
@@ -32,8 +32,8 @@ void* place(void* at) {
     return at;
 }
 
-// The argument of type `C` of a function in C, from the pointer that Fortran passes. `counts`: how many types an array of
-// types has; 0 if it is not looked at.
+// Converts the pointer that Fortran passes to an argument of type `C` of a C function. The second parameter is the
+// length of an array of types; 0 if MPI does not read the array.
 template <typename C>
 struct Argument {
     C value;
@@ -49,7 +49,7 @@ struct Argument {
     operator C() const { return value; }
 };
 
-// A request of a call: its number stands at the caller's place once the call is over.
+// A request, which is converted to Fortran's number and stored for the caller after the call.
 template <>
 struct Argument<MPI_Request*> {
     MPI_Fint* number;
@@ -68,13 +68,13 @@ struct Argument<const MPI_Datatype*> {
     operator const MPI_Datatype*() const { return types.data(); }
 };
 
-// Calls `function` with the values that Fortran passes by address.
+// Calls `function` with converted arguments, which Fortran passes by address.
 template <typename... C, size_t... I>
 int called(int (*function)(C...), void* const* at, std::index_sequence<I...>) {
     int ranks = 0;
     if constexpr ((std::is_same_v<C, const MPI_Datatype*> || ...))
         (void(std::is_same_v<C, MPI_Comm> && PMPI_Comm_size(MPI_Comm_f2c(*static_cast<MPI_Fint*>(at[I])), &ranks)), ...);
-    const bool is_in_place = place(at[0]) == MPI_IN_PLACE;  // then the types of what is sent, before the output, are not read
+    const bool is_in_place = place(at[0]) == MPI_IN_PLACE;  // then MPI ignores the types of the input
     return function(Argument<C>(at[I], is_in_place && I < 4 ? 0 : ranks)...);
 }
 
@@ -100,7 +100,7 @@ int called(int (*function)(C...), Pointers... pointers) {
 #define NAMES_8 NAMES_7, h
 #define NAMES_9 NAMES_8, i
 
-// Defines a subroutine under all its names; ompi_..._f is what mpi_f08 calls. `ierr` may be left out there.
+// Defines a subroutine under all its names. mpi_f08 calls ompi_..._f, where `ierr` is optional.
 #define SUBROUTINE(lower, UPPER, pointers, call)                                                                       \
     void ompi_##lower##_f(LIST pointers MPI_Fint * ierr) {                                                             \
         const int status = call;                                                                                       \
@@ -127,7 +127,7 @@ COLLECTIVES(FORTRAN, int, int, int, )
 
 #else
 
-// Fortran's integers are ints here; the standard ABI has no name for them. `ierr` may be left out.
+// Fortran's integers are ints here, because the standard ABI has no type for them. `ierr` is optional.
 static void give(int* ierr, int status) {
     if (ierr != nullptr) *ierr = status;
 }

@@ -1,5 +1,5 @@
-// The ranks of a communicator: what serves a call of theirs, and how they run programs. The engine connects at the first
-// call; elements that do not lie side by side are copied.
+// The ranks of a communicator: decides what serves a call, and runs programs. The engine connects at the first call;
+// elements that are not contiguous are copied.
 #include <algorithm>
 #include <stdexcept>
 
@@ -17,7 +17,7 @@ std::vector<int> members_of(MPI_Comm comm) {
     PMPI_Comm_size(comm, &ranks);
     std::vector<int> positions(ranks), members(ranks);
     for (int i = 0; i < ranks; i++) positions[i] = i;
-    if (is_inter) return std::vector<int>(ranks, -1);  // no table has entries for that
+    if (is_inter) return std::vector<int>(ranks, -1);  // tables have no entries for intercommunicators
     MPI_Group group, world;
     PMPI_Comm_group(comm, &group);
     PMPI_Comm_group(MPI_COMM_WORLD, &world);
@@ -53,7 +53,7 @@ Group::~Group() { chorale_engine_free(engine_); }
 
 bool Group::has(std::string_view collective) const {
     if (!job()->has_table() || !job()->other_ranks.empty()) return false;
-    const auto& entries = job()->table.entries;  // of which nodes have those for their group, which is made later
+    const auto& entries = job()->table.entries;  // for nodes, the group that selects entries is created later
     return job()->nodes.empty() ? entries_.has(collective)
                                   : std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
                                         return entry.collective == collective;

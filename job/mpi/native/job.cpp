@@ -11,7 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -24,7 +26,7 @@ namespace chorale::job {
 namespace {
 
 constexpr double MEETING_S = 60, CHECK_S = 300;
-// Launchers drop what a rank has said last if it aborts at once, and kill the other ranks with it.
+// Time to wait before an abort: launchers drop a rank's last output if it aborts immediately.
 constexpr std::chrono::milliseconds FORWARDING{300};
 
 std::unique_ptr<Job> current;
@@ -42,7 +44,7 @@ constexpr const char* OWN = "MPICH and its kin";
 
 bool begins(const std::string& text, const char* with) { return text.rfind(with, 0) == 0; }
 
-// Whether a file of this name, without its folder, is an MPI library that programs are linked with.
+// Whether a file name (without folder) is that of an MPI library.
 bool is_mpi_library(const std::string& name) {
     return begins(name, "libmpi.so") || begins(name, "libmpi_abi.so") || begins(name, "libmpich.so");
 }
@@ -77,9 +79,10 @@ Settings settings_of_environment() {
     if (!strict.empty() && strict != "0" && strict != "1") throw std::runtime_error("CHORALE_STRICT must be 0 or 1");
     settings.strict = strict == "1";
     settings.within_nodes = variable("CHORALE_WITHIN_NODES");
-    if (settings.within_nodes == "measure") settings.within_nodes.clear();
+    if (settings.within_nodes.find('/') != std::string::npos) settings.ways = settings.within_nodes;
+    if (settings.within_nodes == "measure" || !settings.ways.empty()) settings.within_nodes.clear();
     if (!settings.within_nodes.empty() && settings.within_nodes != "leaders" && settings.within_nodes != "slices")
-        throw std::runtime_error("CHORALE_WITHIN_NODES must be leaders, slices or measure");
+        throw std::runtime_error("CHORALE_WITHIN_NODES must be leaders, slices, measure or a path with a /");
     if (limit.empty()) return settings;
     char* end = nullptr;
     settings.limit_s = std::strtod(limit.c_str(), &end);
@@ -88,7 +91,7 @@ Settings settings_of_environment() {
     return settings;
 }
 
-// All ranks get the same message, and those of each table are named.
+// Throws std::runtime_error if ranks have different tables; the message, the same on all ranks, lists them by table.
 void require_one_table(const std::vector<std::string>& digests) {
     std::map<std::string, std::string> ranks;
     for (size_t rank = 0; rank < digests.size(); rank++) {
@@ -106,7 +109,7 @@ void require_one_table(const std::vector<std::string>& digests) {
 constexpr const char* START =
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from chorale.job.mpi.checking import main; sys.exit(main())";
 
-// The environment without what would make the child a rank of the job.
+// Returns the environment without variables that would make the child process a rank of the job.
 std::vector<char*> plain_environment() {
     std::vector<char*> kept;
     for (char** each = environ; *each != nullptr; each++) {
@@ -117,7 +120,7 @@ std::vector<char*> plain_environment() {
     return kept;
 }
 
-// What is wrong with the table in the file `path`, whose digest is `digest`, by job/mpi/checking.py; empty if nothing is.
+// Runs job/mpi/checking.py on the table file, and returns its error message, empty if the table is valid.
 std::string table_verdict(const std::string& path, const std::string& digest, double limit_s) {
     std::FILE* const said = std::tmpfile();
     if (said == nullptr) return "the tuning table cannot be checked: no temporary file";
@@ -149,14 +152,14 @@ std::string table_verdict(const std::string& path, const std::string& digest, do
     return std::string("the tuning table cannot be checked by ") + CHORALE_PYTHON + ": " + why;
 }
 
-// Rank 0 has Python look at the table, of which all ranks have the same bytes: signature, and each program by its text.
+// Rank 0 lets Python check the signature and the programs of the table, which is the same on all ranks.
 void require_right_table(const Job& job) {
     const std::string verdict = job.rank == 0 ? table_verdict(job.settings.table, job.table.digest, CHECK_S) : "";
     const std::string said = gather_texts(MPI_COMM_WORLD, verdict.substr(0, 255), CHECK_S + MEETING_S).front();
     if (!said.empty()) throw std::runtime_error(said);
 }
 
-// Finds out whether the ranks of a table for another number of ranks are the nodes of this job.
+// If the table has a different number of ranks than the job, checks whether its ranks are the nodes of the job.
 void find_nodes(Job& job) {
     if (!job.has_table() || job.table.ranks == job.ranks) return;
     job.nodes = nodes_of_job(job.ranks, MEETING_S);
@@ -167,12 +170,28 @@ void find_nodes(Job& job) {
                       std::to_string(count) + (count == 1 ? " node" : " nodes");
 }
 
+// Reads which way earlier jobs measured to be faster; rank 0 reads the file, which `end` creates if it is missing.
+void read_ways(Job& job) {
+    if (job.settings.ways.empty() || job.nodes.empty()) return;
+    std::stringstream text;
+    if (job.rank == 0) text << std::ifstream(job.settings.ways).rdbuf();
+    std::string all = text.str();
+    int size = int(all.size());
+    PMPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    all.resize(size);
+    PMPI_Bcast(all.data(), size, MPI_BYTE, 0, MPI_COMM_WORLD);
+    text.clear();
+    text.str(all);
+    for (std::string line; std::getline(text, line);)
+        if (const size_t cut = line.rfind(' '); cut != std::string::npos) job.ways[line.substr(0, cut)] = line.substr(cut + 1);
+}
+
 int delete_group(MPI_Comm, int, void* group, void*) {
     delete static_cast<Group*>(group);
     return MPI_SUCCESS;
 }
 
-// Writes `text` to the file `name`, or to stderr if that is "-".
+// Writes `text` to the file `name`, or to stderr if the name is "-".
 void write_record(const char* variable, const std::string& name, const std::string& text) {
     if (name.empty()) return;
     std::FILE* const file = name == "-" ? stderr : std::fopen(name.c_str(), "w");
@@ -202,6 +221,7 @@ void begin() {
         require_one_table(gather_texts(MPI_COMM_WORLD, current->table.digest, MEETING_S));
         if (current->has_table()) require_right_table(*current);
         find_nodes(*current);
+        read_ways(*current);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_group, &group_keyval, nullptr);
     } catch (const std::exception& error) {
         say((current->has_table() ? current->settings.table + ": " : "") + error.what());
@@ -217,6 +237,9 @@ void end() {
         write_record("CHORALE_REPORT", current->settings.report,
                      current->counts.report(current->table.digest, current->ranks));
         write_record("CHORALE_RECORD", current->settings.record, current->counts.record(current->ranks));
+        std::string ways;
+        for (const auto& [key, way] : current->ways) ways += key + " " + way + "\n";
+        write_record("CHORALE_WITHIN_NODES", ways.empty() ? "" : current->settings.ways, ways);
     }
     PMPI_Comm_delete_attr(MPI_COMM_WORLD, group_keyval);
     PMPI_Comm_free_keyval(&group_keyval);
@@ -224,9 +247,9 @@ void end() {
 }
 
 void require_own_mpi() {
-    std::vector<std::string> names;  // of the MPI libraries that this process has loaded
+    std::vector<std::string> names;  // MPI libraries that this process has loaded
     dl_iterate_phdr(add_mpi_library, &names);
-    if (names.size() < 2) return;  // what this library is linked with is there always
+    if (names.size() < 2) return;  // one of them is always there: this library is linked with it
     std::string text;
     for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
     std::fprintf(stderr,
@@ -244,7 +267,7 @@ void require_a_world() {
     std::_Exit(1);
 }
 
-// What passed by from the beginning to the end is seen here at last.
+// At exit, detects MPI programs that were never intercepted.
 __attribute__((destructor)) static void look_back() {
     int is_over = 0;
     if (!has_begun && PMPI_Finalized(&is_over) == MPI_SUCCESS && is_over) require_a_world();

@@ -1,5 +1,4 @@
-// One process of an MPI job: its table, what it counts, its types of elements, and the groups of ranks that call
-// collectives.
+// A process of an MPI job: its settings, table and counts, its element types, and its groups of ranks.
 #pragma once
 
 #include <mpi.h>
@@ -15,43 +14,43 @@
 
 namespace chorale::job {
 
-// name: in tables, null for a type that programs do not have; type: the engine's; only_sums: of
-// complex numbers; only_wraps: unsigned ones, of which there are sums and products
+// An element type. name: in tables, null if programs do not support it; type: number in the engine; only_sums: true for
+// complex numbers
 struct Element {
     const char* name;
     int type;
-    bool only_sums = false, only_wraps = false;
+    bool only_sums = false;
 };
 
 Element element_of(MPI_Datatype type);
 
-// The engine's operation, -1 for one that programs do not have.
+// Returns the number of the operation in the engine, -1 if programs do not support it.
 int operation_of(MPI_Op operation, const Element& element);
 
-// The name of the elements that `type` consists of, which depends on its signature only, so that ranks with different
-// layouts agree; "mixed" for more than one, "other" for what tables have no name for. Null for a type of no bytes.
+// Returns the name of the element type that `type` consists of. It depends only on the signature, so that ranks with
+// different layouts agree. "mixed": several element types; "other": one without a name in tables; null: no bytes.
 const char* signature_of(MPI_Datatype type);
 
-// Whether its elements lie side by side, as those of a vector do.
+// Whether the elements are contiguous.
 bool is_dense(MPI_Datatype type);
 
 size_t size_of(MPI_Datatype type);
 
-// A call as all its ranks see it alike: this alone decides what serves it.
+// The properties of a call that are the same on all ranks. Only they decide what serves it.
 struct Call {
     const char* collective;
     MPI_Comm comm;
     int root;            // -1: none
-    size_t size_bytes;   // of the whole vector
-    const char* dtype;   // in tables
-    int type, operation; // of the engine
-    const char* unfit;   // why no program can serve it, null if one may
-    size_t count = 0;    // elements of `mpi_type`, of a call that reduces
+    size_t size_bytes;   // size of the complete vector
+    const char* dtype;   // name of the element type in tables
+    int type, operation; // numbers in the engine
+    const char* unfit;   // reason why no program can serve it; null if one can
+    size_t count = 0;    // for reductions: elements of `mpi_type`
     MPI_Datatype mpi_type = MPI_DATATYPE_NULL;
     MPI_Op mpi_operation = MPI_OP_NULL;
 };
 
-// Elements of the caller. At null there are none.
+// Elements in the caller's memory; none if `at` is null.
 struct Side {
     void* at;
     size_t count;
@@ -64,28 +63,28 @@ class Nodes;
 class Group {
   public:
     explicit Group(MPI_Comm comm);
-    Group(MPI_Comm comm, std::vector<int> table_ranks);  // whose ranks are these of the table
+    Group(MPI_Comm comm, std::vector<int> table_ranks);  // table_ranks: rank in the table by rank
     ~Group();
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
 
     int ranks() const { return int(members_.size()); }
     int rank() const { return rank_; }
-    const std::string& json() const { return json_; }  // null, or its ranks in MPI_COMM_WORLD
+    const std::string& json() const { return json_; }  // ranks in MPI_COMM_WORLD; null: all
 
-    // All ranks call it at the same time, for the same call.
+    // Collective: all ranks call it at the same time, for the same call.
     Decision decide(const Call& call);
 
-    // Runs the entry's program from and to elements that lie side by side. Throws std::runtime_error.
+    // Runs the entry's program on contiguous elements. Throws std::runtime_error.
     void run(const Entry& entry, const Call& call, const void* input, void* output);
 
-    // Whether the table may have a program for these ranks and `collective`; the same on all of them.
+    // Whether the table may have a program for these ranks and `collective`; the result is the same on all ranks.
     bool has(std::string_view collective) const;
 
-    // Whether its ranks call those of another group.
+    // Whether this is an intercommunicator.
     bool is_inter() const { return members_.empty() || members_.front() < 0; }
 
-    // Runs the entry's program; all ranks do. Returns what an MPI function returns, after a message on stderr.
+    // Runs the entry's program; all ranks call this. Returns an MPI error code; prints a message if it fails.
     int execute(const Entry& entry, const Call& call, const Side& input, const Side& output);
 
   private:
@@ -98,13 +97,14 @@ class Group {
     std::unique_ptr<Nodes> nodes_;  // if the table's ranks are nodes
     std::mutex lock_;
     chorale_engine* engine_ = nullptr;
-    std::vector<int64_t> numbers_;  // of the engine, by number in the table
-    std::string broken_;            // why it is of no use any more
+    std::vector<int64_t> numbers_;  // number in the engine by number in the table
+    std::string broken_;            // reason why the engine can no longer be used
 };
 
 struct Settings {
     std::string table, report, record, interface;
-    std::string within_nodes;  // leaders, slices, or empty: what is measured to be faster
+    std::string within_nodes;  // leaders, slices, or empty: measure which is faster
+    std::string ways;          // file for the results of these measurements; empty: none
     bool strict = false;
     double limit_s = 1800;
 };
@@ -114,8 +114,9 @@ struct Job {
     Table table;
     Counts counts;
     int rank = 0, ranks = 0;
-    std::vector<int> nodes;  // by rank, if the table has other ranks than the job
-    std::string other_ranks;  // why that table serves no call, empty if its ranks are nodes or ranks of the job
+    std::vector<int> nodes;  // node by rank, if the table's number of ranks differs from the job's
+    std::map<std::string, std::string> ways;  // faster way by shape, collective and power of two
+    std::string other_ranks;  // why the table's ranks fit neither the job's ranks nor its nodes; else empty
 
     bool has_table() const { return !settings.table.empty(); }
     bool records() const { return !settings.record.empty(); }
@@ -124,46 +125,47 @@ struct Job {
 // The job, null before MPI_Init and after MPI_Finalize.
 Job* job();
 
-// Reads what the environment says, and has all ranks agree on one table; aborts the job where that fails.
+// Reads the environment and checks that all ranks have the same table; aborts the job if that fails.
 void begin();
 
-// Writes the records.
+// Writes the report and the record.
 void end();
 
-// Ends the process, after a line on stderr, where the program uses another MPI than the one this library is built for:
-// handles differ, so that no call could even be handed on.
+// Ends the process, after a message, if the program uses another MPI than the one that this library is built for:
+// handles differ, so no call could be passed on.
 void require_own_mpi();
 
-// Ends the process, after a line on stderr, where CHORALE_STRICT is set: MPI has begun in a way that we cannot serve.
+// With CHORALE_STRICT, ends the process, after a message, if MPI was started in a way that cannot be intercepted.
 void require_a_world();
 
-// Null outside of a job.
+// Returns the group of `comm`, null outside of a job.
 Group* group_of(MPI_Comm comm);
 
-// Says on stderr what went wrong, and has the communicator's error handler decide; returns `code` if that returns.
+// Prints an error message and calls the communicator's error handler; returns `code` if the handler returns.
 int fail(const Call& call, const std::string& message, int code);
 
-// As `fail`, with an error class of our own whose text says what CHORALE_STRICT refuses.
+// Like `fail`, for a call that CHORALE_STRICT refuses; creates an MPI error class with this text.
 int refuse(const Call& call, const char* reason);
 
-// Counts a call that the library serves; false where CHORALE_STRICT refuses it.
+// Counts a call that the library serves; returns false if CHORALE_STRICT refuses it.
 bool may_fall_back(const Call& call, const char* reason);
 
 double seconds_now();
 
-// Copy the elements of `side` to and from memory where they lie one after the other.
+// Copy the elements of `side` to and from contiguous memory.
 void pack(const Side& side, char* to, MPI_Comm comm);
 void unpack(const char* from, const Side& side, MPI_Comm comm);
 
-// The same on two ranks if they can share memory and do so without leaving an emulated network.
+// Returns a text that is equal on two ranks if they can share memory and are in the same network namespace.
 std::string network_id();
 
 // Gathers `text` of all ranks, at most 1,023 bytes each; throws std::runtime_error after `limit_s`.
 std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& text, double limit_s);
 
-// Connects `engine`, whose programs are loaded, to those of all ranks of `comm`, which call this at the same time, as
-// runners/engine/library.py does: by shared memory within a network of a machine, else by TCP over `interface` (empty:
-// what MPI is told to use, else what leads to the host of another rank). Throws std::runtime_error.
+// Connects `engine`, whose programs are loaded, to the engines of all ranks of `comm`, which call this at the same
+// time. As in runners/engine/library.py, ranks in the same network namespace of a machine use shared memory, others TCP
+// over `interface` (empty: the device that MPI is told to use, else the one that leads to the host of another rank).
+// Throws std::runtime_error.
 void meet(chorale_engine* engine, MPI_Comm comm, const std::string& interface, double limit_s);
 
 }  // namespace chorale::job

@@ -1,4 +1,4 @@
-// How the engines of a communicator's ranks find one another.
+// Exchanges addresses among the ranks of a communicator, and connects their engines.
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace chorale::job {
 namespace {
 
 constexpr size_t TEXT_BYTES = 1024;
-// What MPI is told of network devices.
+// Variables that tell MPI which network devices to use.
 constexpr const char* VARIABLES =
     "OMPI_MCA_btl_tcp_if_include,OMPI_MCA_btl_tcp_if_exclude,FI_TCP_IFACE,UCX_NET_DEVICES";
 constexpr size_t TOKEN_BYTES = 16;
@@ -28,7 +28,7 @@ std::string random_hex(size_t bytes) {
     return text;
 }
 
-// The host of the first rank that is not here, as MPI calls it; empty where all are here.
+// Returns MPI's name of the first host that differs from this one; empty if all ranks are on this host.
 std::string other_host(MPI_Comm comm, double limit_s) {
     char name[MPI_MAX_PROCESSOR_NAME + 1] = {};
     int size = 0;
@@ -59,7 +59,7 @@ std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& text, do
     if (text.size() >= TEXT_BYTES) throw std::runtime_error("an address is too long: " + text);
     int ranks = 0;
     PMPI_Comm_size(comm, &ranks);
-    // Never freed where the wait ends early: MPI may still write there.
+    // Not freed if the wait ends early, because MPI may still write there.
     auto& memory = *new std::vector<char>(TEXT_BYTES * (ranks + 1));
     char* const all = memory.data() + TEXT_BYTES;
     std::memcpy(memory.data(), text.data(), text.size());

@@ -10,9 +10,9 @@ namespace chorale::job {
 
 namespace {
 
-constexpr int TRIES = 5;  // of each way at each power of two; the first, which connects, does not count
+constexpr int TRIES = 5;  // calls per way and power of two; the first, which connects, is not timed
 constexpr const char *WAY_NAMES[WAYS] = {"leaders", "slices"},
-                     *UNEVEN = "nodes have different numbers of ranks", *LARGE = "more than 2 GiB on several ranks a node";
+                     *UNEVEN = "nodes have such different numbers of ranks that padding more than doubles the data", *LARGE = "more than 2 GiB on several ranks a node";
 
 int power_of_two(size_t bytes) {
     int power = 0;
@@ -20,11 +20,12 @@ int power_of_two(size_t bytes) {
     return power;
 }
 
-// How `total` items are cut into `parts`: the counts, and where each begins.
-std::pair<std::vector<int>, std::vector<int>> cut(size_t total, int parts) {
-    std::vector<int> counts(parts), starts(parts);
-    for (int i = 0; i < parts; i++) {
-        counts[i] = int(total / parts + (size_t(i) < total % parts));
+// Cuts `total` items into `parts`, one for each of the first ranks. Returns counts (0 for other ranks) and starts by
+// rank.
+std::pair<std::vector<int>, std::vector<int>> cut(size_t total, int parts, int ranks) {
+    std::vector<int> counts(ranks), starts(ranks);
+    for (int i = 0; i < ranks; i++) {
+        counts[i] = i < parts ? int(total / parts + (size_t(i) < total % parts)) : 0;
         starts[i] = i ? starts[i - 1] + counts[i - 1] : 0;
     }
     return {counts, starts};
@@ -56,9 +57,11 @@ Nodes::Nodes(MPI_Comm comm, const std::vector<int>& numbers) {
     std::map<int, int> locals;  // ranks by number of the node
     for (const int number : numbers) local_of_.push_back(locals[number]++);
     std::vector<int> table_ranks;
+    fewest_ = most_ = locals.begin()->second;
     for (const auto& [number, count] : locals) {
         table_ranks.push_back(number);
-        is_even_ = is_even_ && count == locals.begin()->second;
+        fewest_ = std::min(fewest_, count);
+        most_ = std::max(most_, count);
     }
     for (const int number : numbers) node_of_.push_back(int(std::distance(locals.begin(), locals.find(number))));
     int rank = 0;
@@ -67,10 +70,11 @@ Nodes::Nodes(MPI_Comm comm, const std::vector<int>& numbers) {
     locals_ = locals[numbers[rank]];
     node_ = node_of_[rank];
     local_ = local_of_[rank];
+    shape_ = std::to_string(nodes_) + " nodes " + std::to_string(numbers.size()) + " ranks ";
     entries_ = GroupEntries(job()->table, table_ranks);
     require(PMPI_Comm_split(comm, node_, local_, &inside_));
     require(PMPI_Comm_split(comm, local_, node_, &across_));
-    if (is_even_ || local_ == 0) between_ = std::make_unique<Group>(across_, table_ranks);
+    if (local_ < fewest_) between_ = std::make_unique<Group>(across_, table_ranks);
 }
 
 Nodes::~Nodes() {
@@ -81,21 +85,35 @@ Nodes::~Nodes() {
 
 Decision Nodes::decide(const Call& call) const {
     const int root = call.root < 0 ? -1 : node_of_[call.root];
-    const Decision decision = entries_.find(call.collective, root, call.dtype, int64_t(call.size_bytes));
+    const Decision decision = entries_.find(call.collective, root, call.dtype, int64_t(padded_bytes(call)));
     if (decision.entry == nullptr) return decision;
-    if (call.size_bytes > INT_MAX) return {nullptr, LARGE};
-    return can(LEADERS, call) || can(SLICES, call) ? decision : Decision{nullptr, UNEVEN};
+    if (padded_bytes(call) > INT_MAX) return {nullptr, LARGE};
+    const bool is_padded = padded_bytes(call) > call.size_bytes;
+    return is_padded && size_t(nodes_) * most_ > 2 * node_of_.size() ? Decision{nullptr, UNEVEN} : decision;
 }
+
+size_t Nodes::padded_bytes(const Call& call) const {
+    const std::string collective = call.collective;
+    if (most_ == fewest_ || collective == "allreduce" || collective == "broadcast" || collective == "reduce")
+        return call.size_bytes;
+    return call.size_bytes / node_of_.size() * nodes_ * most_ * (collective == "alltoall" ? most_ : 1);
+}
+
+int Nodes::bridge(const Call& call) const { return local_of_[call.root] < fewest_ ? local_of_[call.root] : 0; }
 
 bool Nodes::can(Way way, const Call& call) const {
     const std::string collective = call.collective;
-    if (!is_even_) return collective == "allreduce" && way == LEADERS;
-    if (collective == "reduce") return way == LEADERS;
-    return way == SLICES || collective != "alltoall";
+    if (collective == "allreduce" || collective == "broadcast") return true;
+    if (collective == "alltoall") return (way == SLICES) == (most_ == fewest_);
+    return way == LEADERS || (collective != "reduce" && most_ == fewest_);
 }
 
 void Nodes::run(const Entry& entry, const Call& call, const void* input, void* output) {
-    Trial& trial = trials_[{call.collective, power_of_two(call.size_bytes)}];
+    const auto [found, is_new] = trials_.try_emplace({call.collective, power_of_two(call.size_bytes)});
+    Trial& trial = found->second;
+    const std::string key = shape_ + call.collective + " " + std::to_string(found->first.second);
+    if (const auto kept = job()->ways.find(key); is_new && kept != job()->ways.end())
+        trial.way = kept->second == WAY_NAMES[LEADERS] ? LEADERS : SLICES;
     const std::string& wanted = job()->settings.within_nodes;
     int way = trial.way >= 0 ? trial.way : trial.calls % WAYS;
     if (!wanted.empty()) way = wanted == WAY_NAMES[LEADERS] ? LEADERS : SLICES;
@@ -108,6 +126,7 @@ void Nodes::run(const Entry& entry, const Call& call, const void* input, void* o
     else if (collective == "allgather") allgather(entry, call, Way(way), input, out);
     else if (collective == "broadcast") broadcast(entry, call, Way(way), input, out);
     else if (collective == "reduce") reduce(entry, call, input, out);
+    else if (way == LEADERS) alltoall_by_leaders(entry, call, input, out);
     else alltoall(entry, call, input, out);
     const double seconds = seconds_now() - start;
     job()->counts.way(call.collective, WAY_NAMES[way], int64_t(call.size_bytes), seconds);
@@ -116,9 +135,11 @@ void Nodes::run(const Entry& entry, const Call& call, const void* input, void* o
     if (++trial.calls < TRIES * WAYS) return;
     require(PMPI_Allreduce(MPI_IN_PLACE, trial.seconds, WAYS, MPI_DOUBLE, MPI_MAX, call.comm));
     trial.way = trial.seconds[LEADERS] <= trial.seconds[SLICES] ? LEADERS : SLICES;
+    if (can(LEADERS, call) && can(SLICES, call)) job()->ways[key] = WAY_NAMES[trial.way];
 }
 
-// Runs the program on the ranks that take part, on vectors of `bytes`; a failure is one of all ranks of the node.
+// Runs the program on the participating ranks, on vectors of `bytes`. If it fails on one rank, all ranks of the node
+// throw.
 void Nodes::between(const Entry& entry, const Call& call, bool takes_part, size_t bytes, const void* in, void* out) {
     std::string error;
     if (takes_part && bytes > 0) {
@@ -146,7 +167,7 @@ void Nodes::allreduce(const Entry& entry, const Call& call, Way way, const void*
         require(PMPI_Bcast(out, int(call.count), type, 0, inside_));
         return;
     }
-    const auto [counts, starts] = cut(call.count, locals_);
+    const auto [counts, starts] = cut(call.count, fewest_, locals_);
     std::vector<char> part(counts[local_] * element);
     require(PMPI_Reduce_scatter(in, part.data(), counts.data(), type, call.mpi_operation, inside_));
     between(entry, call, true, part.size(), part.data(), part.data());
@@ -154,9 +175,9 @@ void Nodes::allreduce(const Entry& entry, const Call& call, Way way, const void*
 }
 
 void Nodes::reduce_scatter(const Entry& entry, const Call& call, Way way, const void* in, char* out) {
-    const size_t shard = call.size_bytes / node_of_.size(), of_node = shard * locals_, of_slice = shard * nodes_;
+    const size_t shard = call.size_bytes / node_of_.size(), of_slice = shard * nodes_;
     const MPI_Datatype type = call.mpi_type;
-    std::vector<char> ordered(call.size_bytes);
+    std::vector<char> ordered(padded_bytes(call));
     if (way == SLICES) {
         std::vector<char> part(of_slice);
         sort(BY_LOCAL, static_cast<const char*>(in), ordered.data(), shard);
@@ -165,16 +186,16 @@ void Nodes::reduce_scatter(const Entry& entry, const Call& call, Way way, const 
         between(entry, call, true, of_slice, part.data(), out);
         return;
     }
-    std::vector<char> sum(local_ == 0 ? call.size_bytes : 0), part(local_ == 0 ? of_node : 0);
+    std::vector<char> sum(local_ == 0 ? call.size_bytes : 0), part(local_ == 0 ? shard * most_ : 0);
     require(PMPI_Reduce(in, sum.data(), int(call.count), type, call.mpi_operation, 0, inside_));
     if (local_ == 0) sort(BY_NODE, sum.data(), ordered.data(), shard);
-    between(entry, call, local_ == 0, call.size_bytes, ordered.data(), part.data());
+    between(entry, call, local_ == 0, ordered.size(), ordered.data(), part.data());
     require(PMPI_Scatter(part.data(), int(shard), MPI_BYTE, out, int(shard), MPI_BYTE, 0, inside_));
 }
 
 void Nodes::allgather(const Entry& entry, const Call& call, Way way, const void* in, char* out) {
     const size_t shard = call.size_bytes / node_of_.size();
-    std::vector<char> ordered(call.size_bytes), part(shard * (way == SLICES ? nodes_ : locals_));
+    std::vector<char> ordered(padded_bytes(call)), part(shard * (way == SLICES ? nodes_ : most_));
     if (way == SLICES) {
         between(entry, call, true, part.size(), in, part.data());
         const int size = int(part.size());
@@ -182,19 +203,24 @@ void Nodes::allgather(const Entry& entry, const Call& call, Way way, const void*
         return unsort(BY_LOCAL, ordered.data(), out, shard);
     }
     require(PMPI_Gather(in, int(shard), MPI_BYTE, part.data(), int(shard), MPI_BYTE, 0, inside_));
-    between(entry, call, local_ == 0, call.size_bytes, part.data(), ordered.data());
+    between(entry, call, local_ == 0, ordered.size(), part.data(), ordered.data());
     require(PMPI_Bcast(ordered.data(), int(ordered.size()), MPI_BYTE, 0, inside_));
     unsort(BY_NODE, ordered.data(), out, shard);
 }
 
 void Nodes::broadcast(const Entry& entry, const Call& call, Way way, const void* in, char* out) {
-    const int root = local_of_[call.root];
+    const int root = local_of_[call.root], first = bridge(call), size = int(call.size_bytes);
     if (way == LEADERS) {
-        between(entry, call, local_ == root, call.size_bytes, in, out);
-        require(PMPI_Bcast(out, int(call.size_bytes), MPI_BYTE, root, inside_));
+        if (first != root && node_ == node_of_[call.root]) {
+            if (local_ == root && in != out) std::memcpy(out, in, call.size_bytes);
+            require(PMPI_Bcast(out, size, MPI_BYTE, root, inside_));
+            in = out;
+        }
+        between(entry, call, local_ == first, call.size_bytes, in, out);
+        require(PMPI_Bcast(out, size, MPI_BYTE, first, inside_));
         return;
     }
-    const auto [counts, starts] = cut(call.size_bytes, locals_);
+    const auto [counts, starts] = cut(call.size_bytes, fewest_, locals_);
     std::vector<char> part(counts[local_]);
     if (node_ == node_of_[call.root])
         require(PMPI_Scatterv(in, counts.data(), starts.data(), MPI_BYTE, part.data(), counts[local_], MPI_BYTE, root,
@@ -205,10 +231,13 @@ void Nodes::broadcast(const Entry& entry, const Call& call, Way way, const void*
 }
 
 void Nodes::reduce(const Entry& entry, const Call& call, const void* in, char* out) {
-    const int root = local_of_[call.root];
-    std::vector<char> sum(local_ == root ? call.size_bytes : 0);
-    require(PMPI_Reduce(in, sum.data(), int(call.count), call.mpi_type, call.mpi_operation, root, inside_));
-    between(entry, call, local_ == root, call.size_bytes, sum.data(), out);
+    const int root = local_of_[call.root], first = bridge(call), size = int(call.size_bytes);
+    const bool hands_over = first != root && node_ == node_of_[call.root];
+    std::vector<char> sum(local_ == first ? size : 0), total(hands_over && local_ == first ? size : 0);
+    require(PMPI_Reduce(in, sum.data(), int(call.count), call.mpi_type, call.mpi_operation, first, inside_));
+    between(entry, call, local_ == first, size, sum.data(), total.empty() ? out : total.data());
+    if (!total.empty()) require(PMPI_Send(total.data(), size, MPI_BYTE, root, 0, inside_));
+    if (hands_over && local_ == root) require(PMPI_Recv(out, size, MPI_BYTE, first, 0, inside_, MPI_STATUS_IGNORE));
 }
 
 void Nodes::alltoall(const Entry& entry, const Call& call, const void* in, char* out) {
@@ -225,9 +254,26 @@ void Nodes::alltoall(const Entry& entry, const Call& call, const void* in, char*
     unsort(BY_NODE, other.data(), out, block);
 }
 
+// The block that a node sends to another has most_ * most_ places, one for each pair of ranks of the largest nodes.
+void Nodes::alltoall_by_leaders(const Entry& entry, const Call& call, const void* in, char* out) {
+    const size_t ranks = node_of_.size(), block = call.size_bytes / ranks, places = most_;
+    const int size = int(call.size_bytes);
+    const bool leads = local_ == 0;
+    std::vector<char> all(leads ? call.size_bytes * locals_ : 0), sent(leads ? padded_bytes(call) : 0), got(sent.size());
+    require(PMPI_Gather(in, size, MPI_BYTE, all.data(), size, MPI_BYTE, 0, inside_));
+    for (size_t one = 0; leads && one < ranks * locals_; one++) {
+        const size_t local = one / ranks, rank = one % ranks;
+        std::memcpy(&sent[((node_of_[rank] * places + local) * places + local_of_[rank]) * block], &all[one * block], block);
+    }
+    between(entry, call, leads, padded_bytes(call), sent.data(), got.data());
+    for (size_t one = 0; leads && one < ranks * locals_; one++)
+        std::memcpy(&all[one * block], &got[(slot(BY_NODE, one % ranks) * places + one / ranks) * block], block);
+    require(PMPI_Scatter(all.data(), size, MPI_BYTE, out, size, MPI_BYTE, 0, inside_));
+}
+
 size_t Nodes::slot(Order order, size_t rank) const {
     const size_t node = node_of_[rank], local = local_of_[rank];
-    return order == BY_NODE ? node * locals_ + local : local * nodes_ + node;
+    return order == BY_NODE ? node * most_ + local : local * nodes_ + node;
 }
 
 void Nodes::sort(Order order, const char* from, char* to, size_t bytes) const {

@@ -29,7 +29,7 @@ using State = std::array<uint32_t, 8>;
 
 uint32_t rotated(uint32_t value, int bits) { return value >> bits | value << (32 - bits); }
 
-// Adds each whole block of 64 bytes to the state of SHA-256.
+// Adds all complete blocks of 64 bytes to the state of SHA-256.
 void add_blocks(State& state, std::string_view data) {
     for (size_t at = 0; at + 64 <= data.size(); at += 64) {
         const auto* block = reinterpret_cast<const unsigned char*>(data.data()) + at;
@@ -79,7 +79,7 @@ std::string_view line_of(std::string_view& rest) {
     return line;
 }
 
-// Whole numbers from 0 below 2^63, and -1.
+// Parses an integer from -1 to 2^63 - 1.
 template <typename Number>
 Number number_in(std::istringstream& line) {
     Number number;
@@ -106,7 +106,7 @@ struct Reader {
 
     void program(std::istringstream& line) {
         if (number_in<size_t>(line) != table.programs.size()) damaged("its programs are not in order");
-        line >> table.programs.emplace_back().digest;  // the rest of the line stands in the entries, too
+        line >> table.programs.emplace_back().digest;  // the rest of the line repeats information of the entries
     }
 
     void words(std::istringstream& line) {
@@ -164,7 +164,7 @@ Table parse_table(std::string_view data) {
 
 Table read_table(const std::string& path) {
     struct stat status{};
-    std::ifstream file;  // only of a regular file: opening a pipe would wait
+    std::ifstream file;  // only regular files are opened, because opening a pipe would block
     if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES)
         file.open(path, std::ios::binary);
     std::string text(file.is_open() ? size_t(status.st_size) : 0, '\0');

@@ -1,4 +1,4 @@
-// A tuning table, read from its file (job/table/layout.py says how that is laid out), and what it says of a call.
+// A tuning table, read from its file (for the layout, see job/table/layout.py), and the choice of an entry for a call.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace chorale::job {
 
-// root -1: none; max_bytes -1: no limit; program -1: the library's own.
+// root -1: none; max_bytes -1: no limit; program -1: the library's own algorithm.
 struct Entry {
     std::string collective, dtype;
     bool everyone;
@@ -30,27 +30,27 @@ struct Table {
     std::vector<Entry> entries;
     std::vector<Program> programs;
 
-    // The numbers of a rank's part, as chorale_program_load takes them.
+    // Returns the program of a rank as words for chorale_program_load.
     std::vector<int64_t> words(int program, int rank) const;
 };
 
-// Throws std::runtime_error, in words, for a file that cannot be read or is damaged.
+// Throw std::runtime_error if the file cannot be read or is damaged.
 Table read_table(const std::string& path);
 Table parse_table(std::string_view data);
 
-// The entry whose program runs, or why none does (the words of job/table/lookup.py).
+// The entry whose program runs, or the reason why none does, in the same words as job/table/lookup.py.
 struct Decision {
     const Entry* entry;
     const char* reason;
 };
 
-// The entries for one group; they point into the table.
+// The entries for one group, as pointers into the table.
 class GroupEntries {
   public:
     GroupEntries() = default;
     GroupEntries(const Table& table, const std::vector<int>& group);
 
-    // size_bytes of the whole vector. An entry for just that type goes before one for any.
+    // size_bytes: size of the complete vector. An entry for this dtype has precedence over one for any.
     Decision find(std::string_view collective, int root, std::string_view dtype, int64_t size_bytes) const;
 
     bool has(std::string_view collective) const;

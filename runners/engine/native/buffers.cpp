@@ -37,7 +37,7 @@ void Buffers::prepare(const Program& program, const chorale_call& call, int rank
     bases_[2] = scratch_.data();
 }
 
-// Whether the program can work on the caller's memory as it is.
+// Whether the program can work directly on the caller's memory.
 bool Buffers::works_there(const Program& program, const chorale_call& call, int rank) const {
     const auto* input = static_cast<const char*>(call.input);
     const auto* output = static_cast<const char*>(call.output);
@@ -61,7 +61,7 @@ void Buffers::choose(const Program& program, const chorale_call& call, int rank)
         if (ignores_output_ && !program.in_place) bases_[1] = at_least(output_copy_, padded_);
         return;
     }
-    // Padding is zero, whatever is done to it.
+    // The padding is initialized with zeros.
     input_copy_.assign(program.input_chunks() * chunk_bytes_, 0);
     output_copy_.assign(program.output_chunks() * chunk_bytes_, 0);
     bases_[0] = input_copy_.data();

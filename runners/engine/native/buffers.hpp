@@ -1,7 +1,7 @@
-// The memory of one run: the caller's where the program can work there, else copies of it.
+// The memory of one run: the caller's memory if the program can work there, else copies of it.
 //
-// A program works on whole chunks. Where the elements are no multiple of them, the vector (or each shard of it) is
-// padded; where a program works in place and the caller does not, or the other way round, one side is copied.
+// A program works on whole chunks. If the elements do not fill them, the vector (or each shard of it) is padded. If
+// either the program or the caller works in place, but not both, the data are copied.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace chorale {
 
 class Buffers {
 public:
-    // Copies what has to be copied. Failure (CHORALE_INVALID) for sizes that do not fit the collective.
+    // Chooses the buffers and copies the input if necessary. Failure (CHORALE_INVALID) for sizes that do not fit.
     void prepare(const Program& program, const chorale_call& call, int rank, size_t element_bytes);
 
-    // Puts the result where the caller wants it.
+    // Copies the result to the caller's output if necessary.
     void finish();
 
     char* at(Place place) const { return bases_[place.buffer] + place.offset * chunk_bytes_; }
@@ -26,7 +26,7 @@ public:
     size_t output_bytes() const { return output_chunks_ * chunk_bytes_; }
 
 private:
-    // A run of bytes that is repeated at a distance: `count` pieces of `bytes` each.
+    // `count` pieces of `bytes` each, at equal distances.
     struct Pieces {
         size_t count, bytes;
     };
@@ -37,10 +37,10 @@ private:
 
     char* bases_[3]{};
     size_t chunk_elements_ = 0, chunk_bytes_ = 0, output_chunks_ = 0;
-    size_t padded_ = 0;  // bytes of a piece with its padding
+    size_t padded_ = 0;  // bytes of a piece including padding
     Pieces input_{}, output_{};
     bool copies_output_ = false;
-    bool ignores_input_ = false, ignores_output_ = false;  // at other ranks than the root
+    bool ignores_input_ = false, ignores_output_ = false;  // only at ranks other than the root
     void* target_ = nullptr;
     std::vector<char> input_copy_, output_copy_, scratch_;
 };

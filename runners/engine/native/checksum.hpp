@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), by the processor's own instruction where it has one.
+// CRC-32C (Castagnoli), computed by the processor's instruction if it has one.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace chorale {
 
-// The checksum of what `previous` is the checksum of, followed by `size` bytes; 0 for none.
+// Extends the checksum `previous` (0: of no bytes) by `size` bytes.
 uint32_t crc32c(uint32_t previous, const void* bytes, size_t size);
 
 }  // namespace chorale

@@ -58,7 +58,7 @@ Choice choice_of(std::string text) {
     return choice;
 }
 
-// Whether `name` means this address: its device, the address itself or its network.
+// Whether `name` is the device, the address or the network of `address`, or a prefix of the device's name.
 bool means(const std::string& name, const DeviceAddress& address, bool is_exact, const Addresses& all) {
     if (name == address.device || name == address.text) return true;
     const size_t slash = name.find('/');
@@ -73,7 +73,7 @@ bool means(const std::string& name, const DeviceAddress& address, bool is_exact,
     return !is_exact && !is_whole && begins(address.device, name);
 }
 
-// A list for each device that is chosen, in order.
+// Returns the addresses of each chosen device, in the order of the choice.
 std::vector<Addresses> included(const Choice& choice, const Addresses& all) {
     std::vector<Addresses> links;
     for (const std::string& name : choice.names)
@@ -98,7 +98,7 @@ void exclude(const Choice& choice, Addresses& usable, const Addresses& all) {
                  usable.end());
 }
 
-// The address of this machine from which packets to `host` leave; empty where it has no route or no such name.
+// Returns this machine's address for sending to `host`; empty if there is no route or the name is unknown.
 std::string address_toward(const std::string& host) {
     addrinfo hints{}, *list = nullptr;
     hints.ai_socktype = SOCK_DGRAM;

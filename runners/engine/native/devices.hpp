@@ -1,4 +1,4 @@
-// Network devices of this machine, and which of them other ranks are to use.
+// Network devices of this machine, and the choice of those that other ranks should use.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,31 +8,31 @@
 
 namespace chorale {
 
-// An address of a device that is up. IPv6 addresses that count on one link only are left out.
+// An address of a device that is up, except for link-local IPv6 addresses.
 struct DeviceAddress {
     std::string device, text;
     std::vector<unsigned char> bytes;
-    int prefix;  // bits of the network
+    int prefix;  // number of bits of the network
     bool is_loopback;
 };
 
 std::vector<DeviceAddress> device_addresses();
 
-// The addresses by which others reach this rank: one list for each link, any address of which will do.
+// Returns the addresses by which other ranks can reach this rank: a list of alternatives for each link.
 //
-// chosen: devices by name (a whole one, else how names begin), address or network; "^" before the list: all but these;
-//   "=" before it: whole names only. Empty: the first of `variables`, names of environment variables with such
-//   lists, that chooses a device which is there; those whose names end with "exclude" list what is not to be used.
-// toward: a host. Where nothing is chosen, the device that routes to it; else any, those of containers last.
+// chosen: list of devices, by name (or prefix of names), address or network. "^" before the list: all except these;
+//   "=" before it: no prefixes. Empty: use the first environment variable in `variables` whose list contains an
+//   existing device; variables with names that end with "exclude" list devices not to use.
+// toward: a host. If nothing is chosen, use the device that routes to it, else any device, those of containers last.
 //
-// Failure (CHORALE_INVALID) where `chosen` is none that is up and has an address.
+// Failure (CHORALE_INVALID) if no device of `chosen` is up and has an address.
 std::vector<std::vector<DeviceAddress>> links_for(const std::string& chosen, const std::string& variables,
                                                   const std::string& toward);
 
 // Whether `other` is in the network of `own`.
 bool is_near(const DeviceAddress& own, const std::vector<unsigned char>& other);
 
-// Parts of `text` between separators, those that are not empty, without spaces around them.
+// Splits `text` into parts, without surrounding spaces and without empty parts.
 std::vector<std::string> split(const std::string& text, char separator);
 
 }  // namespace chorale

@@ -1,7 +1,7 @@
-// Arithmetic of elements: the same bits on processors and on GPUs. Freestanding: needs no header.
+// Arithmetic of elements, with identical bits on CPUs and GPUs. Freestanding: includes no headers.
 #pragma once
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#if defined(__CUDACC__) || defined(__HIP__)
 #define CHORALE_CODE __host__ __device__ __forceinline__
 #define CHORALE_COPY memcpy
 #else
@@ -34,9 +34,9 @@ CHORALE_CODE float widen(Brain value) { return as_float(unsigned{value.bits} << 
 
 CHORALE_CODE float widen(Half value) {
     const unsigned sign = (value.bits & 0x8000u) << 16, rest = value.bits & 0x7fffu;
-    if (rest >= 0x7c00u) return as_float(sign | 0x7f800000u | (rest << 13));  // infinite, or no number
+    if (rest >= 0x7c00u) return as_float(sign | 0x7f800000u | (rest << 13));  // infinity or NaN
     if (rest >= 0x0400u) return as_float(sign | ((rest << 13) + 0x38000000u));
-    const float small = static_cast<float>(rest) * as_float(0x33800000u);  // below the normal numbers: units of 2^-24
+    const float small = static_cast<float>(rest) * as_float(0x33800000u);  // subnormal: units of 2^-24
     return as_float(sign | as_bits(small));
 }
 
@@ -56,7 +56,7 @@ CHORALE_CODE void narrow(float value, Half& out) {
         found = 0x7c00u;
     } else if (rest >= 0x38800000u) {
         found = (rest - 0x38000000u + 0xfffu + ((rest >> 13) & 1u)) >> 13;
-    } else {  // adding 0.5 puts the units of 2^-24 into the last bits, rounded
+    } else {  // subnormal: adding 0.5 rounds to units of 2^-24, which are then the last bits
         found = as_bits(as_float(rest) + 0.5f) - 0x3f000000u;
     }
     out.bits = static_cast<unsigned short>(sign | found);
@@ -73,19 +73,11 @@ CHORALE_CODE void narrow(T value, T& out) {
 
 template <class T>
 struct IsFloat {
-    static constexpr bool value = false;
-};
-template <>
-struct IsFloat<float> {
-    static constexpr bool value = true;
-};
-template <>
-struct IsFloat<double> {
-    static constexpr bool value = true;
+    static constexpr bool value = static_cast<T>(0.5) != 0;
 };
 
-// What is done to two elements. Integers wrap around: sums and products are computed without sign, at least as wide as
-// int. No number is passed on by the least and the greatest, from either side.
+// Applies an operation to two elements. Integers wrap around: sums and products are computed unsigned, with at least
+// the width of int. Minimum and maximum propagate NaN from either operand.
 struct Plus {
     template <class T>
     CHORALE_CODE T operator()(T a, T b) const {
@@ -113,7 +105,7 @@ struct Greatest {
     }
 };
 
-// Calls `work` with an element of the type of number `type`; the numbers are those of chorale_engine.h.
+// Calls `work` with an element of the type `type`, a number from chorale_engine.h.
 template <class Work>
 CHORALE_CODE auto with_type(int type, Work work) {
     switch (type) {
@@ -128,7 +120,7 @@ CHORALE_CODE auto with_type(int type, Work work) {
     }
 }
 
-// Calls `work` with what the operation of that number does; AVG adds.
+// Calls `work` with the function of the operation, a number from chorale_engine.h; AVG adds.
 template <class Work>
 CHORALE_CODE auto with_operation(int operation, Work work) {
     switch (operation) {

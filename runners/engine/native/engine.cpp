@@ -33,7 +33,7 @@ struct chorale_engine {
     }
 
     const int rank, ranks;
-    std::string error, blocked, doors;  // doors: where it listens by TCP
+    std::string error, blocked, doors;  // doors: addresses on which it listens by TCP
     std::map<int64_t, Program> programs;
     int64_t next_program = 0;
     uint32_t runs = 0;
@@ -53,7 +53,8 @@ struct chorale_engine {
         return entry->second;
     }
 
-    // Runs `work` and turns its failure into a status. One that leaves connections in disorder breaks the engine.
+    // Runs `work` and converts a Failure to a status. A failure that may leave messages in connections breaks the
+    // engine.
     template <class Work>
     int attempt(bool breaks, Work work) {
         if (is_broken) return CHORALE_INVALID;
@@ -104,7 +105,7 @@ struct chorale_engine {
         int64_t cpu_ns = 0;
         try {
             executor.start(tag(chosen, call));
-            runs++;  // not before the others may count on this rank
+            runs++;  // only now, because other ranks count a run once this rank has started it
             pause_until(call.not_before_ns);
             call.start_ns = monotonic_ns();
             cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -120,7 +121,8 @@ struct chorale_engine {
         call.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
     }
 
-    // What all ranks must agree on, so that a run in which they do not ends in an error instead of a wrong result.
+    // Returns a hash of everything on which all ranks must agree, so that a disagreement causes an error instead of
+    // wrong results.
     uint32_t tag(const Program& chosen, const chorale_call& call) const {
         const uint64_t facts[] = {runs,
                                   static_cast<uint64_t>(call.program),

@@ -1,4 +1,4 @@
-// The clocks: CLOCK_MONOTONIC, which all processes of a machine share, and the processor time of this thread.
+// Clocks: CLOCK_MONOTONIC, which all processes of a machine share, and the processor time of this thread.
 #pragma once
 
 #include <time.h>
@@ -20,13 +20,13 @@ inline void pause_ns(int64_t ns) {
     if (ns > 0) nanosleep(&duration, nullptr);
 }
 
-// Returns when CLOCK_MONOTONIC has come to `at_ns`.
+// Waits until CLOCK_MONOTONIC reaches `at_ns`.
 inline void pause_until(int64_t at_ns) {
     const timespec at{static_cast<time_t>(at_ns / 1'000'000'000), static_cast<long>(at_ns % 1'000'000'000)};
     while (monotonic_ns() < at_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
 }
 
-// `seconds` after `from_ns`, far away where that is too far to count; then itself for what is no number of seconds.
+// Returns the time `seconds` after `from_ns`: INT64_MAX for very long times, `from_ns` for NaN and negative numbers.
 inline int64_t deadline_after(double seconds, int64_t from_ns) {
     if (seconds > 1e9) return INT64_MAX;
     return from_ns + (seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : 0);

@@ -82,7 +82,7 @@ void Executor::run(int64_t deadline_ns) {
     }
 }
 
-// Only where there was a turn can there be more to take in: what comes gives its block a turn.
+// Only blocks that had a turn need to read ahead, because arriving data give their block a turn.
 void Executor::read_ahead() {
     for (const size_t number : had_turn_) {
         State& state = states_[number];
@@ -107,7 +107,7 @@ void Executor::enqueue(size_t block) {
     states_[block].is_queued = true;
 }
 
-// Block after block, so that all fill their connections before one sends more.
+// Gives turns to blocks round robin, so that all connections are filled before one block sends more.
 void Executor::run_queue() {
     while (!queue_.empty()) {
         next_queue_.clear();
@@ -122,7 +122,7 @@ void Executor::run_queue() {
     }
 }
 
-// Goes on with a block; returns whether it should have another turn.
+// Advances a block; returns whether it should have another turn.
 bool Executor::advance(size_t number) {
     State& state = states_[number];
     while (!is_done(state)) {
@@ -139,7 +139,7 @@ bool Executor::advance(size_t number) {
     return false;
 }
 
-// Prepares the piece that is next, once its waits are met; else the block waits for another.
+// Prepares the next piece if its waits are met, and returns true; otherwise the block waits for another block.
 bool Executor::begin(State& state, size_t number) {
     const Instruction& step = state.block->steps[state.step];
     if (state.piece == 0 && unmet(state, false) != nullptr) {
@@ -174,7 +174,7 @@ bool Executor::move(State& state, const Instruction& step) {
         default: {
             const bool has_received = step.reduces_message() ? receive_and_reduce(state, step) : receive(state, step);
             const bool has_all = state.stored == state.length && step.sends() && state.incoming->is_done();
-            // The last bytes leave when the message is known to be as it was sent.
+            // The last byte is forwarded only after the checksum of the message was verified.
             const size_t sendable = has_all ? state.length : state.stored - std::min<size_t>(state.stored, 1);
             return (step.sends() && send(state, state.dst, sendable)) || has_received;
         }
@@ -188,7 +188,7 @@ bool Executor::receive(State& state, const Instruction&) {
     return count > 0;
 }
 
-// Takes in no more than it has room for while the bytes to add to are not there.
+// While the bytes to add to are not available, receives only as much as fits into the stage.
 bool Executor::receive_and_reduce(State& state, const Instruction& step) {
     bool any = false;
     if (state.stage.size() < stage_bytes) state.stage.resize(std::min(stage_bytes, state.length));
@@ -214,7 +214,7 @@ void Executor::add_staged(State& state, size_t elements) {
     if (state.staged > 0) std::memmove(state.stage.data(), state.stage.data() + bytes, state.staged);
 }
 
-// Sends what there is of `bytes` beyond what was sent; only in larger pieces, but for the last one.
+// Sends the available bytes that were not sent yet, in multiples of `piece_bytes` except for the last piece.
 bool Executor::send(State& state, const char* bytes, size_t available) {
     if (available < state.length) available -= available % settings_.piece_bytes;
     if (available <= state.sent && state.sent < state.length) return false;
@@ -223,7 +223,7 @@ bool Executor::send(State& state, const char* bytes, size_t available) {
     return count > 0;
 }
 
-// How many bytes of what a step reads are there: all, unless a step that stores them is still at it.
+// Returns how many of the bytes that a step reads are available: all, unless another step is still storing them.
 size_t Executor::available(State& state, const Instruction& step) {
     size_t bytes = state.length;
     for (const Wait& wait : step.waits) {
@@ -231,7 +231,7 @@ size_t Executor::available(State& state, const Instruction& step) {
         const size_t before = static_cast<size_t>(wait.shift) * (state.length / step.count);
         const size_t stored = states_[wait.block].stored;
         bytes = std::min(bytes, stored > before ? stored - before : 0);
-        // Its message is not known to be right before it is complete.
+        // The checksum of its message is only known at the end, so the last byte is held back.
         bytes = std::min(bytes, state.length - 1);
     }
     if (bytes < state.length) wait_for(state, static_cast<size_t>(&state - states_.data()));
@@ -287,13 +287,14 @@ bool Executor::is_met(const State& state, const Wait& wait) const {
     return other.part > state.part || (other.part == state.part && other.step > wait.step);
 }
 
-// Whether the step waited for is at work on bytes that this one may pass on as they come.
+// Whether the other step has begun to store bytes that this step may use as they arrive.
 bool Executor::is_passing(const State& state, const Wait& wait) const {
     const State& other = states_[wait.block];
     return wait.shift >= 0 && parts_ == 1 && other.part == state.part && other.step == wait.step && other.has_begun;
 }
 
-// The first wait that keeps a step from going on: those that bytes pass already count if `counts_passing`.
+// Returns the first unmet wait of the current step. Waits through which bytes already pass count only if
+// `counts_passing`.
 const Wait* Executor::unmet(const State& state, bool counts_passing) const {
     for (const Wait& wait : state.block->steps[state.step].waits)
         if (!is_met(state, wait) && (counts_passing || !is_passing(state, wait))) return &wait;

@@ -1,4 +1,4 @@
-// Executes a program: each block strictly in order, all of them on this thread, each as far as it can go now.
+// Executes a program on this thread: each block strictly in order, each as far as it can currently advance.
 #pragma once
 
 #include <functional>
@@ -18,25 +18,25 @@ struct Settings {
 
 class Executor {
 public:
-    // All ranks must have called `start` of theirs before any of them can finish a run. `tag` is the same on all.
+    // A run can only finish after all ranks have called `start`, with the same `tag`.
     Executor(const Program& program, chorale_call& call, Buffers& buffers, Transport& transport,
              const Settings& settings);
     ~Executor();
 
     void start(uint32_t tag);
 
-    // Goes through all steps. Failure (CHORALE_TIMEOUT) when `deadline_ns` passes before.
+    // Executes all steps. Failure (CHORALE_TIMEOUT) if this takes until `deadline_ns`.
     void run(int64_t deadline_ns);
 
-    // Waits until all that was sent has left.
+    // Waits until all messages have left.
     void drain(int64_t deadline_ns);
 
-    // A line "BLOCK STEP reason" for each block that is not finished.
+    // Returns a line "BLOCK STEP reason" for each unfinished block.
     std::string blocked() const;
 
 private:
-    // A block goes through its steps once for each part of the chunks. With several parts a step of several chunks is
-    // as many messages, its pieces.
+    // The state of a block, which runs all its steps once for each part of the chunks. If there are several parts, a
+    // step of several chunks sends a message (piece) for each chunk.
     struct State {
         const Block* block = nullptr;
         Outgoing* outgoing = nullptr;
@@ -46,9 +46,9 @@ private:
         char *src = nullptr, *dst = nullptr;
         size_t length = 0;                // bytes of the piece
         size_t received = 0, stored = 0, sent = 0;
-        std::vector<char> stage;          // bytes that were received and are not reduced yet
+        std::vector<char> stage;          // received bytes that are not reduced yet
         size_t staged = 0;
-        std::vector<char> passed_on;      // what is sent and stored nowhere
+        std::vector<char> passed_on;      // bytes that are sent without being stored
         std::vector<size_t> waiters;      // blocks that wait for this one
         int64_t ready_ns = 0, start_ns = 0;
     };
@@ -88,7 +88,7 @@ private:
     const size_t element_bytes_, parts_;
     std::vector<State> states_;
     std::vector<int> queue_, next_queue_;
-    std::vector<size_t> had_turn_;  // since blocks were last read ahead for
+    std::vector<size_t> had_turn_;  // blocks that had a turn since the last `read_ahead`
     size_t busy_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// How work ends that cannot go on.
+// Exceptions of the engine.
 #pragma once
 
 #include <stdexcept>

@@ -22,17 +22,17 @@ namespace {
 constexpr int poll_ms = 20;
 constexpr size_t default_ring_bytes = 1 << 20, smallest_ring_bytes = 4096;
 constexpr size_t most_visitors = 256;
-constexpr int64_t silence_ns = 3'000'000'000;  // how long an address may not answer before the next is tried
-constexpr int64_t stranger_ns = 2'000'000'000;  // how long somebody who connected may take to say who it is
+constexpr int64_t silence_ns = 3'000'000'000;  // time after which the next address is tried
+constexpr int64_t stranger_ns = 2'000'000'000;  // time limit for a visitor's hello
 
-// A connection that is being made by this rank: connecting, then waiting for the welcome.
+// A connection that this rank is establishing: first connecting, then waiting for the welcome.
 struct Caller {
     Links::Key key;
-    std::vector<std::string> ways;  // addresses, of which any will do
+    std::vector<std::string> ways;  // alternative addresses
     size_t tries = 0;
     Address address{};
     int64_t since_ns = 0;
-    std::string refusal;  // of the last try
+    std::string refusal;  // error of the last attempt
     int fd = -1;
     bool has_greeted = false;
     size_t received = 0;
@@ -50,7 +50,8 @@ struct Caller {
     }
 };
 
-// The addresses of the link that `rank` uses for this connection, best first: in a network of ours, and not our own.
+// Returns the alternative addresses for this connection, best first: those in a network of this machine, then others,
+// and last those that are also addresses of this machine.
 std::vector<std::string> ways_to(const std::string& addresses, int rank, const Links::Key& key) {
     const auto links = split(addresses, ',');
     if (links.empty()) throw Failure(CHORALE_INVALID, "a rank has no address");
@@ -76,7 +77,7 @@ std::vector<std::string> ways_to(const std::string& addresses, int rank, const L
     return ways;
 }
 
-// "tcp:10.0.0.1:4000@eno1|…" in words.
+// Formats "tcp:10.0.0.1:4000@eno1|…" for messages.
 std::string in_words(const std::string& addresses) {
     std::string text;
     for (const std::string& link : split(addresses, ','))
@@ -88,7 +89,7 @@ std::string in_words(const std::string& addresses) {
     return text;
 }
 
-// Somebody who has connected to this rank and not said everything yet.
+// An accepted connection whose hello is not complete yet.
 struct Visitor {
     int fd;
     int64_t until_ns;
@@ -175,14 +176,14 @@ private:
     void open_door(int listener) {
         int fd;
         while ((fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-            if (visitors_.size() == most_visitors) visitors_.pop_front();  // a rank would speak soon, and comes again
+            if (visitors_.size() == most_visitors) visitors_.pop_front();  // if it was a rank, it will connect again
             visitors_.emplace_back();
             visitors_.back().fd = fd;
             visitors_.back().until_ns = monotonic_ns() + stranger_ns;
         }
     }
 
-    // Reads what a visitor says, with the memory that may come along; returns whether it is dealt with.
+    // Reads a visitor's hello, with the descriptor of shared memory if any; returns whether the visitor can be removed.
     bool hear(Visitor& visitor) {
         iovec part{reinterpret_cast<char*>(&visitor.hello) + visitor.received, sizeof(Hello) - visitor.received};
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -201,7 +202,7 @@ private:
         return visitor.received == sizeof(Hello);
     }
 
-    // The last file that came along; strangers may send many.
+    // Keeps only the last descriptor, because other processes may send many.
     static void keep_memory(Visitor& visitor, cmsghdr& extra) {
         for (size_t at = CMSG_LEN(0); at + sizeof(int) <= extra.cmsg_len; at += sizeof(int)) {
             if (visitor.memory_fd >= 0) close(visitor.memory_fd);
@@ -209,7 +210,7 @@ private:
         }
     }
 
-    // Takes the visitor in if it is one of those that are awaited; else it is turned away.
+    // Accepts an awaited visitor; others are disconnected.
     void welcome(Visitor& visitor) {
         const Hello& hello = visitor.hello;
         const Links::Key key{hello.from, hello.channel};
@@ -230,7 +231,7 @@ private:
         awaited_.erase(key);
     }
 
-    // Does what a connection needs next; returns whether it is made. One that breaks is made again.
+    // Continues to establish a connection; returns whether it is established. If it breaks, it is tried again.
     bool go_on(Caller& caller) {
         if (!caller.has_greeted) {
             caller.has_greeted = greet(caller);

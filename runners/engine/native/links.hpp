@@ -1,4 +1,4 @@
-// The transport over pipes: one to each (peer, channel), all watched at once.
+// The transport over pipes: one for each (peer, channel), all in one epoll set.
 #pragma once
 
 #include <map>

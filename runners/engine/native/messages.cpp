@@ -10,10 +10,10 @@
 namespace chorale {
 namespace {
 
-constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // ranks share cores
+constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // pauses between polls, because ranks may share cores
 
-// Pieces are what libraries send at once, so that the first can be passed on while the last are on their way; of long
-// messages larger ones, because each costs calls.
+// Messages are sent in pieces, so that the first pieces can be forwarded while the last ones are still travelling. Long
+// messages have larger pieces, because each piece costs library calls.
 constexpr size_t small_piece_bytes = 64'000, most_pieces = 4;
 
 size_t piece_bytes(size_t size) { return std::max(small_piece_bytes, (size + most_pieces - 1) / most_pieces); }
@@ -27,7 +27,7 @@ void* posted(void* request, int peer) {
     return request;
 }
 
-// Forgets a request that is done; returns whether it was.
+// Removes a request if it is done; returns whether it was.
 bool finishes(const chorale_messages& library, void*& request, int peer) {
     if (request == nullptr) return false;
     const int state = library.test(library.context, request);
@@ -58,7 +58,7 @@ void abandon(std::vector<MessageSlot>& slots) {
 }
 
 void MessageOutgoing::start(uint32_t, size_t depth) {
-    slots_.resize(depth);  // all of them are free: the run before has been drained
+    slots_.resize(depth);  // all slots are free, because the previous run was drained
     next_ = 0;
 }
 
@@ -114,7 +114,7 @@ void MessageIncoming::begin() {
     post_ahead();
 }
 
-// Slots hold the wanted message, or the one that will be, and those after it.
+// Posts receives for the current message (or the next, if none has begun) and the messages after it, one per slot.
 void MessageIncoming::post_ahead() {
     const size_t first = wanted_ > 0 ? wanted_ - 1 : 0;
     for (; posted_ < std::min(sizes_.size(), first + slots_.size()); posted_++) {

@@ -1,4 +1,4 @@
-// The transport over somebody else's messages: a library's point-to-point calls. It is polled, and sleeps when idle.
+// The transport over point-to-point calls of a library. It polls the library, and sleeps when idle.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace chorale {
 
-// A message, which travels in pieces: what is on its way has a request.
+// A message, which travels in pieces; each piece on its way has a request.
 struct MessageSlot {
     std::vector<char> bytes;
     std::vector<void*> requests;
@@ -18,8 +18,8 @@ struct MessageSlot {
     bool is_free() const;
 };
 
-// Before slots are freed: the library may still read or write the bytes of requests that are not done, after a
-// failure; these stay for good.
+// Must be called before slots are freed. After a failure, the library may still use the bytes of unfinished requests,
+// so these are never freed.
 void abandon(std::vector<MessageSlot>& slots);
 
 class MessageOutgoing : public Outgoing {
@@ -34,7 +34,7 @@ public:
     size_t take(const char* bytes, size_t size) override;
     bool is_done() const override { return is_done_; }
     bool is_drained() override;
-    bool poll();  // whether something has left
+    bool poll();  // returns whether a piece has left
 
 private:
     void post_whole_pieces(MessageSlot& slot);
@@ -57,7 +57,7 @@ public:
     size_t give(char* bytes, size_t size) override;
     bool is_done() override { return wanted_ > 0 && given_ == sizes_[wanted_ - 1]; }
     bool read_ahead() override { return false; }  // receives are posted ahead
-    bool poll();  // whether something has come
+    bool poll();  // returns whether a piece has arrived
 
 private:
     void post_ahead();

@@ -1,4 +1,4 @@
-// Bytes to and from one peer: a socket, or memory that both share.
+// A stream of bytes to and from a peer, by a socket or by shared memory.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 
 namespace chorale {
 
-// Never waits: `write` and `read` do what is possible now, perhaps nothing.
+// `write` and `read` never block; they return how many bytes were possible, perhaps 0.
 class Pipe {
 public:
     Pipe(int fd, int peer) : peer(peer), fd_(fd) {}
@@ -23,12 +23,12 @@ public:
 
     virtual bool may_read() const = 0;
     virtual size_t write(const iovec* parts, int count) = 0;
-    virtual size_t read(const iovec* parts, int count) = 0;  // Failure where the peer has closed it
+    virtual size_t read(const iovec* parts, int count) = 0;  // Failure if the peer has closed it
 
-    // What becomes readable or writable, edge by edge, whenever `read` or `write` may do more than before.
+    // The descriptor to watch with edge-triggered epoll: an edge means that more can be read or written.
     int fd() const { return fd_; }
 
-    // Takes notice of such an edge.
+    // Must be called after each such edge.
     virtual void woken(bool has_hung_up) = 0;
 
     const int peer;
@@ -61,7 +61,8 @@ public:
         if (done == 0 && room > 0) throw lost(peer, "it closed the connection");
         if (done < 0) is_readable_ = is_only_late();
         if (done < 0) return 0;
-        // Less than there was room for: there is no more, and an edge tells of what comes. An end leaves no other edge.
+        // If less arrived than fits, the socket is empty, and an edge will announce more. After a hang-up there is no
+        // edge.
         if (static_cast<size_t>(done) < room && !has_hung_up_) is_readable_ = false;
         return static_cast<size_t>(done);
     }
@@ -72,7 +73,7 @@ public:
     }
 
 private:
-    // Whether to try again at once: after a signal, but not where there is nothing to be had now.
+    // Whether to try again immediately: true after a signal, false if the call would block. Failure for other errors.
     bool is_only_late() const {
         if (errno == EINTR) return true;
         if (errno != EAGAIN) throw lost(peer, std::strerror(errno));

@@ -23,7 +23,7 @@ public:
         if (value < least || value > most) throw wrong(std::string("has a wrong ") + what + ": " + std::to_string(value));
         return value;
     }
-    // How many items follow; each takes a word or more.
+    // Reads a number of items, each of which takes at least one word.
     size_t length(const char* what) { return static_cast<size_t>(number(0, end_ - next_, what)); }
     bool at_end() const { return next_ == end_; }
 
@@ -62,7 +62,7 @@ Block read_block(Words& words, int rank, int ranks) {
         receives |= block.steps.back().receives();
     }
     if ((sends && block.send_peer < 0) || (receives && block.recv_peer < 0)) throw wrong("has a block without peer");
-    // Peers that nothing is exchanged with need no connection.
+    // Removes peers with which a block exchanges nothing, so that they are not connected.
     if (!sends) block.send_peer = -1;
     if (!receives) block.recv_peer = -1;
     return block;
@@ -109,8 +109,8 @@ bool is_in_place(const Instruction& step) {
     return step.src.buffer == step.dst.buffer && step.src.offset == step.dst.offset;
 }
 
-// Whether `step` may work on the bytes that `other` has stored while `other` stores more: it must not write what `other`
-// has yet to read or to send.
+// Whether `step` may use the bytes that `other` has stored while `other` stores more: it must not overwrite data that
+// `other` still has to read or to send.
 bool may_follow(const Program& program, const Instruction& step, const Instruction& other) {
     if (!other.receives() || !other.stores()) return false;
     if (step.op == Op::send) return true;
@@ -118,7 +118,7 @@ bool may_follow(const Program& program, const Instruction& step, const Instructi
     return !other.reads() || is_in_place(other) || (!program.in_place && other.src.buffer != step.dst.buffer);
 }
 
-// See Wait::shift.
+// Sets Wait::shift.
 void find_shifts(Program& program) {
     for (Block& block : program.blocks)
         for (Instruction& step : block.steps)

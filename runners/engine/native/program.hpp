@@ -1,4 +1,4 @@
-// A program of one rank, decoded and checked: whatever the words say, nothing outside of the buffers is ever touched.
+// The program of one rank, decoded and checked: whatever the words contain, only the buffers are accessed.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct Place {
 
 struct Wait {
     size_t block, step;
-    // Where the step waited for stores all that this one sends or adds to: the distance in chunks from the start of what
-    // is stored. Then this one may work on what is there already. -1 elsewhere.
+    // If the other step stores all chunks that this step reads, this step may start with the first bytes: the distance,
+    // in chunks, from the first stored chunk to the first chunk read. Otherwise -1.
     int64_t shift;
 };
 
@@ -39,7 +39,7 @@ struct Instruction {
 };
 
 struct Block {
-    int send_peer, recv_peer;  // -1 where nothing is sent or received
+    int send_peer, recv_peer;  // -1: none
     int channel;
     std::vector<Instruction> steps;
 };
@@ -59,7 +59,7 @@ struct Program {
     size_t output_chunks() const { return collective == Collective::reduce_scatter ? chunks / ranks : chunks; }
 };
 
-// Throws Failure (CHORALE_INVALID) where the words are no program of `rank` among `ranks`.
+// Failure (CHORALE_INVALID) if the words are not a valid program for `rank`.
 Program decode_program(const int64_t* words, size_t count, int rank, int ranks);
 
 }  // namespace chorale

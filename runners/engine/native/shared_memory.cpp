@@ -14,7 +14,7 @@ constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Failure refused(const std::string& what) { return Failure(CHORALE_SYSTEM, what + ": " + std::strerror(errno)); }
 
-// Copies `size` bytes at `position` of a ring to or from `bytes`.
+// Calls `copy` for the one or two contiguous parts of `size` bytes at `position` of a ring.
 template <class Copy>
 void around(char* data, size_t room, uint64_t position, size_t size, Copy copy) {
     if (size == 0) return;
@@ -34,7 +34,7 @@ SharedMemory SharedMemory::create(size_t least_bytes) {
         close(fd);
         throw refused("no shared memory");
     }
-    return SharedMemory(fd, ring_bytes);  // all zero, which is what empty rings are
+    return SharedMemory(fd, ring_bytes);  // all zero, like empty rings
 }
 
 SharedMemory SharedMemory::open(int fd) {
@@ -84,7 +84,7 @@ RingPipe::RingPipe(int bell, int peer, SharedMemory memory, bool is_maker)
     memory_.close_file();
 }
 
-// Where there is nothing, whoever writes next is asked to ring: the caller may go to sleep on this answer.
+// If the ring is empty, requests a wake-up from the writer, because the caller may sleep after this.
 bool RingPipe::may_read() const {
     if (used(in_) > 0 || has_hung_up_) return true;
     in_.reader_waits.store(1);
@@ -95,7 +95,7 @@ size_t RingPipe::write(const iovec* parts, int count) {
     size_t done = 0;
     for (int i = 0; i < count; i++) {
         size_t free = memory_.ring_bytes() - used(out_);
-        if (free < parts[i].iov_len) {  // say so before looking again, so that no reader overlooks it
+        if (free < parts[i].iov_len) {  // set the flag before checking again, so that the reader cannot miss it
             out_.writer_waits.store(1);
             free = memory_.ring_bytes() - used(out_);
             if (free == 0 && done == 0 && has_hung_up_) throw lost(peer, "it closed the connection");
@@ -136,7 +136,7 @@ size_t RingPipe::read(const iovec* parts, int count) {
 void RingPipe::woken(bool has_hung_up) {
     char bells[1024];
     ssize_t got = sizeof bells;
-    // Few are ever unheard, and who rings without end is not listened to without end.
+    // Usually there are few wake-ups to read; the limit protects against a peer that sends them without end.
     for (int turn = 0; turn < 4 && got == sizeof bells; turn++) got = recv(fd_, bells, sizeof bells, MSG_DONTWAIT);
     has_hung_up_ |= has_hung_up || got == 0;
 }
@@ -147,7 +147,7 @@ uint64_t RingPipe::used(const Ring& ring) const {
     return used;
 }
 
-// A bell that does not fit is one of many that nobody has heard yet.
+// If the socket is full, many wake-ups are still unread, so this one is not needed.
 void RingPipe::ring_bell() {
     const char bell = 0;
     if (send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EPIPE && errno != ECONNRESET)

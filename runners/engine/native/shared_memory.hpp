@@ -1,4 +1,4 @@
-// A pipe through memory that two processes of a machine share; a socket between them wakes who waits.
+// A pipe through shared memory of two processes of a machine; a socket between them wakes a process that waits.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace chorale {
 
-// Bytes in one direction. `written` and `read` only grow.
+// State of one direction. `written` and `read` count bytes and only grow.
 struct Ring {
     alignas(64) std::atomic<uint64_t> written;
     std::atomic<uint32_t> reader_waits;
@@ -15,17 +15,17 @@ struct Ring {
     std::atomic<uint32_t> writer_waits;
 };
 
-// Memory for both directions, as an anonymous file that never shrinks; its descriptor goes to the other process.
+// Memory for both directions: an anonymous file that cannot shrink, whose descriptor is sent to the other process.
 class SharedMemory {
 public:
-    static SharedMemory create(size_t least_bytes);  // of each ring
-    static SharedMemory open(int fd);  // Failure for a file that was not made by `create`; the descriptor is taken over
+    static SharedMemory create(size_t least_bytes);  // smallest size of each ring
+    static SharedMemory open(int fd);  // takes ownership of `fd`; Failure if it is not from `create`
     SharedMemory(SharedMemory&& other) noexcept;
     SharedMemory(const SharedMemory&) = delete;
     ~SharedMemory();
 
     int fd() const { return fd_; }
-    void close_file();  // once the other process has it; the memory stays
+    void close_file();  // after the other process has it; the memory stays
     size_t ring_bytes() const { return ring_bytes_; }
     Ring& ring(int direction) const { return *reinterpret_cast<Ring*>(base_ + direction * stride()); }
     char* data(int direction) const { return base_ + direction * stride() + sizeof(Ring); }
@@ -41,7 +41,7 @@ private:
 
 class RingPipe : public Pipe {
 public:
-    // `bell` is a connected socket; the one who made the memory writes in direction 0.
+    // bell: connected socket. The process that created the memory writes in direction 0.
     RingPipe(int bell, int peer, SharedMemory memory, bool is_maker);
 
     bool may_read() const override;

@@ -34,7 +34,7 @@ Address abstract_name(AddressKind kind, const std::string& name) {
     return address;
 }
 
-// HOST:PORT, with a numeric host, IPv6 in brackets or not; then perhaps @ and the name of its device.
+// Parses HOST:PORT with a numeric host (IPv6 with or without brackets), optionally followed by @ and a device name.
 Address tcp_address(const std::string& with_device) {
     const std::string text = with_device.substr(0, with_device.find('@'));
     const size_t colon = text.rfind(':');
@@ -103,11 +103,11 @@ void prepare(int fd, size_t asked_bytes) {
     const int one = 1;
     int buffer_bytes = static_cast<int>(std::min<size_t>(asked_bytes, most_buffer_bytes)), segment_bytes = 0;
     socklen_t size = sizeof segment_bytes;
-    // These two are refused by sockets that are not TCP.
+    // The next two options fail for sockets other than TCP, which is ignored.
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment_bytes, &size);
     if (asked_bytes == 0) return;
-    buffer_bytes = std::max(buffer_bytes, segment_bytes);  // TCP crawls where a segment does not fit
+    buffer_bytes = std::max(buffer_bytes, segment_bytes);  // TCP is very slow if a segment does not fit
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
 }

@@ -1,4 +1,4 @@
-// Sockets by address: "tcp:HOST:PORT", "unix:NAME" and "shm:NAME" (abstract names); all of them never wait.
+// Non-blocking sockets by address: "tcp:HOST:PORT", "unix:NAME" and "shm:NAME" (abstract names).
 #pragma once
 
 #include <sys/socket.h>
@@ -17,20 +17,20 @@ struct Address {
     socklen_t size;
 };
 
-// Failure (CHORALE_INVALID) for text that is no address. "net:unix:NAME" is an emulated network.
+// Failure (CHORALE_INVALID) for invalid text. "net:unix:NAME" is the address of an emulated network.
 Address parse_address(const std::string& text);
 
-// A listening socket, and in `bound` the address where it is reached.
+// Returns a listening socket; `bound` gets the address for connecting to it.
 int listen_at(const std::string& text, std::string& bound);
 
-// A socket that is being connected, or -1 with errno where nobody listens.
+// Returns a socket that is being connected, or -1 with errno.
 int start_connecting(const Address& address);
 
-// TCP: small pieces leave at once, and buffers hold a segment at least. `buffer_bytes` for both directions, 0 for the
-// system's choice.
+// Sets options for TCP: small pieces are sent immediately, and buffers hold at least a segment. buffer_bytes: size for
+// both directions, 0 for the system's default
 void prepare(int fd, size_t buffer_bytes);
 
-// What two ranks, or a rank and the emulated network, say first on a connection.
+// The first messages on a connection between two ranks, or between a rank and the emulated network.
 using Token = std::array<uint8_t, 16>;
 
 constexpr char hello_text[8] = {'c', 'h', 'o', 'r', 'a', 'l', 'e', '1'};

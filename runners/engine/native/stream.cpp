@@ -36,7 +36,7 @@ size_t StreamOutgoing::take(const char* bytes, size_t size) {
     return taken;
 }
 
-// Writes what is left of the header, `size` bytes, and the checksum behind the last of them.
+// Writes the rest of the header, `size` bytes of the message and, if these are its last, the checksum.
 size_t StreamOutgoing::write(const char* bytes, size_t size) {
     if (has_checksums_ && taken_ + size > summed_) {
         const size_t known = summed_ - taken_;
@@ -77,7 +77,7 @@ size_t StreamIncoming::give(char* bytes, size_t size) {
     std::memcpy(bytes, early.bytes.get() + early.given, kept);
     early.given += kept;
     if (kept == size || !is_reading_wanted()) return kept;
-    const size_t direct = read(bytes + kept, size - kept);  // the rest of it goes where it belongs
+    const size_t direct = read(bytes + kept, size - kept);  // the rest is received directly
     early.given += direct;
     early.filled += direct;
     return kept + direct;
@@ -102,7 +102,7 @@ bool StreamIncoming::read_ahead() {
         if (reading_ == sizes_.size()) {
             if (frame_filled_ < checksum_bytes) read(nullptr, 0);
         } else if (frame_filled_ < sizeof(Frame)) {
-            if (reading_ < wanted_ + depth_) read(nullptr, 0);  // memory only for what is on its way
+            if (reading_ < wanted_ + depth_) read(nullptr, 0);  // limits memory for early messages
         } else if (reading_ < wanted_ + depth_) {
             Early& message = early();
             const size_t left = sizes_[reading_] - filled_;
@@ -113,7 +113,7 @@ bool StreamIncoming::read_ahead() {
     return any;
 }
 
-// The early message of what is being read; its beginning may have been given directly.
+// Returns the early message for the message that is being read, whose beginning may have been received directly.
 StreamIncoming::Early& StreamIncoming::early() {
     if (early_.empty()) early_first_ = reading_;
     if (early_first_ + early_.size() == reading_)
@@ -121,8 +121,8 @@ StreamIncoming::Early& StreamIncoming::early() {
     return early_.back();
 }
 
-// Reads what is missing of the frame before the message, `size` bytes of the message, and, where these are its last,
-// the frame after it: mostly all in one call. Returns how many bytes of the message came.
+// Reads the rest of the frame before the message, `size` bytes of the message and, if these are its last, the next
+// frame, usually all in one call. Returns how many bytes of the message arrived.
 size_t StreamIncoming::read(char* bytes, size_t size) {
     const size_t frame_left = frame_room(reading_) - frame_filled_;
     const bool has_message = reading_ < sizes_.size();
@@ -145,7 +145,7 @@ size_t StreamIncoming::read(char* bytes, size_t size) {
     return of_bytes;
 }
 
-// `count` more bytes of the frame have come; they are there already where `bytes` is null.
+// Adds `count` received bytes to the frame (null: they are already there), and checks its complete fields.
 void StreamIncoming::advance_frame(const char* bytes, size_t count) {
     if (count == 0) return;
     if (bytes != nullptr) std::memcpy(reinterpret_cast<char*>(&frame_) + frame_filled_, bytes, count);

@@ -1,7 +1,7 @@
 // Messages over a pipe: a header, the bytes, and their checksum.
 //
-// The header says which run a message belongs to, its number on the connection and its size, so that a peer that is
-// out of step or sends garbage is found out at once; the checksum follows when all bytes of the message have left.
+// The header has the tag of the run, the message's number on the connection and its size, so that a peer that is out of
+// step or sends garbage is detected immediately. The checksum follows the last byte.
 #pragma once
 
 #include <deque>
@@ -49,14 +49,14 @@ public:
     bool read_ahead() override;
 
 private:
-    // What lies between two messages: the checksum of the one and the header of the other.
+    // The bytes between two messages: the checksum of the first and the header of the second.
     struct Frame {
         uint32_t checksum;
         Header header;
     } __attribute__((packed));
     static constexpr size_t checksum_bytes = 4;
 
-    // A message that was taken in early: its bytes, how many there are so far, and how many of them were given.
+    // A message that is received before it is wanted. filled: bytes received, given: bytes passed to the executor
     struct Early {
         std::unique_ptr<char[]> bytes;
         size_t size, filled, given;
@@ -74,15 +74,15 @@ private:
     uint32_t tag_ = 0;
     std::vector<size_t> sizes_;
     size_t depth_ = 1;
-    size_t wanted_ = 0;   // messages that were begun
-    size_t reading_ = 0;  // the message that is being read; all of them were, if it is their number
-    size_t filled_ = 0;   // how many of its bytes were read
-    uint32_t checksum_ = 0, previous_checksum_ = 0;  // of these bytes, and of the message before
-    Frame frame_{};       // before this message
-    size_t frame_filled_ = checksum_bytes;  // bytes of it; before the first message there is no checksum
+    size_t wanted_ = 0;   // number of messages that were begun
+    size_t reading_ = 0;  // number of the message that is being read; sizes_.size(): all were read
+    size_t filled_ = 0;   // number of its bytes that were read
+    uint32_t checksum_ = 0, previous_checksum_ = 0;  // of these bytes, and of the previous message
+    Frame frame_{};       // the frame before this message
+    size_t frame_filled_ = checksum_bytes;  // its bytes that were read; the first has no checksum
     bool went_ = false;   // whether the last `read` read anything
     std::deque<Early> early_;
-    size_t early_first_ = 0;  // number of the first of them
+    size_t early_first_ = 0;  // number of the first early message
 };
 
 }  // namespace chorale

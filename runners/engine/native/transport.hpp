@@ -1,5 +1,5 @@
-// What the executor knows of the way to other ranks: connections, of which each carries messages of known sizes from one
-// rank to another on one channel, in order.
+// Interface of transports: connections that carry messages of known sizes, in order, from one rank to another on a
+// channel.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@ class Outgoing {
 public:
     virtual ~Outgoing() = default;
 
-    // A run begins: messages carry `tag`, and up to `depth` of them may be on their way.
+    // Begins a run: messages carry `tag`, and up to `depth` of them may be on their way.
     virtual void start(uint32_t tag, size_t depth) = 0;
 
-    // The next message has `size` bytes; the one before has been taken as a whole.
+    // Begins the next message, of `size` bytes; the previous one must be done.
     virtual void begin(size_t size) = 0;
 
-    // Takes some of the `size` bytes of the message that come next; returns how many.
+    // Takes some of the next `size` bytes of the message; returns how many.
     virtual size_t take(const char* bytes, size_t size) = 0;
 
-    // Whether the message has been taken as a whole.
+    // Whether the complete message has been taken.
     virtual bool is_done() const = 0;
 
-    // Whether all that was taken has left for good.
+    // Whether the memory of all taken bytes is no longer needed.
     virtual bool is_drained() { return true; }
 };
 
@@ -32,19 +32,20 @@ class Incoming {
 public:
     virtual ~Incoming() = default;
 
-    // A run begins: messages carry `tag` and have these sizes, and up to `depth` of them are taken in early.
+    // Begins a run: messages carry `tag` and have these sizes; up to `depth` of them are received early.
     virtual void start(uint32_t tag, const std::vector<size_t>& sizes, size_t depth) = 0;
 
-    // The next message is wanted; the one before is done.
+    // Begins the next message; the previous one must be done.
     virtual void begin() = 0;
 
-    // Gives some of the `size` bytes of the message that come next; returns how many.
+    // Writes up to `size` of the next bytes of the message to `bytes`; returns how many.
     virtual size_t give(char* bytes, size_t size) = 0;
 
-    // Whether the message was given as a whole and is as it was sent.
+    // Whether the complete message was written and its checksum is correct.
     virtual bool is_done() = 0;
 
-    // Takes in what nobody has asked for yet, so that its sender can go on; returns whether there was any.
+    // Receives messages before they are wanted, so that their senders can continue; returns whether there were any
+    // bytes.
     virtual bool read_ahead() = 0;
 };
 
@@ -52,18 +53,18 @@ class Transport {
 public:
     virtual ~Transport() = default;
 
-    // The ends of connections at this rank; they belong to the transport. Failure where there is none.
+    // Return the local ends of connections, which the transport owns. Failure if there is no such connection.
     virtual Outgoing& outgoing(int peer, int channel) = 0;
     virtual Incoming& incoming(int peer, int channel) = 0;
 
-    // Whoever uses these ends from now on is the block of this number; -1 for nobody.
+    // Set the block that uses an end from now on; -1 for none.
     virtual void set_sender(int peer, int channel, int block) = 0;
     virtual void set_receiver(int peer, int channel, int block) = 0;
 
-    // Waits until a block may be able to go on or `until_ns` has come; adds such blocks to `blocks`.
+    // Waits until blocks may be able to continue, and adds them to `blocks`; returns at `until_ns` at the latest.
     virtual void wait(int64_t until_ns, std::vector<int>& blocks) = 0;
 
-    // Ends all connections, so that the others notice.
+    // Closes all connections, so that other ranks notice.
     virtual void close() = 0;
 };
 

@@ -1,13 +1,12 @@
 // The links of a fabric: TUN devices in its namespaces, and threads that carry packets between them.
 //
-// Usage: links NAME HOLDER, where HOLDER is the process whose end is also the end of this one. Standard input says what
-// to make, a line each:
+// Usage: links NAME HOLDER. This process ends when the process HOLDER ends. Lines of standard input:
 //   threads COUNT
 //   namespace PATH                          the devices after it are in this namespace
 //   device NUMBER NAME SEGMENTS_PASS_WHOLE  numbers count from 0
 //   link FROM TO BITS_PER_S LATENCY_NS LOSS_PER_2_32 QUEUE_BYTES ACKNOWLEDGEMENTS_ONLY THREAD SEED
 //   go
-// It then answers "ready PID" and lets go of its pipes.
+// It then prints "ready PID" and closes its pipes.
 #include <linux/if_tun.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -34,7 +33,7 @@
 namespace chorale {
 namespace {
 
-// What TUN puts before a packet; the header of Linux that defines it is not C++.
+// The header that TUN adds to packets; the Linux header file that defines it is not valid C++.
 struct VirtioHeader {
     uint8_t flags;
     uint8_t gso_type;
@@ -48,7 +47,7 @@ static_assert(sizeof(VirtioHeader) == 10);
 constexpr size_t virtio_bytes = sizeof(VirtioHeader);
 constexpr size_t largest_packet_bytes = 65535 + virtio_bytes;
 
-// A packet as a link sees it: how many bytes it is on the wire, and whether it carries data.
+// Properties of a packet: its bytes on the wire, and whether it carries data.
 struct PacketView {
     PacketView(const uint8_t* bytes, size_t size)
         : header(reinterpret_cast<const VirtioHeader*>(bytes)), ip(bytes + virtio_bytes), ip_bytes(size - virtio_bytes) {}
@@ -58,7 +57,7 @@ struct PacketView {
         return headers != 0 && headers == ip_bytes;
     }
 
-    // A packet that the kernel has not cut up yet counts as the segments it stands for, each with its headers.
+    // A packet that the kernel has not segmented yet counts like its segments, each with its headers.
     size_t bytes_on_wire() const {
         const size_t segment = header->gso_size;
         if (header->gso_type == 0 || segment == 0) return ip_bytes;
@@ -69,7 +68,7 @@ struct PacketView {
     }
 
 private:
-    // Bytes of the IP and TCP headers; 0 for what is not TCP over IPv4.
+    // Returns the bytes of the IP and TCP headers; 0 if the packet is not TCP over IPv4.
     size_t tcp_header_bytes() const {
         if (ip_bytes < 20 || ip[0] >> 4 != 4 || ip[9] != IPPROTO_TCP) return 0;
         const size_t ip_header = (ip[0] & 15) * 4u;
@@ -87,44 +86,41 @@ struct LinkFacts {
     int to_device = -1;
     uint64_t bits_per_s = 0;
     int64_t latency_ns = 0;
-    uint64_t loss_per_2_32 = 0;
     uint64_t queue_bytes = 0;
     bool acknowledgements_only = false;
-    uint64_t seed = 0;
 };
 
-// One direction of a link: packets leave one device and come out of the other when the link has carried them.
+// One direction of a link: takes packets from one device and delivers them to the other after their transmission.
 class PacketLink {
 public:
-    explicit PacketLink(const LinkFacts& facts) : facts_(facts), random_state_(facts.seed) {
+    explicit PacketLink(const LinkFacts& facts) : facts_(facts) {
         clock_.set_pace(8e9 / static_cast<double>(facts.bits_per_s));
     }
 
     int from_device() const { return facts_.from_device; }
     bool is_empty() const { return packets_.empty(); }
 
-    // The last packet comes out on time. Those before it wait for a common tick, which spares the processors: a wake-up
-    // serves many links, and the rate does not suffer, because the link goes on meanwhile.
+    // The last packet is delivered on time. Packets before it are delivered at common ticks, so that one wake-up serves
+    // many links. This does not reduce the rate, because the link continues to transmit.
     int64_t next_delivery_ns() const {
         const int64_t tick = (packets_.front().delivery_ns + tick_ns - 1) / tick_ns * tick_ns;
         return std::min(tick, packets_.back().delivery_ns);
     }
 
-    // Takes a packet that arrived at `now_ns`.
+    // Accepts a packet that arrived at `now_ns`.
     void accept(const uint8_t* bytes, size_t size, int64_t now_ns) {
         const PacketView packet(bytes, size);
         const size_t wire_bytes = packet.bytes_on_wire();
         if (facts_.acknowledgements_only && !packet.is_acknowledgement()) return;
         if (queued_bytes_ + wire_bytes > facts_.queue_bytes) return;
         const int64_t end_ns = clock_.carry(wire_bytes, now_ns);
-        if (is_lost()) return;  // it took its time on the wire all the same
         std::unique_ptr<uint8_t[]> copy(new uint8_t[size]);
         std::memcpy(copy.get(), bytes, size);
         queued_bytes_ += wire_bytes;
         packets_.push_back({end_ns + facts_.latency_ns, size, wire_bytes, std::move(copy)});
     }
 
-    // Delivers what is due. A device that is down refuses: the packet is lost, as on a cut wire.
+    // Delivers the packets that are due. A device that is down refuses them: they are lost, as on a cut cable.
     void deliver(int64_t now_ns) {
         while (!packets_.empty() && packets_.front().delivery_ns <= now_ns) {
             const Packet& packet = packets_.front();
@@ -144,23 +140,14 @@ private:
         std::unique_ptr<uint8_t[]> bytes;
     };
 
-    bool is_lost() {
-        if (facts_.loss_per_2_32 == 0) return false;
-        uint64_t z = (random_state_ += 0x9e3779b97f4a7c15ull);  // splitmix64
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-        return ((z ^ (z >> 31)) >> 32) < facts_.loss_per_2_32;
-    }
-
     const LinkFacts facts_;
     LinkClock clock_;
-    uint64_t random_state_;
     std::deque<Packet> packets_;
     uint64_t queued_bytes_ = 0;
     uint64_t refused_ = 0;
 };
 
-// A thread that delivers for its links: takes what arrives, sleeps until the earliest delivery, writes it out.
+// A thread that serves several links: reads arriving packets, and sleeps until the earliest delivery.
 class Worker {
 public:
     void add(const LinkFacts& facts) {
@@ -182,13 +169,13 @@ public:
     }
 
 private:
-    static constexpr int arrivals_at_once = 32;  // then others get their turn
+    static constexpr int arrivals_at_once = 32;  // then other devices get a turn
 
     struct Source : Watched {
         Source(Worker& worker, const LinkFacts& facts) : worker(worker), link(facts) {}
 
         void woken(bool has_hung_up) override {
-            // A device that was deleted would report that for ever.
+            // Stops watching a deleted device, which would report an error forever.
             if (has_hung_up) return worker.watch_.remove(link.from_device());
             for (int i = 0; i < arrivals_at_once; i++) {
                 const ssize_t size = read(link.from_device(), worker.buffer_, sizeof worker.buffer_);
@@ -211,10 +198,10 @@ private:
     uint8_t buffer_[largest_packet_bytes];
 };
 
-// Watches the devices of a namespace: a link end that is set down takes the carrier from the other end.
+// Watches the devices of a namespace: if one end of a link is set down, the other end loses its carrier.
 class CarrierWatch : public Watched {
 public:
-    // Hears of all changes of devices in the namespace of the calling thread.
+    // Opens a netlink socket that reports changes of devices in the namespace of the calling thread.
     CarrierWatch() : netlink_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)) {
         if (netlink_ < 0) throw refused("netlink socket");
         sockaddr_nl address{};
@@ -266,15 +253,14 @@ struct Fabric {
     std::deque<Worker> workers;
 };
 
-int open_tun(const std::string& name, bool segments_pass_whole) {
+int open_tun(const std::string& name) {
     const int device = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (device < 0) throw refused("open /dev/net/tun");
     ifreq request{};
     std::strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
     request.ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
     if (ioctl(device, TUNSETIFF, &request) != 0) throw refused("TUNSETIFF " + name);
-    const unsigned offload = segments_pass_whole ? TUN_F_CSUM | TUN_F_TSO4 : TUN_F_CSUM;
-    if (ioctl(device, TUNSETOFFLOAD, offload) != 0) throw refused("TUNSETOFFLOAD " + name);
+    if (ioctl(device, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) != 0) throw refused("TUNSETOFFLOAD " + name);
     return device;
 }
 
@@ -290,15 +276,14 @@ void obey(Fabric& fabric, const std::string& verb, std::istringstream& words) {
         fabric.carriers.emplace_back();
     } else if (verb == "device") {
         size_t number = 0;
-        bool segments_pass_whole = false;
-        words >> number >> text >> segments_pass_whole;
+        words >> number >> text;
         if (number != fabric.devices.size()) throw std::runtime_error("devices must be numbered in order");
-        fabric.devices.push_back({open_tun(text, segments_pass_whole), text, &fabric.carriers.back()});
+        fabric.devices.push_back({open_tun(text), text, &fabric.carriers.back()});
     } else if (verb == "link") {
         size_t from = 0, to = 0, thread = 0;
         LinkFacts facts;
-        words >> from >> to >> facts.bits_per_s >> facts.latency_ns >> facts.loss_per_2_32 >> facts.queue_bytes >>
-            facts.acknowledgements_only >> thread >> facts.seed;
+        words >> from >> to >> facts.bits_per_s >> facts.latency_ns >> facts.queue_bytes >>
+            facts.acknowledgements_only >> thread;
         if (!words || facts.bits_per_s == 0) throw std::runtime_error("a link has a wrong number");
         const Device &sender = fabric.devices.at(from), &receiver = fabric.devices.at(to);
         facts.from_device = sender.descriptor;
@@ -329,7 +314,7 @@ void let_go_of_pipes() {
     close(nothing);
 }
 
-// The process that keeps the namespaces: its end is the end of this one.
+// Ends this process when the process that holds the namespaces ends.
 struct Holder : Watched {
     explicit Holder(pid_t pid) : descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {
         if (descriptor < 0) throw refused("pidfd_open");
@@ -342,10 +327,10 @@ struct Holder : Watched {
 [[noreturn]] void run(pid_t holder_pid) {
     raise_descriptor_limit();
     Holder holder(holder_pid);
-    mallopt(M_TRIM_THRESHOLD, 1 << 28);  // memory of packets is used again
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);  // keeps freed memory of packets for reuse
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
     Fabric fabric;
-    // In a thread of its own: this one stays out of the namespaces, or it would count as what runs in the fabric.
+    // Devices are created in another thread, because a process in the namespaces would count as running in the fabric.
     std::async(std::launch::async, [&fabric] { read_fabric(fabric); }).get();
     take_precedence(1, -15);
     for (Worker& worker : fabric.workers) std::thread([&worker] { worker.run(); }).detach();

@@ -1,12 +1,13 @@
-// The emulated network of the local runner: a process that carries the bytes of all ranks over links that take their time.
+// The emulated network of the local runner: a process that carries the bytes of all ranks over links with limited
+// rates.
 //
 // Usage: chorale_network FD NAME; FD is the control socket and NAME the abstract name of the socket that ranks connect
 // to. It ends when the control socket is closed. Lines of words on the control socket:
-//   token HEX                  what ranks must say
-//   link NUMBER NS_PER_BYTE    a link, numbered from 0, or its new pace
-//   path SRC DST CHANNEL LINK… over which links the bytes of a connection go; a path that is known stays
-//   done                       is answered "done"
-// Once it listens, the network says "ready", and "error TEXT" before it ends for an error.
+//   token HEX                  token that ranks must send
+//   link NUMBER NS_PER_BYTE    adds a link, numbered from 0, or changes its pace
+//   path SRC DST CHANNEL LINK… links of a connection; a known path does not change
+//   done                       the network answers "done"
+// The network sends "ready" when it listens, and "error TEXT" before it exits because of an error.
 #include <sys/prctl.h>
 
 #include <cstdlib>
@@ -28,19 +29,19 @@ namespace {
 
 constexpr size_t frame_bytes = 16 * 1024, smallest_frame_bytes = 2 * 1024;
 constexpr double usual_frame_ns = 1e6;
-constexpr size_t most_held = 16;  // frames of one direction of a connection: more stay in the sender's socket
+constexpr size_t most_held = 16;  // frames of a direction of a connection; more data stay in the sender's socket
 constexpr size_t frames_at_once = 8;
-constexpr int64_t stranger_ns = 2'000'000'000;   // how long somebody may take to say who it is
-constexpr int64_t patience_ns = 60'000'000'000;  // how long a rank may wait for the other one before it tries again
+constexpr int64_t stranger_ns = 2'000'000'000;   // time limit for a visitor's hello
+constexpr int64_t patience_ns = 60'000'000'000;  // how long a rank waits for its peer before it connects again
 
-// Bytes of a connection that travel together. `ready_ns`: when they arrived where they are.
+// Bytes of a connection that travel together. ready_ns: time of arrival at the current hop
 struct Frame {
     std::unique_ptr<char[]> bytes;
     size_t size = 0;
     int64_t ready_ns = 0;
 };
 
-// One direction of a connection: the numbers of the links of its path, and its frames at each of them.
+// One direction of a connection: the links of its path, each with the frames that wait for it.
 struct Flow {
     struct Hop {
         size_t link;
@@ -49,12 +50,13 @@ struct Flow {
     std::deque<Hop> hops;
 };
 
-// A link that connections share in turns, frame by frame.
+// A link that connections share round robin, frame by frame.
 class SharedLink {
 public:
     void set_pace(double ns_per_byte) { clock_.set_pace(ns_per_byte); }
 
-    // How large frames are that enter the network here: a frame is passed on as a whole, so it should not take long.
+    // Returns the size of frames that enter the network at this link. Frames are forwarded when they are complete, so
+    // that transmitting one should not take long.
     size_t usual_frame_bytes() const {
         const double pace = clock_.ns_per_byte(), bytes = pace > 0 ? usual_frame_ns / pace : static_cast<double>(frame_bytes);
         return static_cast<size_t>(std::clamp<double>(bytes, smallest_frame_bytes, frame_bytes));
@@ -62,10 +64,10 @@ public:
 
     bool is_idle() const { return turns_.empty(); }
 
-    // When the frame that is in transmission ends; only where the link is not idle.
+    // Returns when the current transmission ends; the link must not be idle.
     int64_t end_ns() const { return clock_.end_ns(); }
 
-    // Takes a frame in at hop number `hop` of `flow`, which is this link.
+    // Adds a frame of `flow`; this link is its hop number `hop`.
     void add(Flow& flow, size_t hop, Frame frame) {
         const bool was_idle = is_idle();
         auto& frames = flow.hops[hop].frames;
@@ -74,7 +76,7 @@ public:
         if (was_idle) start_next();
     }
 
-    // What has passed the link: of which flow and hop. The frame is ready when it comes out.
+    // A frame that has passed the link, with its flow and hop.
     struct Arrival {
         Flow* flow;
         size_t hop;
@@ -106,10 +108,10 @@ private:
     }
 
     LinkClock clock_;
-    std::deque<Turn> turns_;  // those with frames; the first one's is in transmission
+    std::deque<Turn> turns_;  // flows with frames; the first one's frame is in transmission
 };
 
-// What joins two ranks on a channel; `low` < `high`.
+// Identifies a connection by its two ranks, low < high, and its channel.
 struct ConnectionKey {
     int low, high, channel;
     bool operator<(const ConnectionKey& other) const {
@@ -119,7 +121,7 @@ struct ConnectionKey {
 
 ConnectionKey key_of(int from, int to, int channel) { return {std::min(from, to), std::max(from, to), channel}; }
 
-// Connections between ranks, whose bytes travel over the links of their paths.
+// The connections between ranks, and the links over which their bytes travel.
 class Network {
 public:
     explicit Network(Watch& watch) : watch_(watch) {}
@@ -146,13 +148,13 @@ public:
         for (const size_t link : links) direction.hops.push_back({link, {}});
     }
 
-    // Whether there is a path on this connection and nobody has connected yet.
+    // Whether the connection has a path and is not connected yet.
     bool is_awaited(ConnectionKey key) const {
         const auto entry = connections_.find(key);
         return entry != connections_.end() && entry->second.ends[0].pipe == nullptr;
     }
 
-    // Passes bytes between two sockets from now on: those of the lower and of the higher rank, which it closes.
+    // Starts to carry bytes between the sockets of the lower and the higher rank, and takes ownership of them.
     void connect(ConnectionKey key, int low_fd, int high_fd) {
         Connection& made = connections_.at(key);
         made.ends[0].pipe = std::make_unique<SocketPipe>(low_fd, key.low);
@@ -162,10 +164,10 @@ public:
         note(made);
     }
 
-    // When a frame comes out of a link next, INT64_MAX if none is on its way.
+    // Returns when the next transmission ends, INT64_MAX if there is none.
     int64_t next_ns() const { return ends_.empty() ? INT64_MAX : ends_.begin()->first; }
 
-    // Ends all transmissions that have ended by `now_ns`, in their order.
+    // Completes all transmissions that end by `now_ns`, in order.
     void pump(int64_t now_ns) {
         while (next_ns() <= now_ns) {
             const size_t number = ends_.begin()->second;
@@ -186,8 +188,8 @@ public:
         }
     }
 
-    // Moves bytes from and to the sockets that something has happened for. Where a rank has closed its end and all that
-    // it sent has arrived, the other end is closed too.
+    // Moves bytes between sockets and the network for connections with news. If a rank has closed its end and all its
+    // data have arrived, the other end is closed, too.
     void settle() {
         for (Connection* connection : noted_) {
             connection->needs_settling = false;
@@ -206,7 +208,7 @@ public:
 private:
     struct Connection;
 
-    // The socket of a rank.
+    // One end of a connection: the socket of a rank.
     struct End : Watched {
         void woken(bool has_hung_up) override {
             if (pipe == nullptr || !connection->is_open) return;
@@ -219,20 +221,20 @@ private:
         Connection* connection = nullptr;
     };
 
-    // From one end to the other. `held`: frames that wait or are in transmission.
+    // One direction of a connection. held: number of frames that wait or are in transmission
     struct Direction : Flow {
         Connection* connection = nullptr;
         End *from = nullptr, *to = nullptr;
         std::deque<Frame> arrived;
-        size_t written = 0;  // of the first of these
+        size_t written = 0;  // bytes of the first of these
         size_t held = 0;
-        bool has_ended = false;  // there is nothing more to read
-        bool is_deaf = false;    // there is nobody to write to
+        bool has_ended = false;  // nothing more can be read
+        bool is_deaf = false;    // nothing more can be written
     };
 
     struct Connection {
         End ends[2];
-        Direction directions[2];  // the first from the lower rank
+        Direction directions[2];  // the first starts at the lower rank
         bool is_open = false, needs_settling = false;
     };
 
@@ -260,7 +262,7 @@ private:
             size_t written = 0;
             try {
                 written = direction.to->pipe->write(parts.data(), static_cast<int>(count));
-            } catch (const Failure&) {  // what is on its way to a rank that is gone is lost
+            } catch (const Failure&) {  // the receiver has ended: its data are dropped
                 direction.is_deaf = true;
                 for (Frame& frame : frames) drop(direction, std::move(frame));
                 return frames.clear();
@@ -290,14 +292,14 @@ private:
             size_t count = 0;
             try {
                 count = direction.from->pipe->read(parts.data(), static_cast<int>(frames.size()));
-            } catch (const Failure&) {  // the rank is gone; the other one is told when it has everything
+            } catch (const Failure&) {  // the sender has ended: the receiver gets the remaining data first
                 direction.has_ended = true;
             }
             take_in(direction, frames, count, room);
         }
     }
 
-    // `count` bytes were read into `frames`, with room for `room` each.
+    // Adds `count` bytes, which were read into `frames` with `room` bytes each, to the network.
     void take_in(Direction& direction, std::vector<Frame>& frames, size_t count, size_t room) {
         if (count > 0 && direction.hops.empty())
             throw Failure(CHORALE_INVALID, "rank " + std::to_string(direction.from->pipe->peer) + " sent to rank " +
@@ -322,13 +324,13 @@ private:
 
     Watch& watch_;
     std::deque<SharedLink> links_;
-    std::set<std::pair<int64_t, size_t>> ends_;  // of transmissions: when, and on which link
+    std::set<std::pair<int64_t, size_t>> ends_;  // transmissions: (end, number of the link)
     std::map<ConnectionKey, Connection> connections_;
     std::vector<Connection*> noted_;
     std::vector<std::unique_ptr<char[]>> spare_;
 };
 
-// Lets in processes of this user that have the token and are awaited; whoever else comes is turned away.
+// Accepts connections from awaited ranks: processes of this user with the token. Others are disconnected.
 class Reception : Watched {
 public:
     Reception(const std::string& address, Watch& watch, Network& network) : watch_(watch), network_(network) {
@@ -340,14 +342,14 @@ public:
 
     void set_token(const Token& token) { token_ = token; }
 
-    // When somebody has stayed too long.
+    // Returns when the time limit of the next visitor expires.
     int64_t next_ns() const {
         int64_t next = INT64_MAX;
         for (const Visitor& visitor : visitors_) next = std::min(next, visitor.until_ns);
         return next;
     }
 
-    // Joins ranks of which both ends are there, and sends away who is a stranger or has waited too long.
+    // Connects pairs of ranks that have both arrived, and disconnects others that are unknown or have waited too long.
     void settle() {
         if (visitors_.empty()) return;
         const int64_t now_ns = monotonic_ns();
@@ -410,7 +412,7 @@ private:
         visitor.until_ns = monotonic_ns() + patience_ns;
         const int side = hello.from == key.low ? 0 : 1;
         Visitor*& entry = waiting_[side][key];
-        if (entry != nullptr) entry->is_leaving = true;  // it has come again
+        if (entry != nullptr) entry->is_leaving = true;  // the rank has connected again
         entry = &visitor;
         const auto other = waiting_[1 - side].find(key);
         if (other == waiting_[1 - side].end() || other->second->is_leaving) return;
@@ -432,12 +434,12 @@ private:
     Token token_{};
     int listener_;
     std::list<Visitor> visitors_;
-    std::map<ConnectionKey, Visitor*> waiting_[2];  // the lower and the higher rank of a connection
+    std::map<ConnectionKey, Visitor*> waiting_[2];  // waiting lower ranks, and waiting higher ranks
 };
 
 Failure wrong(const std::string& line) { return Failure(CHORALE_INVALID, "no command of the network: " + line); }
 
-// Who started the network, and what it says.
+// The control socket of the process that started the network.
 class Control : Watched {
 public:
     Control(int fd, Watch& watch, Network& network, Reception& reception)
@@ -445,12 +447,12 @@ public:
         watch.add_reader(fd, *this);
     }
 
-    // Whether whoever started the network is gone.
+    // Whether the other side has closed the socket.
     bool is_closed() const { return is_closed_; }
 
     static void say(int fd, const std::string& text) {
         const std::string line = text + "\n";
-        if (send(fd, line.data(), line.size(), MSG_NOSIGNAL) < 0) return;  // nobody is there to hear it: see `woken`
+        if (send(fd, line.data(), line.size(), MSG_NOSIGNAL) < 0) return;  // the other side has ended: see `woken`
     }
 
 private:
@@ -510,7 +512,7 @@ void serve(int control_fd, const std::string& name) {
     Control::say(control_fd, "ready");
     while (!control.is_closed()) {
         const auto& events = watch.wait(std::min(network.next_ns(), reception.next_ns()));
-        network.pump(monotonic_ns());  // first, so that what comes now does not look older than what was there
+        network.pump(monotonic_ns());  // first, so that new data are not sent before older data
         for (const Watch::Event& event : events) event.watched->woken(event.has_hung_up);
         reception.settle();
         network.settle();

@@ -1,5 +1,5 @@
-// What both emulators need: the clock of a link, namespaces by path, descriptors, precedence, and waiting for sockets and
-// points in time.
+// Functions for both emulators: the clock of a link, namespaces, descriptors, priorities, and waiting for sockets and
+// times.
 #pragma once
 
 #include <fcntl.h>
@@ -23,20 +23,22 @@
 
 namespace chorale {
 
-// A link as a clock: nothing here waits or reads a clock. What it carries starts when what came before has ended, or
-// when it arrived if that is later: so whoever looks late loses no rate, and what a link idles is lost, as on a wire.
+// Computes transmission times of a link, without waiting or reading a clock. A transmission starts when the previous
+// one has ended and its data have arrived. So a process that wakes up late loses no rate, and idle time is lost, as on
+// a wire.
 class LinkClock {
 public:
     void set_pace(double ns_per_byte) { ns_per_byte_ = ns_per_byte; }
     double ns_per_byte() const { return ns_per_byte_; }
 
-    // Returns when `bytes` that arrived at `ready_ns` have been carried; rounded up, never faster than the rate.
+    // Returns when the transmission of `bytes` that arrived at `ready_ns` ends; rounded up, so that the rate is not
+    // exceeded.
     int64_t carry(size_t bytes, int64_t ready_ns) {
         const double duration_ns = std::ceil(static_cast<double>(bytes) * ns_per_byte_);
         return end_ns_ = std::max(end_ns_, ready_ns) + static_cast<int64_t>(duration_ns);
     }
 
-    // When all that was carried so far ends.
+    // Returns when the last transmission ends.
     int64_t end_ns() const { return end_ns_; }
 
 private:
@@ -48,7 +50,7 @@ inline Failure refused(const std::string& what) {
     return Failure(CHORALE_SYSTEM, what + ": " + std::strerror(errno));
 }
 
-// Whatever this thread opens from now on belongs to the network namespace at `path`.
+// Moves this thread to the network namespace at `path`.
 inline void enter_namespace(const std::string& path) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) throw refused("open " + path);
@@ -57,7 +59,7 @@ inline void enter_namespace(const std::string& path) {
     if (status != 0) throw refused("setns " + path);
 }
 
-// Large networks need more descriptors than a process has by default.
+// Raises the limit of open descriptors for large networks.
 inline void raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -65,10 +67,10 @@ inline void raise_descriptor_limit() {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Asks to run whenever there is work, as a wire does, before what asks with a smaller priority, which begins at 0; the
-// kernel keeps a part of the time for all others. Where it refuses, asks for a niceness: Linux may weigh sessions and
-// not processes, so it is set for the session, too, which must be that of this process alone. Threads that are made
-// later inherit it. Where all is refused, all goes on later.
+// Requests a real-time priority (0 or more; higher ones run first), so that work starts without delay; the kernel
+// reserves some time for other processes. If that is refused, requests a niceness. Linux may weigh sessions instead of
+// processes, so it is also set for the session, which must contain only this process. Threads that are created later
+// inherit it. If everything is refused, work is only delayed.
 inline void take_precedence(int priority, int niceness) {
     sched_param parameters{};
     parameters.sched_priority = sched_get_priority_min(SCHED_RR) + priority;
@@ -80,7 +82,7 @@ inline void take_precedence(int priority, int niceness) {
     }
 }
 
-// Something with a descriptor that a `Watch` waits for.
+// An object that a `Watch` wakes when its descriptor has an event.
 class Watched {
 public:
     virtual ~Watched() = default;
@@ -96,10 +98,10 @@ public:
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // Wakes `watched` at every edge: whenever more can be read or written than before.
+    // Wakes `watched` at every edge, when more can be read or written than before.
     void add(int fd, Watched& watched) { add(fd, watched, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET); }
 
-    // Wakes it as long as there is something to read.
+    // Wakes `watched` as long as there is something to read.
     void add_reader(int fd, Watched& watched) { add(fd, watched, EPOLLIN); }
 
     void remove(int fd) {
@@ -111,13 +113,13 @@ public:
         bool has_hung_up;
     };
 
-    // Waits, to the nanosecond, until something happens or `until_ns` has come. The events hold until the next call.
+    // Waits for events until `until_ns`, with the precision of a nanosecond. Events are valid until the next call.
     const std::vector<Event>& wait(int64_t until_ns) {
         const int64_t left_ns = std::min(until_ns - monotonic_ns(), longest_ns);
         if (left_ns > 0) {
             const timespec duration{static_cast<time_t>(left_ns / 1'000'000'000),
                                     static_cast<long>(left_ns % 1'000'000'000)};
-            pollfd any{epoll_, POLLIN, 0};  // epoll itself waits in milliseconds
+            pollfd any{epoll_, POLLIN, 0};  // epoll_wait only has milliseconds
             if (ppoll(&any, 1, &duration, nullptr) < 0 && errno != EINTR) throw refused("poll");
         }
         std::array<epoll_event, 256> events;

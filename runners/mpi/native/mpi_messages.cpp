@@ -15,7 +15,7 @@ using TestSome = int (*)(int count, void* requests, int* done_count, int* done, 
 
 constexpr int success = 0;  // MPI_SUCCESS
 
-// A message: so many messages of MPI are still on their way. `is_fresh` if that was looked up since it was asked.
+// A message of the engine. pieces: MPI messages still on their way; is_fresh: tested since the last question
 struct Request {
     size_t under_way = 0;
     bool is_fresh = false;
@@ -41,7 +41,7 @@ public:
     chorale_messages table;
 
 private:
-    // Both sides know the size, so they cut a message in the same way; MPI keeps the order of the pieces.
+    // Both sides cut a message in the same way, because both know its size; MPI keeps the pieces in order.
     void* post(void* function, void* bytes, size_t size, int peer, int channel) {
         Request* request = take_request();
         size_t start = 0;
@@ -59,7 +59,7 @@ private:
         return request;
     }
 
-    // One look at all requests serves each of them once.
+    // One test of all requests answers one question about each of them.
     int test(Request& request) {
         if (request.under_way > 0 && !request.is_fresh && !look()) return -1;
         request.is_fresh = false;
@@ -76,7 +76,7 @@ private:
         if (test_some(static_cast<int>(owners_.size()), handles_.data(), &count, done_.data(), statuses_.data()))
             return false;
         for (Request* owner : owners_) owner->is_fresh = true;
-        // From the back, so that the last handle, which takes the room of another, is one that is not done.
+        // Backwards, because the last handle replaces a removed one and must itself be unfinished.
         std::sort(done_.begin(), done_.begin() + std::max(count, 0), std::greater<int>());
         for (int i = 0; i < count; i++) remove(static_cast<size_t>(done_[static_cast<size_t>(i)]));
         return true;
@@ -105,7 +105,7 @@ private:
     const chorale_mpi mpi_;
     std::deque<Request> requests_;
     std::vector<Request*> free_;
-    std::vector<Request*> owners_;  // of the handles, in their order
+    std::vector<Request*> owners_;  // by index of the handle
     std::vector<char> handles_, statuses_;
     std::vector<int> done_;
 };

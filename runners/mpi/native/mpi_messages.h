@@ -1,5 +1,5 @@
-/* Messages over MPI, without its header: functions and handles are found at run time, so that one binary serves every
- * MPI. Handles are ints or pointers there; both fit a register, and a place in memory, of 64 bits. */
+/* Messages over MPI without its header file: functions and handles are passed at run time, so that one binary works with
+ * every MPI. Handles are ints or pointers; both fit into 64 bits. */
 #ifndef CHORALE_MPI_MESSAGES_H
 #define CHORALE_MPI_MESSAGES_H
 
@@ -11,14 +11,14 @@ extern "C" {
 
 typedef struct {
     void *isend, *irecv, *testsome; /* the functions MPI_Isend, MPI_Irecv, MPI_Testsome */
-    int64_t communicator;           /* handles; nobody else uses the communicator. Channels are its tags */
+    int64_t communicator;           /* handle of a communicator without other users; channels become tags */
     int64_t byte_type;
-    size_t handle_bytes; /* of a request: 4 or 8 */
+    size_t handle_bytes; /* size of a request: 4 or 8 */
     size_t status_bytes;
-    size_t most_bytes; /* of one message of MPI; longer ones are cut. At most INT_MAX */
+    size_t most_bytes; /* largest MPI message, at most INT_MAX; longer messages are cut */
 } chorale_mpi;
 
-/* The table for chorale_use_messages, or null. It belongs to the thread of the engine and must outlive it. */
+/* Returns the table for chorale_use_messages, or null. Only the engine's thread may use it, and it must outlive the engine. */
 chorale_messages* chorale_mpi_messages_new(const chorale_mpi*);
 void chorale_mpi_messages_free(chorale_messages*);
 

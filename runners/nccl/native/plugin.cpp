@@ -1,7 +1,8 @@
 // A tuner plug-in of NCCL 2.20 and later (its interfaces 2 to 7), which applies the table that NCCL_TUNER_CONFIG_FILE
-// names. What no row decides is left to NCCL: algorithm, protocol, channels and chunks. When a communicator ends, a line
-// of JSON says in the file of CHORALE_TUNER_REPORT what each row decided, with the costs that NCCL reckons. NCCL's header
-// is not needed: the types of an interface that has once been published stay as they are.
+// names. Version 1 (NCCL 2.19) does not pass the communicator of a call, so ranks could decide differently. Calls
+// without a matching row are left to NCCL. When a communicator ends, a line of JSON is appended to the file of
+// CHORALE_TUNER_REPORT: for each row, how many calls it decided, and their costs by NCCL's model. NCCL's header file is
+// not needed, because the types of published interfaces do not change.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -29,8 +30,8 @@ constexpr const char* REPORT_VARIABLE = "CHORALE_TUNER_REPORT";
 
 using Logger = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
 
-// What a row decided. refused: calls that it is for, where NCCL has no such combination; cost, own_cost: of all calls, as
-// NCCL reckons them, of what the row says and of what NCCL would have taken, which own_* name for the last call.
+// Decisions of a row. refused: matching calls for which NCCL does not have the row's combination; cost, own_cost: total
+// cost by NCCL's model of the row's choice and of NCCL's own choice; own_*: NCCL's own choice for the last call
 struct Count {
     uint64_t calls, bytes, refused, chunks;
     double cost_us, own_cost_us;
@@ -42,7 +43,7 @@ struct Tuner {
     std::vector<Count> counts;
     int nodes, ranks, interface;
     Logger log;
-    uint64_t others = 0;  // calls that no row decided
+    uint64_t others = 0;  // calls without a matching row
 };
 
 void read(Tuner& tuner) {
@@ -86,7 +87,7 @@ int begin_new(void** context, uint64_t, size_t ranks, size_t nodes, Logger log, 
     return begin(context, ranks, nodes, log, INTERFACE);
 }
 
-// Costs are a table of protocols for each algorithm, though interfaces call it an array of pointers.
+// The costs are a table of [algorithms][protocols], although the interface declares an array of pointers.
 int choose(void* context, int collective, size_t size_bytes, int operations, float** table, int algorithms, int protocols,
            int registered, int* channels) {
     Tuner& tuner = *static_cast<Tuner*>(context);
@@ -128,7 +129,7 @@ int choose_v3(void* context, int collective, size_t size_bytes, int operations, 
     return choose(context, collective, size_bytes, operations, costs, algorithms, protocols, 0, channels);
 }
 
-// Before there were costs, NCCL said what it has, and took a choice whatever it was.
+// Interface 2 has no costs: NCCL passes which features it has, and uses the choice without checking it.
 int choose_v2(void* context, int collective, size_t size_bytes, int with_network, int with_switches, int operations,
               int* algorithm, int* protocol, int* channels) {
     constexpr int RING = 1, CHAIN = 3, KNOWN = 6, PROTOCOLS = 3, USUAL = 1;
@@ -188,7 +189,7 @@ void report(const Tuner& tuner) {
     const std::string line = text.str();
     const bool is_stream = std::strcmp(path, "-") == 0;
     const int file = is_stream ? STDERR_FILENO : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    // One call, so that lines of other processes stay whole.
+    // A single call, so that lines of several processes are not mixed.
     if (file < 0 || write(file, line.data(), line.size()) != ssize_t(line.size()))
         tuner.log(WARN, ALL, __FILE__, __LINE__, "Chorale: %s=%s cannot be written", REPORT_VARIABLE, path);
     if (file >= 0 && !is_stream) close(file);
@@ -204,42 +205,17 @@ int finish(void* context) noexcept {
     return SUCCESS;
 }
 
-using BeginOld = int (*)(size_t ranks, size_t nodes, Logger log, void** context);
-using BeginNew = int (*)(void** context, uint64_t communicator, size_t ranks, size_t nodes, Logger log, void* domain,
-                         void* constants);
-
-struct TunerV2 {
+// All versions export a name and these functions in this order; versions 5 and 6 renamed the last two.
+struct Interface {
     const char* name;
-    BeginOld init;
-    decltype(&choose_v2) get_coll_info;
-    decltype(&finish) destroy;
+    const void *init, *get_coll_info, *finalize, *get_chunk_size;
 };
 
-struct TunerV3 {
-    const char* name;
-    BeginOld init;
-    decltype(&choose_v3) get_coll_info;
-    decltype(&finish) destroy;
-};
-
-struct TunerV4 {
-    const char* name;
-    BeginOld init;
-    decltype(&choose) get_coll_info;
-    decltype(&finish) destroy;
-};
-
-struct TunerV5 {
-    const char* name;
-    BeginNew init;
-    decltype(&choose) get_coll_info;
-    decltype(&finish) finalize;
-};
-
-struct TunerV6 {
-    TunerV5 first;
-    decltype(&chunk) get_chunk_size;
-};
+template <typename Init, typename Choose>
+Interface interface_of(Init init, Choose get_coll_info, decltype(&chunk) get_chunk_size = nullptr) {
+    const auto plain = [](auto function) { return reinterpret_cast<const void*>(function); };
+    return {NAME, plain(init), plain(get_coll_info), plain(&finish), plain(get_chunk_size)};
+}
 
 }  // namespace
 
@@ -247,17 +223,13 @@ extern "C" {
 
 #define EXPORTED __attribute__((visibility("default"))) extern
 
-EXPORTED const TunerV2 ncclTunerPlugin_v2;
-EXPORTED const TunerV3 ncclTunerPlugin_v3;
-EXPORTED const TunerV4 ncclTunerPlugin_v4;
-EXPORTED const TunerV5 ncclTunerPlugin_v5;
-EXPORTED const TunerV6 ncclTunerPlugin_v6;
-EXPORTED const TunerV6 ncclTunerPlugin_v7;
+EXPORTED const Interface ncclTunerPlugin_v2, ncclTunerPlugin_v3, ncclTunerPlugin_v4, ncclTunerPlugin_v5,
+    ncclTunerPlugin_v6, ncclTunerPlugin_v7;
 
-const TunerV2 ncclTunerPlugin_v2 = {NAME, begin_old<2>, choose_v2, finish};
-const TunerV3 ncclTunerPlugin_v3 = {NAME, begin_old<3>, choose_v3, finish};
-const TunerV4 ncclTunerPlugin_v4 = {NAME, begin_old<4>, choose, finish};
-const TunerV5 ncclTunerPlugin_v5 = {NAME, begin_new<5>, choose, finish};
-const TunerV6 ncclTunerPlugin_v6 = {{NAME, begin_new<6>, choose, finish}, chunk};
-const TunerV6 ncclTunerPlugin_v7 = {{NAME, begin_new<7>, choose, finish}, chunk};
+const Interface ncclTunerPlugin_v2 = interface_of(begin_old<2>, choose_v2);
+const Interface ncclTunerPlugin_v3 = interface_of(begin_old<3>, choose_v3);
+const Interface ncclTunerPlugin_v4 = interface_of(begin_old<4>, choose);
+const Interface ncclTunerPlugin_v5 = interface_of(begin_new<5>, choose);
+const Interface ncclTunerPlugin_v6 = interface_of(begin_new<6>, choose, chunk);
+const Interface ncclTunerPlugin_v7 = interface_of(begin_new<7>, choose, chunk);
 }

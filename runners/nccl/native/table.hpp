@@ -11,8 +11,8 @@ namespace chorale::nccl {
 
 constexpr int ANY = -1;
 
-// A row: what is chosen for a collective in a range of sizes, both ends included. ANY matches all; channels and bytes of
-// a chunk: NCCL's own where they are below 1.
+// A row: the choice for a collective in a range of sizes, including both ends. ANY matches everything; if channels or
+// chunk_bytes are below 1, NCCL chooses them.
 struct Row {
     int collective, algorithm, protocol, channels;
     size_t min_bytes, max_bytes;
@@ -20,14 +20,14 @@ struct Row {
     size_t chunk_bytes;
 };
 
-// What a row is looked for by.
+// The properties of a call by which a row is found.
 struct Call {
     int collective;
     size_t size_bytes;
     int nodes, ranks, operations, registered;
 };
 
-// Reads a line. nullopt for an empty one and a comment, and for one that is wrong, which `refuse` is told.
+// Reads a line. Returns nullopt for empty lines, comments and invalid lines; for the last, `refuse` gets the reason.
 std::optional<Row> row_of(const std::string& line, const std::function<void(const std::string&)>& refuse);
 
 bool matches(const Row& row, const Call& call);

@@ -1,7 +1,7 @@
 // oneCCL behind a C interface: its point-to-point calls as messages of the engine, and its own collectives.
 //
-// Functions return null or another status than CHORALE_OK where they fail; chorale_oneccl_error says why. All calls are
-// made by one thread.
+// Functions that fail return null or a status other than CHORALE_OK; chorale_oneccl_error returns the reason. All calls
+// must come from one thread.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // of a pause: ranks share cores
+constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // pauses between tests, because ranks may share cores
 
 std::string last_error;
 
@@ -28,8 +28,8 @@ int guarded(const std::function<int()>& work) {
     }
 }
 
-// Something that was posted. Each test gives oneCCL a turn to make progress: there is no other thread that does. The
-// first comes right after posting, so that oneCCL starts messages in the order in which they were posted.
+// A posted message. oneCCL only makes progress when a request is tested. The first test follows the posting
+// immediately, so that oneCCL starts messages in the order in which they were posted.
 class Posted {
 public:
     explicit Posted(ccl::event event) : event_(std::move(event)) { test(); }
@@ -66,14 +66,15 @@ void* post(const std::function<ccl::event()>& call) {
 extern "C" {
 
 struct chorale_oneccl {
-    // The first is for collectives, then one for each channel: oneCCL matches the messages of one by their order alone.
+    // The first communicator is for collectives, the others are for channels, because oneCCL matches the messages of a
+// communicator only by their order.
     std::vector<ccl::communicator> communicators;
     chorale_messages messages;
 };
 
 const char* chorale_oneccl_error() { return last_error.c_str(); }
 
-// Opens the key-value store by which ranks find one another, on one of them, and writes its address.
+// Opens, on one rank, the key-value store through which ranks connect, and writes its address.
 int chorale_oneccl_store(void* address, size_t room) {
     return guarded([&] {
         key_store = ccl::create_main_kvs();
@@ -84,7 +85,8 @@ int chorale_oneccl_store(void* address, size_t room) {
     });
 }
 
-// Joins the others. There is no way to leave: oneCCL would wait for ranks that may be gone.
+// Connects to the other ranks. Communicators are never destroyed, because oneCCL would wait for ranks that may have
+// ended.
 chorale_oneccl* chorale_oneccl_join(int rank, int ranks, const void* address, size_t channels) {
     auto* oneccl = new chorale_oneccl();
     const int status = guarded([&] {
@@ -119,8 +121,8 @@ chorale_oneccl* chorale_oneccl_join(int rank, int ranks, const void* address, si
 
 const chorale_messages* chorale_oneccl_messages(const chorale_oneccl* oneccl) { return &oneccl->messages; }
 
-// Does oneCCL's own collective `name` on `elements` of the whole vector. What is not done when the limit passes stays,
-// because oneCCL waits before it destroys it.
+// Runs oneCCL's own collective `name` on a vector of `elements`. If it is not done within the limit, its request is
+// never destroyed, because oneCCL would wait for it.
 int chorale_oneccl_collective(chorale_oneccl* oneccl, const char* name_text, int root, int data_type, const void* input,
                               void* output, size_t elements, double limit_s) {
     return guarded([&]() -> int {

@@ -1,5 +1,5 @@
-// What oneCCL's static archives (2021.17 and 2022.2) refer to and a run on CPUs does not need: the hooks of a profiler, two functions of a
-// compiler's own library, and hwloc, which says here that it cannot start; oneCCL then does without.
+// Symbols to which oneCCL's static archives (2021.17 and 2022.2) refer and that a run on CPUs does not need: hooks of a
+// profiler, two functions of a compiler's library, and hwloc, which reports here that it cannot start.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -57,8 +57,8 @@ NO_HOOK(__itt_task_begin_ptr__3_0)
 NO_HOOK(__itt_task_end_ptr__3_0)
 NO_HOOK(__itt_thread_set_name_ptr__3_0)
 
-// oneCCL's key-value store writes each request in small pieces and waits for the answer, which costs 40 ms each time
-// unless the pieces leave at once. Linked with --wrap=socket; accepted sockets inherit the option.
+// Sets TCP_NODELAY on all sockets: oneCCL's key-value store writes each request in small pieces and waits for the
+// answer, which would take 40 ms each time. Linked with --wrap=socket; accepted sockets inherit the option.
 int __real_socket(int domain, int type, int protocol);
 
 int __wrap_socket(int domain, int type, int protocol) {

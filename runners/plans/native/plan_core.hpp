@@ -1,7 +1,7 @@
-// What one thread of a thread block does in a call of a plan: one source for processors and GPUs.
+// The work of one thread of a thread block in a call of a plan; the same source for CPUs and GPUs.
 //
-// Freestanding: a plan is the words of runners/plans/encoding.py, memory is one address for each window. `Machine` has
-// what differs between machines:
+// Freestanding. A plan consists of the words of runners/plans/encoding.py; memory is one address per window. The
+// differences between machines are in `Machine`:
 //     lane(), lanes()          number of this thread, and of all threads of the block
 //     load(p), store(p), add(p, n), fence_add(p, n)
 //                              counters: an acquiring load; a relaxed store; a relaxed addition that returns the
@@ -21,28 +21,29 @@ using i64 = long long;
 
 // Numbers of runners/plans/encoding.py.
 enum Kind : i64 { nop, barrier, signal, port_signal, wait, acquire, release, move, port_move, pipeline };
-enum Window : i64 { packets = 3, counters = 4, windows = 5 };  // of a rank: input, output and scratch before them
+enum Window : i64 { packets = 3, counters = 4, windows = 5 };  // windows 0 to 2 of a rank: input, output, scratch
 enum Head : i64 { version, own, all, slots, halves, barriers, semaphores, blocks, sizes };
 enum Field : i64 { length, step, kind, operands };
 enum Why : u64 { turn, other_ranks, a_signal, a_semaphore, other_blocks, a_packet, a_port, outside };
 constexpr i64 current_version = 2;
 constexpr u64 vector_bytes = 16, packet_data = 4;
 
-// Two halves of the unit of data that is moved.
+// The unit of data that is moved, as two halves.
 struct alignas(16) Vector {
     u64 half[2];
 };
 
-// A call, as its host sets it up, in words of 64 bits.
+// The description of a call by its host, in words of 64 bits.
 //
-// state:  state of this rank, zero before the first call except for semaphores: for each block the calls that it has
-//         ended, the bytes of a piece, how often they changed, and whether a thread reports why it gave up; then the
-//         signals taken from each slot, semaphores, barriers
-// broken: of this rank, for all its plans: whether a block gave up, so that no block waits any longer
-// record: for the host: whether a block gave up, then for each block: step, reason, rank, and 1 plus the number of a
-//         signal, or of the piece of scratch whose packet is missing; 0 if the block did not give up
-// bases:  address of each window of each rank, then those through which a switch reaches the windows of all, or 0
-// half:   bytes from one half of packets to the other
+// state:  state of this rank, zero before the first call except for semaphores: for each block the number of its
+// finished
+//         calls, the bytes of a piece, how often these changed, and whether a thread reports why it gave up; then the
+//         number of signals taken from each slot, semaphores, barriers
+// broken: for all plans of this rank: whether a block gave up, so that no block waits any longer record: for the host:
+// whether a block gave up, then for each block step, reason, rank, and 1 + the number of the signal
+//         or of the piece of scratch whose packet is missing; 0 if the block did not give up
+// bases:  address of each window of each rank, then multicast addresses of the windows of all ranks, or 0
+// half:   distance between the two halves of packets in bytes
 struct Binding {
     const i64* words;
     u64* state;
@@ -82,7 +83,7 @@ public:
     CHORALE_CODE bool ended() const { return at_ == end_ && begun_; }
     CHORALE_CODE bool gave_up() const { return gave_up_; }
 
-    // Continues as far as possible; returns whether it moved.
+    // Continues as far as possible; returns whether there was any progress.
     CHORALE_CODE bool advance() {
         if (!begun_ && !begin()) return false;
         bool moved = false;
@@ -94,7 +95,7 @@ public:
         return moved;
     }
 
-    // Gives up. The first thread of a block that does writes into the record what it waits for.
+    // Gives up. The first thread of a block that gives up records what it was waiting for.
     CHORALE_CODE void stop() {
         if (m_.add(mine_ + 3, 1) == 0) note(b_.record + 1 + block_record * block_);
         m_.store(b_.broken, 1);
@@ -103,7 +104,7 @@ public:
     }
 
 private:
-    // Before memory is touched, all ranks must have ended their work on pieces of another size.
+    // If the size of pieces changes, memory may only be accessed when all ranks have finished calls with the old size.
     CHORALE_CODE bool begin() {
         const i64 ranks = words_[Head::all], own = words_[Head::own];
         if (!entered_) {
@@ -177,7 +178,7 @@ private:
             pipeline_ = 0;
     }
 
-    // Does an action; returns false if it has to wait.
+    // Executes an action; returns false if it has to wait.
     CHORALE_CODE bool perform(const i64* action) {
         const i64* items = action + Field::operands + 1;
         const u64 count = u64(action[Field::operands]);
@@ -213,7 +214,8 @@ private:
         return true;
     }
 
-    // A thread claims the next signal of a channel before it waits, so two waits without a nop get different signals.
+    // A thread claims the next signal of a channel before it waits, so that two waits without a nop get different
+    // signals.
     CHORALE_CODE bool hear(const i64* items, u64 count) {
         for (; progress_ < count; progress_ += lanes_) {
             const i64 slot = items[2 * progress_];
@@ -240,7 +242,7 @@ private:
         return m_.sync() || give_up();
     }
 
-    // Stretches of a move, all of one length: plain data and packets that are read, then those that are written.
+    // The ranges of a move, all of the same length: plain data and packets to read, then those to write.
     struct Stretches {
         const i64* place;
         u64 reads, takes, writes, packets, from, bytes;
@@ -259,7 +261,7 @@ private:
         return some;
     }
 
-    // The address in a stretch, `skipped` bytes of data after its begin.
+    // Returns the address `skipped` bytes of data after the beginning of a range.
     CHORALE_CODE char* place(const Stretches& some, u64 number, u64 skipped) const {
         const i64 window = some.place[2 * number];
         const u64 at = u64(some.place[2 * number + 1]) * b_.piece + some.from + skipped;
@@ -294,7 +296,7 @@ private:
         return sources == 1 ? copy<false>(some) : summed<false>(some);
     }
 
-    // Through the switch, if it reaches this memory of all ranks and can add such elements.
+    // Uses the switch if it reaches this memory on all ranks and can add elements of this type.
     CHORALE_CODE bool by_switch(const Stretches& some) {
         const u64 ranks = u64(words_[Head::all]);
         const bool adds = some.reads == ranks, stores = some.writes == ranks;
@@ -318,7 +320,7 @@ private:
         return base == nullptr ? nullptr : base + u64(some.place[2 * number + 1]) * b_.piece + some.from;
     }
 
-    // A sum of `Element`s, added in the order in which they are read.
+    // A sum of elements, added in the order in which they are read.
     template <class Element, class Does>
     struct Sum {
         using Wide = decltype(widen(Element{}));
@@ -360,7 +362,7 @@ private:
         return units<packed, Copy>(some);
     }
 
-    // Moves the share of this thread: several vectors at a time, or packets with eight bytes of data when they arrive.
+    // Moves this thread's share: several vectors at a time, or packets with eight bytes of data as they arrive.
     template <bool packed, class Way>
     CHORALE_CODE bool units(const Stretches& some) {
         constexpr unsigned width = packed ? 1 : 2, unroll = packed ? 1 : 4;
@@ -418,7 +420,7 @@ private:
         }
     }
 
-    // Done by a proxy, or by the threads of this block, which then wait for each other.
+    // Executed by a proxy, or by the threads of this block, which then wait for each other.
     CHORALE_CODE bool by_port(const i64* action) {
         const Stretches some = stretches(action);
         const i64* more = some.place + 4;  // one source, one target: counters, whether to wait before and after
@@ -439,7 +441,7 @@ private:
         return more[1] == 0 || m_.done(ticket_);
     }
 
-    // Whether all packets have arrived; packets that have are not checked again.
+    // Returns whether all packets have arrived; arrived packets are not checked again.
     CHORALE_CODE bool arrived(const Stretches& some) {
         for (; progress_ < some.bytes / 8; progress_++) {
             u64 two[2];

@@ -1,7 +1,7 @@
-// The machine of plan_core.hpp on NVIDIA GPUs, and the kernel: a thread block for each block of a plan.
+// The `Machine` of plan_core.hpp for NVIDIA GPUs, and the kernel, with a thread block for each block of a plan.
 //
-// CHORALE_ELEMENT and CHORALE_DOES say what is added and how, by names of elements.hpp; CHORALE_CHECKS has offsets checked
-// again; CHORALE_SWITCH has switches add and store, from sm_90 on.
+// CHORALE_ELEMENT and CHORALE_DOES are the element type and the operation, by names of elements.hpp. CHORALE_CHECKS
+// enables checks of offsets; CHORALE_SWITCH enables switches that add and store (sm_90 and later).
 #include "plan_core.hpp"
 
 namespace chorale::plans {
@@ -10,6 +10,18 @@ __device__ __forceinline__ u64 now_ns() {
     u64 time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     return time;
+}
+
+// Waits for all threads of the block; returns whether `says` is true for one of them. Unlike with `__syncthreads_or`,
+// threads may wait at different places in the code, as a thread that gives up does.
+__device__ __forceinline__ bool any_of_block(bool says) {
+    unsigned found;
+    asm volatile(
+        "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }"
+        : "=r"(found)
+        : "r"(unsigned{says})
+        : "memory");
+    return found != 0;
 }
 
 using Element = CHORALE_ELEMENT;
@@ -24,7 +36,7 @@ struct GpuMachine {
 
     __device__ u64 lane() const { return threadIdx.x; }
     __device__ u64 lanes() const { return blockDim.x; }
-    __device__ bool sync() { return __syncthreads_or(0) == 0; }
+    __device__ bool sync() { return !any_of_block(false); }
     __device__ bool has_proxies() const { return false; }
     __device__ u64 port(const PortTask&) { return 0; }
     __device__ bool done(u64) const { return true; }
@@ -57,7 +69,7 @@ struct GpuMachine {
         return work(Element{}, Does{});
     }
 
-    // A switch adds floats of 32 and 16 bits, the latter in 32 where that is asked for, in an order of its own.
+    // A switch adds floats of 32 and 16 bits (the latter with 32 bits on request), in an unspecified order.
     __device__ static bool adds_by_switch(bool keeps_wide) {
         return sums(Does{}) && switch_adds(Element{}, keeps_wide);
     }
@@ -102,7 +114,7 @@ struct GpuMachine {
 
 }  // namespace chorale::plans
 
-// One call. A thread that does not get on for too long, or sees that another gave up, gives up: nobody hangs.
+// One call. A thread gives up if it makes no progress for too long or another one gave up, so that nothing hangs.
 extern "C" __global__ void __launch_bounds__(512) chorale_plan(const chorale::plans::Binding* binding) {
     using namespace chorale::plans;
     const Binding call = *binding;
@@ -115,5 +127,5 @@ extern "C" __global__ void __launch_bounds__(512) chorale_plan(const chorale::pl
         if (idle % 256 != 255) continue;
         if (now_ns() - begin_ns > call.limit_ns || GpuMachine::load(call.broken) != 0) thread.stop();
     }
-    if (thread.gave_up()) __syncthreads_or(1);
+    if (thread.gave_up()) any_of_block(true);
 }

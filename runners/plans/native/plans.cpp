@@ -1,9 +1,9 @@
-// The machine of plan_core.hpp on processors, in memory that ranks share: threads, and a proxy thread behind ports.
-#include "chorale_plans.h"
-
+// The `Machine` of plan_core.hpp for CPUs with shared memory: threads, and a proxy thread for ports.
+// runners/plans/rank_plans.py calls the functions at the end; one thread at a time calls those of an executor.
 #include <sched.h>
 
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -19,7 +19,7 @@ using namespace chorale::plans;
 
 namespace {
 
-// Ports: blocks put what is to be done into a queue, and a proxy thread does it in that order.
+// Ports: blocks put tasks into a queue, and a proxy thread executes them in this order.
 class Ports {
 public:
     Ports() = default;
@@ -78,7 +78,7 @@ private:
     std::thread proxy_;
 };
 
-// Where the threads of a block wait for each other.
+// A barrier for the threads of a block.
 class Meeting {
 public:
     explicit Meeting(u64 threads) : threads_(threads) {}
@@ -114,7 +114,7 @@ struct CpuMachine {
     static constexpr bool has_switch = false;
     u64 number, threads;
     Meeting& meeting;
-    Ports* ports;  // null: the threads of a block do what ports do, as on GPUs
+    Ports* ports;  // null: the threads of a block execute port tasks, as on GPUs
 
     u64 lane() const { return number; }
     u64 lanes() const { return threads; }
@@ -144,13 +144,13 @@ struct CpuMachine {
     }
 };
 
-constexpr int patience = 200;  // rounds without progress after which processors are left to others
+constexpr int patience = 200;  // rounds without progress after which a thread yields
 
 struct Unfinished : std::runtime_error {
     Unfinished() : std::runtime_error("the time limit has passed") {}
 };
 
-// Waits between two looks; returns whether the time is over.
+// Pauses between two polls; returns whether the time limit has passed.
 class Pause {
 public:
     explicit Pause(int64_t deadline_ns) : deadline_ns_(deadline_ns) {}
@@ -171,7 +171,7 @@ private:
     int idle_ = 0;
 };
 
-// All blocks in turns, each as far as it gets; ends when the ports have done what they were given.
+// Runs all blocks in turns, each as far as possible; returns when the ports have finished all tasks.
 void in_turns(const Binding& call, Ports& ports, int64_t deadline_ns) {
     Meeting alone(1);
     CpuMachine machine{0, 1, alone, &ports};
@@ -188,11 +188,12 @@ void in_turns(const Binding& call, Ports& ports, int64_t deadline_ns) {
         if (!pause.after(moved)) continue;
         for (auto& block : blocks)
             if (!block.ended()) block.stop();
+        while (!ports.idle()) sched_yield();  // the caller may free the memory into which they write
         throw Unfinished();
     }
 }
 
-// As on a GPU: `threads` threads for each block.
+// Runs `threads` threads per block, as on a GPU.
 void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
     std::deque<Meeting> meetings;
     std::vector<std::thread> all;
@@ -215,6 +216,8 @@ void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
 }
 
 }  // namespace
+
+enum { PLANS_OK = 0, PLANS_INVALID = 1, PLANS_TIMEOUT = 2, PLANS_SYSTEM = 3 };
 
 struct chorale_plans {
     std::string error;
@@ -241,12 +244,18 @@ extern "C" {
 
 chorale_plans* chorale_plans_new(void) { return new chorale_plans(); }
 void chorale_plans_free(chorale_plans* plans) { delete plans; }
+// Returns the error of the last failed call.
 const char* chorale_plans_error(const chorale_plans* plans) { return plans->error.c_str(); }
 
+// Checks that `words` (see runners/plans/encoding.py) are a plan for `rank` that accesses only its memory.
 int chorale_plan_check(chorale_plans* plans, const int64_t* words, size_t count, int rank, int ranks) {
-    return plans->guarded([&] { check_plan(reinterpret_cast<const i64*>(words), count, rank, ranks); });
+    return plans->guarded([&] { Checker(reinterpret_cast<const i64*>(words), count).plan(rank, ranks); });
 }
 
+// Participates in the next call of a checked plan, not before `not_before_ns` of CLOCK_MONOTONIC; sets `end_ns`.
+//
+// binding: see plan_core.hpp; after a timeout its record contains what each unfinished block waited for
+// threads: number of system threads for each block; 0: all blocks take turns in this thread, and another serves ports
 int chorale_plan_call(chorale_plans* plans, const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns) {
     return plans->guarded([&] {
         const Binding& call = *static_cast<const Binding*>(binding);

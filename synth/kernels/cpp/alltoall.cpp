@@ -1,4 +1,4 @@
-// All-to-all: flows by link prices, flows in whole units, distances by prices, and which rows of the program are alike.
+// All-to-all: flows by link prices, integral flows, distances by prices, and equivalent rows of the linear program.
 #include "heap.hpp"
 #include "modules.hpp"
 #include "splitmix.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
-// Cycles of flows, which load links and deliver nothing.
+// Removes cycles of flows, which load links without delivering anything.
 
 enum Visit : std::int8_t { UNSEEN, ON_PATH, DONE };
 
@@ -33,7 +33,7 @@ void cancel_cycles(Span<const Int> outgoing, Span<const Rank> outgoing_links, Sp
                    Span<const Rank> dst, double least, Span<double> flow) {
     const Int nodes = outgoing.size() - 1;
     auto state = zeros<std::int8_t>(nodes);
-    auto next = copy(outgoing.first(nodes));  // the next link to look at, by node
+    auto next = copy(outgoing.first(nodes));  // next link to try, by node
     auto path = empty<Rank>(nodes);
     for (Int start = 0; start < nodes; ++start) {
         if (state[start] != UNSEEN) continue;
@@ -58,12 +58,13 @@ void cancel_cycles(Span<const Int> outgoing, Span<const Rank> outgoing_links, Sp
     }
 }
 
-// Flows that follow link prices: every node takes what it needs over the links by which it is cheapest to reach.
+// Flows by link prices: every node receives what it needs over the links by which it is cheapest to reach.
 //
-// A node shares its need among its links by exp(-extra / temperature), extra being by how much a path over the link
-// costs more than the cheapest. So flows change smoothly with prices, and nothing needs to be stored but the prices.
+// A node distributes its need over its links in proportion to exp(-extra / temperature), where extra is the extra cost
+// of a path over the link compared with the cheapest path. So flows change smoothly with prices, and only prices are
+// stored.
 
-constexpr Int BUCKETS = 4096;  // a power of two, and that of priced_flows.py
+constexpr Int BUCKETS = 4096;  // a power of two, equal to _BUCKETS in price_descent.py
 constexpr Int NONE = -1;
 constexpr double COLDEST = 30.0;
 
@@ -77,7 +78,7 @@ struct PricedNetwork {
     auto fields() { return std::tie(incoming, src, outgoing, outgoing_links, heads, demand); }
 };
 
-// Distances of all nodes from one source, and the nodes by distance.
+// Distances of all nodes from a source, and the nodes sorted by distance.
 class PriceSearch {
 public:
     explicit PriceSearch(Int nodes)
@@ -85,9 +86,9 @@ public:
           next_(empty<Rank>(nodes)), previous_(empty<Rank>(nodes)), bucket_(full<Rank>(NONE, nodes)),
           bins_(empty<Rank>(nodes + 1)) {}
 
-    // Find the price of the cheapest path from `source` to each node; `prices` by tail, up to BUCKETS - 2 widths.
+    // Find the price of the cheapest path from `source` to each node. prices: by tail, at most BUCKETS - 2 widths
     //
-    // Source: Meyer and Sanders, "Delta-stepping" (2003), one node after the other.
+    // Source: Meyer and Sanders, "Delta-stepping" (2003), with one node at a time.
     void run(const PricedNetwork& network, Span<const double> prices, Int source, double width) {
         fill(distance, INFINITE);
         distance[source] = 0.0;
@@ -117,7 +118,7 @@ public:
         }
     }
 
-    // Put the nodes in the order of their distances, in bins first.
+    // Sort the nodes by distance, starting with bins.
     void sort() {
         const Int nodes = distance.size();
         const double farthest = largest(distance);
@@ -155,15 +156,15 @@ private:
         bucket_[node] = bucket;
     }
 
-    Array<Rank> first_, next_, previous_, bucket_;  // nodes that wait, in buckets: doubly linked lists
+    Array<Rank> first_, next_, previous_, bucket_;  // waiting nodes by bucket, as doubly linked lists
     Array<Rank> bins_;
 };
 
-// Find the weights of links, 0 where they lead to no farther node, and their sums by node; `prices` by head.
+// Find the weights of links, 0 if they do not lead to a farther node, and their sums by node. prices: by head
 //
-// A price may be too small to make a difference to a distance. Then a node and the one before it on its cheapest path
-// are equally far: such nodes are put into the order of these paths, and the link between them has a weight. So there is
-// for each node a link that costs nothing extra, and no sum is below 1.
+// A price may be too small to change a distance, so that a node and its predecessor on the cheapest path are equally
+// far. Such nodes are sorted along these paths, and the link between them gets a weight. So each node has a link
+// without extra cost, and no sum is below 1.
 void weigh(const PricedNetwork& network, Span<const double> prices, double temperature, const PriceSearch& search,
            Span<double> weight, Span<double> total) {
     const auto& distance = search.distance;
@@ -199,7 +200,7 @@ void weigh(const PricedNetwork& network, Span<const double> prices, double tempe
     }
 }
 
-// A node takes all it needs from nodes that come before it, so that what it passes on has arrived.
+// A node takes what it needs only from earlier nodes, so that data have arrived before they are forwarded.
 std::tuple<double, double> add_priced_loads(const PricedNetwork& network, Span<const Rank> sources,
                                             Span<const Int> weights, Span<const double> prices, double width,
                                             double temperature, Int units, Span<Int> loads) {
@@ -236,7 +237,7 @@ std::tuple<double, double> add_priced_loads(const PricedNetwork& network, Span<c
                 need[network.src[link]] += flow;
                 if (heaviest < 0 || weight[link] > weight[heaviest]) heaviest = link;
             }
-            if (missing > 0) {  // what rounding down left over
+            if (missing > 0) {  // lost by rounding down
                 if (heaviest < 0) throw std::invalid_argument("no path leads to node " + std::to_string(node));
                 loads[heaviest] += times * missing;
                 need[network.src[heaviest]] += missing;
@@ -246,7 +247,7 @@ std::tuple<double, double> add_priced_loads(const PricedNetwork& network, Span<c
     return {paid, smooth};
 }
 
-// Dijkstra's search from each source.
+// Dijkstra's algorithm from each source.
 void price_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> dst,
                      Span<const double> prices, Span<const Rank> sources, Span<double, 2> distances) {
     NodeHeap heap;
@@ -268,7 +269,7 @@ void price_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, 
     }
 }
 
-// Integral flows that deliver every unit, made from approximate ones.
+// Converts approximate flows to integral flows that deliver every unit.
 
 constexpr double TRACE = 1e-15;
 constexpr double LEAST_SHARE = 1e-6;
@@ -277,12 +278,12 @@ struct Rounding {
     Span<const Int> incoming, outgoing;
     Span<const Rank> outgoing_links, src, dst;
     Span<const double> capacity;
-    Span<double> debt;  // by link: what rounding has taken from it so far
+    Span<double> debt;  // by link: total amount lost by rounding
     Array<Int> position, need;
     Array<Rank> order;
     Array<double> inflow, covered;
 
-    // Find the order, and the position of each node in it (-1: not reached); return how many nodes were reached.
+    // Find an order of nodes and each node's position in it (-1: not reached); return the number of reached nodes.
     //
     // A node is next when the largest part of its inflow is from ordered nodes: all of it, but for rounding errors.
     // Links against the order are dropped later, so the result is acyclic whatever the flow was.

@@ -1,6 +1,6 @@
-// Arrays of kernels. A `Span` looks at memory that something else keeps; an `Array` is one of its owners, as in NumPy.
+// Arrays of kernels. A `Span` refers to memory that something else owns; an `Array` is one of its owners, as in NumPy.
 //
-// The last axis has no gaps. Indices are checked only where the extension is built with -DCHORALE_CHECK_BOUNDS.
+// The last axis is contiguous. Indices are checked only if the extension is built with -DCHORALE_CHECK_BOUNDS.
 #pragma once
 
 #include <algorithm>
@@ -93,7 +93,7 @@ protected:
     std::array<Int, N> stride_{};
 };
 
-// Copies of an Array share its memory. Without an owner it looks at an array of the caller.
+// Copies of an Array share its memory. Without an owner, it refers to an array of the caller.
 template <class T, int N = 1>
 class Array : public Span<T, N> {
 public:
@@ -106,7 +106,7 @@ public:
         static_cast<Span<T, N>&>(*this) = {kept->data(), {static_cast<Int>(kept->size())}, {1}};
         owner = std::move(kept);
     }
-    // The first `count` entries of the first axis, which go on sharing the memory.
+    // Returns the first `count` entries of the first axis, in the same memory.
     Array prefix(Int count) const { return {this->first(count), owner}; }
 
     std::shared_ptr<void> owner;
@@ -158,7 +158,7 @@ void fill(const Array<T, N>& array, std::common_type_t<T> value) {
     fill(static_cast<const Span<T, N>&>(array), value);
 }
 
-// Copies between rows of equal length, which may be the same but do not overlap otherwise.
+// Copies between rows of equal length, which must be identical or not overlap.
 template <class To, class From>
 void assign(const To& to, const From& from) {
     std::copy(from.begin(), from.end(), to.begin());
@@ -192,7 +192,7 @@ bool any(const Values& values) {
     return std::any_of(values.begin(), values.end(), [](auto value) { return value != 0; });
 }
 
-// Sums of all entries up to each, in place: counts by row become the ends of rows.
+// Replaces entries by cumulative sums: counts by row become ends of rows.
 template <class Values>
 void add_up(const Values& values) {
     std::partial_sum(values.begin(), values.end(), values.begin());
@@ -204,7 +204,7 @@ inline Array<Int> numbered(Int count) {
     return result;
 }
 
-// Where the values stand in ascending order; equal ones keep their order.
+// Returns the indices that sort the values (stable).
 template <class Values>
 Array<Int> sorting_order(const Values& values) {
     auto result = numbered(values.size());
@@ -212,13 +212,13 @@ Array<Int> sorting_order(const Values& values) {
     return result;
 }
 
-// Calls function(bit) for each bit that is set, the lowest first.
+// Calls function(bit) for each set bit, lowest first.
 template <class Function>
 void each_bit(Word word, Function function) {
     for (; word != 0; word &= word - 1) function(static_cast<Int>(__builtin_ctzll(word)));
 }
 
-// As Python divides: rounded down; the divisor is above 0.
+// Division rounded down, as in Python; the divisor must be positive.
 inline Int floor_div(Int a, Int b) { return a / b - (a % b < 0); }
 inline Int floor_mod(Int a, Int b) {
     const Int rest = a % b;

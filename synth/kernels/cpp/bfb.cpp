@@ -1,4 +1,4 @@
-// Breadth-first broadcast: the problem of each node and step, solved exactly, in integers.
+// Breadth-first broadcast: solves the problem of each node and step exactly, in integers.
 //
 // One problem: node u must receive in step t every shard v at distance t. Shard v may come over the in-links k of
 // u whose tail is at distance t - 1 from v: its mask f(v). Shards are divisible jobs, links are processors with
@@ -7,13 +7,13 @@
 //     U(u, t) = max over non-empty link sets S of n(S) / c(S),    n(S) = number of v with f(v) inside S.
 //
 // It is found by Newton's method on the parametric flow: start from a lower bound p/q, give job v q units and
-// link k p * c_k units, and look for a flow that places everything. If there is none, the links reached from a
-// stuck job form an S with larger n(S) / c(S); take that and try again. Shards with equal masks are one class.
+// link k p * c_k units, and search for a flow that places everything. If there is none, the links reached from a
+// stuck job form a set S with larger n(S) / c(S), which is the next bound. Shards with equal masks form one class.
 //
-// Where link k has a delay a_k besides, all else is the same (full paper, appendix E.3): time is counted in ticks, and
-// the link carries c_k * max(0, T - a_k) / grain shards until T. A link whose delay is not over by then carries nothing
-// and costs nothing, so links need not be chosen. A set S of links has carried n shards as soon as the sum of
-// c * max(0, T - a) over S reaches n * grain, a piecewise linear function of T.
+// If link k also has a delay a_k, the method stays the same (full paper, appendix E.3): time is counted in ticks, and
+// the link carries c_k * max(0, T - a_k) / grain shards until T. A link whose delay is longer carries nothing and costs
+// nothing, so links need not be selected. A set S of links has carried n shards when the sum of c * max(0, T - a) over
+// S, a piecewise linear function of T, reaches n * grain.
 #include "modules.hpp"
 
 namespace chorale {
@@ -25,7 +25,7 @@ Word bit_of(Int link) { return Word{1} << (link % 64); }
 
 bool contains_link(Span<const Word> links, Int link) { return (links[link / 64] & bit_of(link)) != 0; }
 
-// Add the set `links` to `all`; return whether that changes it.
+// Add the set `links` to `all`; return whether `all` changed.
 bool add_links(Span<const Word> links, Span<Word> all) {
     Word fresh = 0;
     for (Int word = 0; word < links.size(); ++word) {
@@ -58,7 +58,7 @@ struct Time {
     bool operator>(const Time& other) const { return top * other.bottom > other.top * bottom; }
 };
 
-// The in-links of a node; times are counted in ticks of a chunk, `chunks` to a tick of a shard.
+// The in-links of a node. A tick of a shard has `chunks` ticks of a chunk.
 class InLinks {
 public:
     InLinks(const Problems& problems, Int node, Int chunks)
@@ -69,14 +69,14 @@ public:
 
     Int count() const { return capacities_.size(); }
 
-    // Return what every link carries until then, in 1 / (bottom * grain) shards (or chunks).
+    // Return what every link carries until the given time, in 1 / (bottom * grain) shards (or chunks).
     Array<Int> room_until(Time time) const {
         auto room = empty<Int>(count());
         for (Int link = 0; link < count(); ++link) room[link] = carried(link, time);
         return room;
     }
 
-    // Return how many whole chunks every link carries until then.
+    // Return how many complete chunks every link carries until the given time.
     Array<Int> whole_chunks(Time time) const {
         auto room = room_until(time);
         for (Int& amount : room) amount /= time.bottom * grain;
@@ -85,8 +85,8 @@ public:
 
     // Return, in lowest terms, the time at which the set `chosen` has carried `need` (at least 1) shards.
     //
-    // Were all of the set in use, it would take r; links with delays of r or more only make the others wait, and the
-    // rest alone takes at most r. So they are dropped until every delay is below the time.
+    // With all links of the set, this takes some time r. Links with delays of r or more only increase r, so they are
+    // dropped until every delay is below the time.
     Time least_time(Int need, Span<const Word> chosen) const {
         auto used = copy(chosen);
         while (true) {
@@ -115,7 +115,7 @@ public:
                 if (!contains_link(chosen, link)) continue;
                 const Int whole = carried(link, time) / (time.bottom * grain);
                 total += whole;
-                // When it has one more.
+                // The time when the link has carried one chunk more.
                 const Time following{(whole + 1) * grain + capacities_[link] * delays_[link], capacities_[link]};
                 if (next.top < 0 || next > following) next = following;
             }
@@ -135,7 +135,7 @@ private:
     Array<Int> delays_;
 };
 
-// One node at a time; sized for the worst node, so that little is allocated in the loops.
+// Solves one node at a time; sized for the worst node, to avoid allocations in the loops.
 class Workspace {
 public:
     Workspace(const Problems& problems, Int steps)
@@ -169,10 +169,10 @@ public:
         for (Int shard = 0; shard < shards_; ++shard) order_[cursor[hops[shard]]++] = shard;
     }
 
-    // The shards that arrive in `step` (0-based).
+    // Return the shards that arrive in `step` (0-based).
     Span<Rank> jobs_of(Int step) const { return order_.part(starts_[step + 1], starts_[step + 2]); }
 
-    // Group `jobs` by mask, classes numbered by first appearance.
+    // Group `jobs` into classes by mask, numbered by first appearance.
     void find_classes(Span<const Rank> jobs) {
         const Word last = table_.size() - 1;
         auto used = empty<Int>(jobs.size());
@@ -196,10 +196,11 @@ public:
         for (const Int slot : used.first(classes)) table_[slot] = -1;
     }
 
-    // Spread `unit` units for every job over the links of its mask, at most `room[k]` on link k; return whether all fit.
+    // Distribute `unit` units of every job over the links of its mask, at most `room[k]` on link k; return whether all
+    // fit.
     //
-    // Narrow classes go first and whole jobs go to the roomiest link, so that few jobs are split; what is left is
-    // filled in and then augmented.
+    // Classes with few links come first, and complete jobs go to the link with most room, so that few jobs are split.
+    // The remaining units fill gaps and are then placed along augmenting paths.
     bool assign_units(Int unit, const Array<Int>& room) {
         for (Int link = 0; link < room.size(); ++link) fill(flow_.row(link).first(classes), 0);
         auto slack = copy(room);
@@ -230,20 +231,20 @@ public:
         return total;
     }
 
-    // Write the set of links that any job may use.
+    // Write the set of links that at least one job may use.
     void usable_links(Span<Word> links) const {
         fill(links, 0);
         for (Int index = 0; index < classes; ++index) add_links(class_masks_.row(index), links);
     }
 
-    // Write the violated set S that `assign_units` reached, among the first `degree` links, when not all fitted.
+    // After `assign_units` has failed, write the violated set S that it reached, among the first `degree` links.
     void reached_links(Int degree, Span<Word> links) const {
         fill(links, 0);
         for (Int link = 0; link < degree; ++link)
             if (via_[link].before != UNREACHED) links[link / 64] |= bit_of(link);
     }
 
-    // Add one row (in-link, shard, lo, hi) per piece to `rows`: each class hands its jobs to its links in order.
+    // Add a row (in-link, shard, lo, hi) per piece to `rows`: each class distributes its jobs to its links in order.
     void cut(Span<const Rank> jobs, Int chunks, Int first_link, std::vector<Rank>& rows) {
         auto link_of = zeros<Int>(classes);
         for (Int index = 0; index < jobs.size(); ++index) {
@@ -279,9 +280,10 @@ private:
         return best;
     }
 
-    // Make room for units of class `start` by moving other classes aside along one shortest path of links.
+    // Make room for units of class `start` by moving other classes along one shortest path of links.
     //
-    // Returns the units placed, 0 if no link with room can be reached; then `via_` says which links were.
+    // Returns the number of placed units. If it is 0, no link with room can be reached, and `via_` has the reached
+    // links.
     Int augment(Int start, Int amount, Span<Int> slack) {
         const Int degree = slack.size();
         auto queue = empty<Rank>(degree);
@@ -308,7 +310,7 @@ private:
         return 0;
     }
 
-    // Move units along the path that ends at link `last`, as many as fit, at most `amount`.
+    // Move as many units as fit along the path that ends at link `last`, at most `amount`.
     Int shift(Int last, Int amount, Span<Int> slack) {
         Int moved = std::min(amount, slack[last]);
         for (Int link = last; via_[link].before >= 0; link = via_[link].before)
@@ -322,7 +324,7 @@ private:
         return moved;
     }
 
-    // How a link was reached in the search for room: from the link `before`, -1 for none, by moving a class.
+    // How the search for room reached a link: from the link `before` (-1: none) by moving a class.
     struct Via {
         Int before, group;
     };
@@ -330,17 +332,17 @@ private:
     const Problems& problems_;
     Int shards_;
     Array<Word, 2> masks_;  // by shard: usable in-links
-    Array<Rank> order_;     // shards by distance; distance t stands at starts_[t] to starts_[t + 1] - 1
+    Array<Rank> order_;     // shards by distance; those of distance t are starts_[t] to starts_[t + 1] - 1
     Array<Int> starts_;
-    Array<Rank> table_;  // open addressing from mask to class, a power of two in length, all -1 between uses
+    Array<Rank> table_;  // hash table from mask to class, 2^n entries, all -1 between uses
     Array<Word, 2> class_masks_;
     Array<Int> sizes_;    // jobs by class
     Array<Rank> member_;  // the class of each job
-    Array<Int, 2> flow_;  // by link and class: units; classes side by side, since all of one link are looked through
+    Array<Int, 2> flow_;  // units by link and class; loops visit all classes of a link
     std::vector<Via> via_;
 };
 
-// The largest U(u, t) of each step, the node that attains it and its critical link set.
+// The largest U(u, t) of each step, with its node and critical link set.
 struct Loads {
     Array<Int> top, bottom, witness;
     Array<Word, 2> links;
@@ -367,7 +369,7 @@ Loads least_loads(Int first, Int last, const Problems& problems, Int steps) {
             if (jobs.size() == 0) continue;
             work.find_classes(jobs);
             work.usable_links(links);
-            // The largest load so far is a lower bound that most nodes meet at once.
+            // Start from the largest load so far, which suffices for most nodes.
             while (true) {
                 const Time time = incoming.least_time(work.count_inside(links), links);
                 if (loads.bottom[step] == 0 || time > loads.time(step)) loads.set(step, time, node, links);
@@ -379,7 +381,7 @@ Loads least_loads(Int first, Int last, const Problems& problems, Int steps) {
     return loads;
 }
 
-// With whole chunks the problem is a transportation problem, whose polytope is integral: so this is exact.
+// Exact, because with whole chunks this is a transportation problem, whose polytope is integral.
 Loads integral_chunk_times(Int first, Int last, const Problems& problems, Int chunks, Span<const Int> least_top,
                            Span<const Int> least_bottom) {
     const Int steps = least_top.size();

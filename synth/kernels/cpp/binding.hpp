@@ -1,4 +1,4 @@
-// How kernels are called from Python: arrays are looked at where they lie, NamedTuples become structs of their fields.
+// Conversions between Python and kernels: arrays are passed without copies, NamedTuples become structs of their fields.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,7 +9,7 @@
 
 namespace nanobind::detail {
 
-// An array of exactly this type, without conversion: what a kernel writes, its caller sees.
+// Accepts only arrays of exactly this type, without conversion, so that callers see what a kernel writes.
 template <class View, class T, int N>
 struct view_caster {
     using Tensor = ndarray<T, ndim<N>, device::cpu>;
@@ -47,7 +47,7 @@ struct type_caster<chorale::Array<T, N>> : view_caster<chorale::Array<T, N>, T, 
     }
 };
 
-// A struct whose `fields()` names its members: from a tuple of them, and to one.
+// Converts a struct whose `fields()` returns its members from and to a tuple.
 template <class Record>
 struct type_caster<Record, enable_if_t<(std::tuple_size_v<decltype(std::declval<Record&>().fields())> > 0)>> {
     NB_TYPE_CASTER(Record, const_name("tuple"))
@@ -84,7 +84,7 @@ private:
 
 namespace chorale {
 
-// Other threads go on while a kernel runs.
+// Releases the GIL while a kernel runs.
 template <class Function>
 void define(nanobind::module_& module, const char* name, Function* function) {
     module.def(name, function, nanobind::call_guard<nanobind::gil_scoped_release>());

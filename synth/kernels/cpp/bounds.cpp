@@ -1,4 +1,4 @@
-// One oracle for tree packing: do all cuts of a network carry the trees that still have to cross them?
+// An oracle for tree packing: do all cuts of a network have capacity for the trees that still have to cross them?
 //
 // A state is a digraph with integer capacities c and a supply k_v of trees still to be rooted at each node. All
 // trees can be packed (bandwidth-optimal pipeline, theorems 5, 8 and 12) if and only if
@@ -9,9 +9,9 @@
 // node v, all of them must be able to reach w. Three facts make these flows cheap:
 //
 // - flows start at the sink and search backwards, so only the part of the network that matters is visited;
-// - once w has passed, every cut around w is settled, so that w may give without limit to the sinks that follow;
-// - a sink that takes enough straight from settled nodes has passed without any flow: the next flow is always for
-//   the sink that takes most (maximum adjacency order).
+// - once w has passed, all cuts around w are known to suffice, so that w has unlimited supply for the following sinks;
+// - a sink with enough capacity from passed nodes passes without any flow, so the next flow is always for the sink with
+//   most capacity from passed nodes (maximum adjacency order).
 #include "modules.hpp"
 
 namespace chorale {
@@ -19,7 +19,7 @@ namespace {
 
 constexpr Int UNLIMITED = Int{1} << 61;
 
-// Every arc beside its reverse, so that flow can be pushed back: half-arcs in rows by the node that they enter.
+// Every arc with its reverse, so that flow can be pushed back: half-arcs in rows by the node that they enter.
 struct ResidualGraph {
     Span<const Int> offsets;
     Span<const Rank> tails;
@@ -29,7 +29,7 @@ struct ResidualGraph {
     Int nodes() const { return offsets.size() - 1; }
 };
 
-// The flow to one sink at a time; `restore` undoes what it changed, at the cost of what it visited.
+// The flow to one sink at a time. `restore` undoes its changes in time proportional to the visited part.
 class FlowSearch {
 public:
     FlowSearch(const ResidualGraph& graph, Span<const Int> capacity, Span<const Int> supply, Span<bool> settled)
@@ -39,7 +39,7 @@ public:
         for (Int node = 0; node < graph.nodes(); ++node) room_[node] = room_at_first(node);
     }
 
-    // Let `node` give without limit from now on; `slack` is what each node can take from settled ones.
+    // Give `node` unlimited supply from now on. slack: capacity of each node from such nodes
     void settle(Int node, Span<Int> slack) {
         settled_[node] = true;
         room_[node] = UNLIMITED;
@@ -47,7 +47,7 @@ public:
             slack[graph_.tails[half]] += capacity_[graph_.mates[half]];
     }
 
-    // Whether `need` units can reach `sink`; if not, write the sink side of the smallest cut that forbids it.
+    // Return whether `need` units can reach `sink`; if not, write the sink side of the smallest violated cut.
     bool reaches(Int sink, Int need, Span<bool> cut) {
         Int sent = 0;
         bool is_open = true;
@@ -69,10 +69,10 @@ public:
 private:
     Int room_at_first(Int node) const { return settled_[node] ? UNLIMITED : supply_[node]; }
 
-    // Give levels, hops to the sink, to nodes that can still send to `sink`, until their room covers `need`.
+    // Assign levels (hops to the sink) to nodes that can still send to `sink`, until their supply covers `need`.
     //
-    // Returns how many nodes have a level, of how many the half-arcs were looked at, and the room found. Room 0
-    // means that every node that can reach the sink was looked at and none has anything left to give.
+    // Returns the number of nodes with a level, the number of nodes whose half-arcs were visited, and the supply found.
+    // A supply of 0 means that no node that can reach the sink has any supply left.
     std::tuple<Int, Int, Int> find_levels(Int sink, Int need) {
         level_[sink] = 0;
         queue_[0] = sink;
@@ -93,7 +93,7 @@ private:
         return {tail, head, found};
     }
 
-    // Send up to `need` units to `sink` down the levels, until they are blocked; return the amount.
+    // Send up to `need` units to `sink` down the levels until all paths are blocked; return the amount.
     Int blocking_flow(Int sink, Int need) {
         Int sent = 0, depth = 0, node = sink;
         while (true) {
@@ -116,14 +116,14 @@ private:
         }
     }
 
-    // Whether an open half-arc comes from the next level; the cursor of `node` is at it then.
+    // Whether there is an open half-arc from the next level; the cursor of `node` then points to it.
     bool advance(Int node) {
         for (Int& half = cursor_[node]; half < graph_.offsets[node + 1]; ++half)
             if (residual_[half] > 0 && level_[graph_.tails[half]] == level_[node] + 1) return true;
         return false;
     }
 
-    // Send supply of `node` along the current path; return the amount, and how much of the path is still open.
+    // Send supply of `node` along the current path; return the amount, and the length of the part that is still open.
     std::pair<Int, Int> take(Int node, Int depth, Int need) {
         Int amount = std::min(need, room_[node]);
         for (const Int half : path_.first(depth)) amount = std::min(amount, residual_[half]);
@@ -138,7 +138,7 @@ private:
         return {amount, open_depth};
     }
 
-    // Clear the levels of a finished phase, and note the nodes whose half-arcs it looked at.
+    // Clear the levels of a finished phase, and record the nodes whose half-arcs it visited.
     void forget(Int levels, Int expanded) {
         for (Int index = 0; index < levels; ++index) {
             const Int node = queue_[index];

@@ -5,7 +5,7 @@
 namespace chorale {
 namespace {
 
-// Number of bits that are set. Compilers call a library for it where the processor may lack the instruction.
+// Returns the number of set bits. Not the builtin, for which compilers may call a library function.
 inline Int ones(Word word) {
     word -= (word >> 1) & 0x5555555555555555;
     word = (word & 0x3333333333333333) + ((word >> 2) & 0x3333333333333333);
@@ -13,7 +13,7 @@ inline Int ones(Word word) {
     return (word * 0x0101010101010101) >> 56;
 }
 
-// Add to each set of elements, numbered by its bits, what stands at its subsets.
+// Add to the entry of each set of elements (numbered by its bits) the entries of all its subsets.
 template <class Counts>
 void add_subsets(const Counts& counts, Int elements) {
     for (Int element = 0; element < elements; ++element)
@@ -21,18 +21,18 @@ void add_subsets(const Counts& counts, Int elements) {
             if ((chosen >> element) & 1) counts[chosen] += counts[chosen ^ (Int{1} << element)];
 }
 
-// Networks of low diameter and degree: who has been heard as sets of bits.
+// Networks of low diameter and degree, with sets of nodes as bits. A node has "heard" another one if it has its shard.
 struct LowDiameter {
     Span<const Rank, 2> tails;
     Array<Word, 2> heard, following;
-    Array<Word, 2> left_out;  // by set of links: what arrives and none of the set brings
+    Array<Word, 2> left_out;  // by set of links: arriving shards that no link of the set can bring
     Array<Int> total, newly, arriving;
 
     Int nodes() const { return tails.shape[0]; }
     Int degree() const { return tails.shape[1]; }
     Int words() const { return heard.shape[1]; }
 
-    // Let `following` be who has been heard one step after `heard`: by itself or by the tail of an in-link.
+    // Compute what nodes have heard one step later: what they or the tails of their in-links have heard.
     void hear() {
         for (Int node = 0; node < nodes(); ++node) {
             const auto row = following.row(node);
@@ -48,10 +48,11 @@ struct LowDiameter {
         }
     }
 
-    // Whether the load of `node` may be above `limit`, whole shards: no split into at most as many per link was found.
+    // Return whether the load of `node` may exceed `limit` (whole shards), because no assignment of shards to links
+    // within it was found.
     //
-    // newly: how many shards each node heard first in the step before, which are all that it can bring now. Shards go
-    // to the link with fewest first, 64 at a time.
+    // newly: number of shards that each node first heard in the previous step, which are all that it can send now. The
+    // link with the fewest comes first; shards are assigned 64 at a time.
     bool may_take_longer(Int node, Int limit) const {
         Int most = 0;
         for (const Rank tail : tails.row(node)) most = std::max(most, newly[tail]);
@@ -74,7 +75,7 @@ struct LowDiameter {
         return false;
     }
 
-    // Raise top / bottom to the load of `node`.
+    // Increase top / bottom to the load of `node` if that is larger.
     void raise_load(Int node, Int& top, Int& bottom) const {
         const auto arrived = left_out.row(0);
         for (Int word = 0; word < words(); ++word) arrived[word] = following(node, word) & ~heard(node, word);
@@ -125,14 +126,14 @@ std::tuple<Array<Int>, Array<Int>> loads_of_low_diameter(Span<const Rank, 2> tai
 
 // Random generator sets of a group, and the BFB loads of their Cayley graphs.
 
-constexpr Int LOAD_UNIT = 840;  // loads are counted in parts of lcm(1, ..., 8), so that all of them are whole
+constexpr Int LOAD_UNIT = 840;  // loads are multiples of 1 / lcm(1, ..., 8), so that all are integers
 constexpr Int NO_LOAD = std::numeric_limits<Int>::max();
 
 struct CayleyTrial {
     Span<const Rank, 2> right;
     Array<Rank> inverse, generators, length, queue;
     Array<Int, 2> counts;
-    Word state;  // of a xorshift generator, never 0
+    Word state;  // state of a xorshift generator, never 0
 
     Word next() {
         state ^= state << 13;
@@ -141,7 +142,7 @@ struct CayleyTrial {
         return state;
     }
 
-    // Draw distinct generators other than 0; with `two_way`, together with their inverses. False if that went wrong.
+    // Draw distinct generators other than 0; if `two_way`, closed under inverses. Returns false if the drawing failed.
     bool draw(bool two_way) {
         Int count = 0;
         while (count < generators.size()) {
@@ -159,7 +160,7 @@ struct CayleyTrial {
         return true;
     }
 
-    // Write the number of generators that each element is a product of; return the largest, -1 if above the limit.
+    // Write the word length of each element in the generators; return the largest, -1 if it exceeds the limit.
     Int find_lengths(Int most_steps) {
         fill(length, -1);
         length[0] = 0;
@@ -178,10 +179,10 @@ struct CayleyTrial {
         return tail == length.size() ? length[queue[tail - 1]] : -1;
     }
 
-    // Return the sum over steps of the largest n(S) / |S| at the identity, in parts of `LOAD_UNIT`.
+    // Return the sum over steps of the largest n(S) / |S| at the identity, in units of 1 / `LOAD_UNIT`.
     //
-    // The shard of x comes over generator g as the last link of a shortest path if x^-1 g^-1 is one shorter than x^-1;
-    // x^-1 runs over the group like x.
+    // The shard of x can arrive over generator g (the last link of a shortest path) if x^-1 g^-1 is one shorter than
+    // x^-1. The loop runs over x^-1 instead of x.
     Int total_load(Int steps) {
         const Int sets = Int{1} << generators.size();
         for (Int step = 0; step < steps; ++step) fill(counts.row(step), 0);
@@ -223,27 +224,27 @@ std::tuple<Array<Int>, Array<Rank, 2>> best_generators(Span<const Rank, 2> right
         if (load < smallest(loads.first(steps + 1))) {
             loads[steps] = load;
             assign(found.row(steps), trial.generators);
-            if (load <= bound) limit = steps - 1;  // nothing with as many steps can be better
+            if (load <= bound) limit = steps - 1;  // others with as many steps cannot be better
         }
     }
     return {loads, found};
 }
 
-// BFB loads of generalized Kautz graphs from their arithmetic, in time that grows about as their number of nodes.
+// BFB loads of generalized Kautz graphs, computed arithmetically in time roughly proportional to the number of nodes.
 //
 // Walks of t links from v, each from x to -d x - a with a = 1, ..., d modulo N, end in d^t consecutive nodes, each
-// reached once: first(t, v) to first(t, v) + d^t - 1, where first(t, v) = (-d)^t v, less d^t if t is odd. So the set of
-// nodes whose walks of t links reach u changes by few nodes from u to u + 1. One pass over all u, in which those nodes
-// enter and leave, keeps count of who is heard when and over which links.
+// reached once: first(t, v) to first(t, v) + d^t - 1, where first(t, v) = (-d)^t v, minus d^t if t is odd. So the set
+// of nodes whose walks of t links reach u changes by few nodes from u to u + 1. One pass over all u updates these sets
+// and counts which shards are heard in which step over which links.
 //
 // Source of the graphs: Imase, Itoh, "A design for directed graphs with minimum diameter" (1983).
 
-// Walks by length t, up to T.
+// Walks by length t, at most T.
 //
 // order:  [T + 1, N]: nodes v by the first node that their walks of t links reach
-// starts: [T + 1, N + 1]: where those with each such first node begin in `order`
+// starts: [T + 1, N + 1]: start of the nodes with each such first node in `order`
 // width:  d^t;  factor: (-d)^t mod N;  offset: first(t, 0) mod N
-// solution: for b = 0, ..., d - 1 the least w with -d w = b modulo N, if any
+// solution: for b = 0, ..., d - 1 the smallest w with -d w = b modulo N, if any
 // common: the greatest common divisor of d and N
 class KautzWalks {
 public:
@@ -271,9 +272,9 @@ public:
 
     // Return the number of the link on which a walk of `step` links from `node` arrives, 0 to d - 1.
     //
-    // begin: u when the walk first ended in u, not reduced modulo N. The number stays as u grows, until the walk ends
-    // there no more: a link into u from w with -d w = u + a has the number of u + a modulo d, and of w among the nodes
-    // with that property, counted from one that falls by 1 as u + a grows by d.
+    // begin: the first u in which the walk ended, not reduced modulo N. The number stays the same for all following u
+    // in which the walk ends: a link into u from w with -d w = u + a is numbered by u + a modulo d and by the index of
+    // w among the nodes with that property, starting at one that decreases by 1 when u + a increases by d.
     Int link_number(Int step, Int node, Int begin) const {
         const Int residue = floor_mod(begin, degree);
         const Int counted = solution[residue] - (begin - residue) / degree - 1;
@@ -281,7 +282,7 @@ public:
         return residue / common * common + floor_mod(tail - counted, nodes) / (nodes / common);
     }
 
-    // Calls function(node) for those whose walks of `step` links first end in `begin`.
+    // Calls function(node) for the nodes whose walks of `step` links first end in `begin`.
     template <class Function>
     void each(Int step, Int begin, Function function) const {
         const Int place = floor_mod(begin, nodes);
@@ -305,13 +306,13 @@ private:
     }
 };
 
-// What walks bring to the present node u.
+// What walks bring to the current node u.
 //
 // lengths: per v: bit t is set if a walk of t links from v ends in u
-// number:  [T + 1, N]: the link on which that walk arrives, for lengths below T, of which one ends here at most
+// number:  [T + 1, N]: the link on which that walk arrives, for lengths below T (at most one of each length ends here)
 // lasts:   per v: the set of links on which its walks of T links arrive
 // counts:  [T + 1, d]: nodes first heard in step t over each link
-// in_last: those first heard in step T over each set of links
+// in_last: nodes first heard in step T over each set of links
 class HeardWalks {
 public:
     explicit HeardWalks(const KautzWalks& walks)
@@ -324,7 +325,7 @@ public:
         for (Int node = 0; node < walks.nodes; ++node) count(node, 1);
     }
 
-    // Change all walks of `step` links that first ended in `begin`: they end in u from now on, or no more.
+    // Add or remove all walks of `step` links that first ended in `begin` to or from those that end in u.
     void move(Int step, Int begin) {
         walks_.each(step, begin, [&](Int node) {
             count(node, -1);
@@ -333,7 +334,7 @@ public:
         });
     }
 
-    // Raise top / bottom of every step to the load of the present node.
+    // Increase top / bottom of every step to the load of the current node.
     void raise_loads(Span<Int> top, Span<Int> bottom) const {
         const Int last = walks_.last;
         for (Int step = 1; step < last; ++step) top[step] = std::max(top[step], largest(counts_.row(step)));
@@ -348,7 +349,7 @@ public:
     }
 
 private:
-    // Add `change` to how many nodes are first heard as `node` is.
+    // Add `change` to the number of nodes that are first heard in the same step and over the same links as `node`.
     void count(Int node, Int change) {
         const Word earlier = lengths_[node];
         if (earlier != 0) {

@@ -1,21 +1,21 @@
-// Which arcs and gateways the trees of a forest take: node by node along hops, and block by block along symmetries.
+// Chooses arcs and gateways for the trees of a forest: node by node along hops, and block by block along symmetries.
 #include "modules.hpp"
 #include "splitmix.hpp"
 
 namespace chorale {
 namespace {
 
-// A transport problem of many rows and few places: what each row needs goes to places that it may use.
+// A transportation problem with many rows and few places: distributes what each row needs over places that it may use.
 //
-// Rows with the fewest places come first, each where most is left; where nothing is left, other rows move over.
-// O(rows * places) per move; few are needed.
+// Rows with the fewest places come first; each uses the place with most capacity left. If none is left, other rows are
+// moved, in O(rows * places) per move; few moves are needed.
 class Transport {
 public:
     Transport(Span<Int> needs, Span<Int> capacity)
         : allowed(zeros<bool>(needs.size(), capacity.size())), amounts(zeros<Int>(needs.size(), capacity.size())),
           needs_(needs), capacity_(capacity), holds_(zeros<bool>(capacity.size(), needs.size())) {}
 
-    // Place as much as possible of what rows need; return whether that is everything. More may be allowed afterwards.
+    // Place as much as possible; return whether everything is placed. If not, more places may be allowed afterwards.
     bool run() {
         auto choices = zeros<Int>(rows());
         for (Int row = 0; row < rows(); ++row) choices[row] = sum(allowed.row(row));
@@ -40,7 +40,7 @@ private:
     Int rows() const { return needs_.size(); }
     Int places() const { return capacity_.size(); }
 
-    // Use the place with most left; return how much of it.
+    // Use the place with most capacity left; return the amount.
     Int place(Int row) {
         const auto may = allowed.row(row);
         Int best = -1;
@@ -58,7 +58,7 @@ private:
         holds_(place, row) = amounts(row, place) > 0;
     }
 
-    // Place units of `row` by moving others along a shortest chain; return how many, 0 if none.
+    // Place units of `row` by moving other rows along a shortest chain; return how many.
     Int make_room(Int row) {
         chain_.assign(places(), {-1, -1});
         queue_.clear();
@@ -66,7 +66,7 @@ private:
         for (Int place = 0; place < places(); ++place)
             if (!closed_[place]) open_.push_back(place);
         std::vector<char> is_unmoved(rows(), true);
-        // A chain ends at the first place with something left that is reached, so the search need not go beyond.
+        // A chain ends at the first reached place with capacity left, so the search stops there.
         Int end = reach(row, -1);
         for (std::size_t head = 0; head < queue_.size() && end < 0; ++head) {
             const Int full_place = queue_[head];
@@ -82,7 +82,7 @@ private:
         return 0;
     }
 
-    // Queue the open places to which `row` may move from `full_place`; return the first that has something left, or -1.
+    // Queue the open places to which `row` may move from `full_place`; return the first with capacity left, or -1.
     Int reach(Int row, Int full_place) {
         Int found = -1;
         std::size_t kept = 0;
@@ -113,19 +113,19 @@ private:
         return amount;
     }
 
-    // Which row moves to a place, and from which; -1 for the row that is being placed.
+    // The row that moves to a place, and its previous place; -1 for the row that is being placed.
     struct Step {
         Int before, mover;
     };
 
     Span<Int> needs_, capacity_;
     Array<bool, 2> holds_;       // by place and row: whether the amount is above 0
-    std::vector<bool> closed_;   // places from which no chain leads to any that has something left
+    std::vector<bool> closed_;   // places from which no chain leads to a place with capacity left
     std::vector<Step> chain_;
     std::vector<Int> queue_, open_;
 };
 
-// `left` and `needs` are lowered by what is placed.
+// Placed amounts are subtracted from `left` and `needs`.
 std::tuple<Array<Rank>, Array<Rank>, Array<Int>, Array<Int>> in_arc_shares(Span<const Rank> tails, Span<Int> left,
                                                                            Span<Int> needs, Span<const Hops, 2> hops,
                                                                            Int node, Int first_arc, bool beside) {
@@ -135,7 +135,7 @@ std::tuple<Array<Rank>, Array<Rank>, Array<Int>, Array<Int>> in_arc_shares(Span<
         for (Int place = 0; place < places; ++place)
             transport.allowed(root, place) = hops(place, root) + 1 == hops(places, root);
     if (!transport.run() && beside) {
-        // Tails at the distance of `node` itself, in one direction of each arc, drawn for each root.
+        // Arcs between nodes of equal distance may be used in one direction, which is drawn at random for each root.
         for (Int root = 0; root < nodes; ++root) {
             const Word own = mix(node * nodes + root);
             for (Int place = 0; place < places; ++place)
@@ -160,7 +160,7 @@ std::tuple<Array<Rank>, Array<Rank>, Array<Int>, Array<Int>> in_arc_shares(Span<
     return {std::move(roots), std::move(arcs), std::move(lo), std::move(hi)};
 }
 
-// What one node takes: of the trees lo to hi - 1 of a root, over an arc; -1 where no arc can carry them.
+// The arc over which a node receives trees lo to hi - 1 of a root; -1 if no arc can carry them.
 struct InArcShares {
     Span<const Rank> root, arc;
     Span<const Int> lo, hi;
@@ -186,7 +186,7 @@ struct Capacities {
     auto fields() { return std::tie(room, shared, orbit); }
 };
 
-// Links by the node they lead into, with their lengths.
+// Links by head, with their lengths.
 struct LinkLengths {
     Span<const Int> offsets;
     Span<const Rank> src, length;
@@ -195,7 +195,7 @@ struct LinkLengths {
     auto fields() { return std::tie(offsets, src, length, compute_count); }
 };
 
-// The length of a shortest path from `root` to each node that passes only switches; -1 if there is none.
+// Return the length of a shortest path from `root` to each node through switches only; -1 if there is none.
 void find_hops(const LinkLengths& network, Int root, Span<Rank> hops) {
     fill(hops, -1);
     hops[root] = 0;
@@ -214,7 +214,7 @@ void find_hops(const LinkLengths& network, Int root, Span<Rank> hops) {
     }
 }
 
-// Return the position of the nearest rank of `block` with the fewest entries, the root's own up to its part.
+// Return the position of the nearest rank of `block` with the fewest entries; the root itself has its own limit.
 Int nearest(Int number, Span<const Rank> hops, Span<const Rank, 2> ranks, Int block, Span<const Int> entered) {
     const Int positions = ranks.shape[0], part = ranks.shape[1] - 1;
     Int least = -1, best = -1;
@@ -230,7 +230,7 @@ Int nearest(Int number, Span<const Rank> hops, Span<const Rank, 2> ranks, Int bl
     return best;
 }
 
-// Return the last link of a shortest way to `node` with most room, -1 if none can carry k trees.
+// Return the last link, the one with most room, of a shortest path to `node`; -1 if none can carry k trees.
 Int roomiest(Int node, Int k, const LinkLengths& network, Span<const Rank> hops, const Capacities& capacities) {
     Int best = -1, most = k - 1;
     for (Int link = network.offsets[node]; link < network.offsets[node + 1]; ++link) {
@@ -246,7 +246,7 @@ Int roomiest(Int node, Int k, const LinkLengths& network, Span<const Rank> hops,
     return best;
 }
 
-// (gateway, offsets of paths, links of paths) of the entries, root after root; fewer than all if one does not fit.
+// Return (gateway, offsets of paths, links of paths) of all entries by root; incomplete if one does not fit.
 std::tuple<Array<Rank>, Array<Int>, Array<Rank>> enter_blocks(Int k, const LinkLengths& network, Span<const Rank> roots,
                                                               Span<const Rank, 2> ranks,
                                                               const Capacities& capacities) {

@@ -1,4 +1,4 @@
-// Schedules become fragments: where their chunks lie, and in which order links take them.
+// Converts schedules to fragments: the places of chunks, and the order in which links carry them.
 #include "heap.hpp"
 #include "modules.hpp"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr Int SHIFT = 28, OFFSET_MASK = (Int{1} << SHIFT) - 1, BUFFER_COUNT = 3;
 constexpr Int NOWHERE = -1;
 
-// Messages of one step: chunks `first` to `end - 1` go from `sender` to `receiver`.
+// Messages of a step: chunks `first` to `end - 1` travel from `sender` to `receiver`.
 struct Messages {
     Span<const Rank> sender, receiver, channel, first, end, reduces;
 
@@ -24,7 +24,7 @@ struct Messages {
     }
 };
 
-// Flags of cells, one bit each, which are 0 between calls.
+// Flags of cells, one bit each; all are 0 between calls.
 struct Marks {
     Span<std::uint8_t> bytes;
 
@@ -71,7 +71,7 @@ bool is_exchange(const Messages& messages, const Cells& cells, Span<std::uint8_t
     return found;
 }
 
-// Return where the receiver holds what it adds, and mark that the cell has been reached; the target if it adds nothing.
+// Return where the receiver has the chunk to add to (or the target, if it adds nothing), and mark the cell as reached.
 Int operand_of(const Messages& messages, const Cells& cells, const Marks& marks, Int row, Int chunk) {
     const Int receiver = messages.receiver[row];
     if (cells.is_ordered()) return cells.ordered + chunk;
@@ -112,7 +112,7 @@ std::tuple<Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>> step
         }
         if (messages.end[row] > messages.first[row]) previous = row;
     }
-    if (!cells.is_ordered()) {  // all that was sent is where it arrives
+    if (!cells.is_ordered()) {  // senders read chunks at the place where they arrived
         messages.each([&](Int row, Int chunk) {
             const Int receiver = messages.receiver[row];
             cells.current(receiver, chunk) = cells.arrival(receiver, chunk);
@@ -122,11 +122,11 @@ std::tuple<Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>> step
     return {std::move(rows), std::move(sources), std::move(operands), std::move(targets), std::move(lengths)};
 }
 
-// List scheduling of transfers over links: each free link takes the longest remaining path first.
+// List scheduling of transfers over links: each free link takes the transfer with the longest remaining path first.
 
 constexpr Int NO_ROW = -1;
 
-// What rows need of links: row i keeps each of links[first[i]] to links[end[i] - 1] busy for chunks[i] times its weight.
+// Link usage: row i occupies each of links[first[i]] to links[end[i] - 1] for chunks[i] times the weight of the link.
 struct Moves {
     Span<const Int> chunks, first, end;
     Span<const Rank> links;
@@ -186,7 +186,7 @@ public:
                 continue;
             }
             const Int link = node - rows, top = waiting_[link];
-            if (top != NO_ROW && free_[link] > time) {  // a row has it meanwhile as a further link
+            if (top != NO_ROW && free_[link] > time) {  // the link is now occupied as a further link of another row
                 note(free_[link], node);
             } else if (top != NO_ROW) {
                 waiting_[link] = joined(left_[top], right_[top]);
@@ -202,7 +202,7 @@ public:
 private:
     void note(Int time, Int node) { events_.emplace(static_cast<double>(time), node); }
 
-    // Let `row` have its first link from `time` on and each further one when it is free; return when it is through.
+    // Start `row` on its first link at `time`, and on each further link when that is free; return when it has finished.
     Int occupy(Int row, Int time) {
         Int end = time;
         for (const Rank link : moves_.links_of(row)) {
@@ -212,7 +212,7 @@ private:
         return end;
     }
 
-    // Let rows that wait for nothing but `row`, which starts at `time`, be ready at its end.
+    // Make rows ready that were only waiting for `row`, which starts at `time`; they are ready when it ends.
     void finish(Int row, Int time, Int end) {
         start[row] = time;
         for (const Int run : visits_.runs_of(row)) {
@@ -227,7 +227,7 @@ private:
         }
     }
 
-    // Return the top of two heaps made one: skew heaps, the smallest on top. O(log(members)), amortised.
+    // Merge two skew heaps, smallest on top; return the new top. O(log(members)), amortised.
     //
     // Source: Sleator and Tarjan, "Self-adjusting heaps", 1986.
     Int joined(Int first, Int second) {
@@ -250,11 +250,11 @@ private:
     const Moves& moves_;
     const Visits& visits_;
     Span<const Int> row_at_, rank_;
-    Array<Int> ready_, needs_;           // by row: when what it waits for is through, and runs it still waits for
-    Array<Int> pending_, begun_, done_;  // by run: rows not yet started, when the last one started, and is through
-    Array<Int> free_, waiting_;          // by link: when it is free, and the top of the heap of rows that wait for it
-    Array<Int> left_, right_;            // by rank of a waiting row: what is below it in its heap
-    NodeHeap events_;                    // when a row is ready (its rank), or a link free (rows + link)
+    Array<Int> ready_, needs_;           // by row: when its inputs have finished, and the number of unfinished runs
+    Array<Int> pending_, begun_, done_;  // by run: rows not yet started, start of the last one, and its end
+    Array<Int> free_, waiting_;          // by link: when it is free, and the top of its heap of waiting rows
+    Array<Int> left_, right_;            // by rank of a waiting row: its children in the heap
+    NodeHeap events_;                    // times at which rows (rank) become ready or links (rows + link) free
 };
 
 std::tuple<Array<Int>, Array<Int>> start_times(const Moves& moves, const Visits& visits, Span<const Int> row_at,

@@ -1,5 +1,5 @@
-// Two binary heaps: (key, node) pairs, and messages by the time of their next event. Ties go to the smaller number, so
-// runs repeat.
+// Two binary heaps: of (key, node) pairs, and of messages by their next event. The smaller number wins ties, so that
+// runs are reproducible.
 #pragma once
 
 #include <queue>
@@ -8,7 +8,7 @@
 
 namespace chorale {
 
-// The smallest (key, node) is on top.
+// A heap with the smallest (key, node) on top.
 using NodeHeap = std::priority_queue<std::pair<double, Rank>, std::vector<std::pair<double, Rank>>, std::greater<>>;
 
 inline std::pair<double, Rank> take_top(NodeHeap& heap) {
@@ -17,7 +17,7 @@ inline std::pair<double, Rank> take_top(NodeHeap& heap) {
     return top;
 }
 
-// A message has at most one event to come: the heap knows where each message is, and moves it when its event moves.
+// Each message has at most one event. The heap stores the position of each message, to move it when its event changes.
 class EventHeap {
 public:
     explicit EventHeap(Int messages)
@@ -27,7 +27,7 @@ public:
     double next_time() const { return time_[members_[0]]; }
     double time_of(Int message) const { return time_[message]; }
 
-    // Let the next event of `message` be at `when`, whether it had one or not. O(log size).
+    // Set the next event of `message`. O(log size).
     void schedule(Int message, double when) {
         const Int place = position_[message];
         const bool is_earlier = when < time_[message];
@@ -73,7 +73,7 @@ private:
     }
 
     Int size_ = 0;
-    Array<Rank> members_, position_;  // the first `size_` members are the heap; where each message is, -1 for nowhere
+    Array<Rank> members_, position_;  // the first `size_` members form the heap; position of each message, or -1
     Array<double> time_;
 };
 

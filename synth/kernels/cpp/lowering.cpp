@@ -1,15 +1,15 @@
-// The instructions of one rank: their order, for which others they wait, and their columns.
+// The instructions of one rank: their order, their waits, and their columns.
 #include "modules.hpp"
 
 namespace chorale {
 namespace {
 
-// The numbers of `chorale.synth.programs` and of codes of cells.
+// Numbers from `chorale.synth.programs`, and codes of cells.
 constexpr Int SEND = 0, RECV = 1, RECV_COPY_SEND = 2, RECV_REDUCE_SEND = 3, REDUCE = 4;
 constexpr Int RECEIVE_ROLE = 0, SEND_ROLE = 1;
 constexpr Int SHIFT = 28, OFFSET_MASK = (Int{1} << SHIFT) - 1;
 
-// Earlier instructions by instruction: those of i are earlier[offsets[i]] to earlier[offsets[i + 1] - 1].
+// Dependences: instruction i depends on earlier[offsets[i]] to earlier[offsets[i + 1] - 1].
 struct Earlier {
     Array<Int> offsets, earlier;
 
@@ -18,7 +18,7 @@ struct Earlier {
 
 Earlier dependences(Span<const Int> src, Span<const Int> dst, Span<const Int> count, Int cells) {
     const Int length = src.size();
-    auto writer = full<Int>(-1, cells), newest = full<Int>(-1, cells);  // newest: heads of lists of readers
+    auto writer = full<Int>(-1, cells), newest = full<Int>(-1, cells);  // newest: head of the list of readers
     auto seen = full<Int>(-1, length);
     auto offsets = zeros<Int>(length + 1);
     std::vector<Int> reader, older, earlier;
@@ -48,14 +48,14 @@ Earlier dependences(Span<const Int> src, Span<const Int> dst, Span<const Int> co
 
 // Return which dependences need a wait.
 //
-// Order within one of the `blocks` needs none, nor does what other waits imply, which clocks over the blocks tell:
-// one of each block as it stands, and one of each instruction that others depend on, as it was at its end.
-// O(dependences + (instructions that others depend on) * blocks).
+// Dependences within a block need none, nor do those that other waits imply. The latter are found by vector clocks over
+// the blocks: the current one of each block, and one at the end of each instruction on which others depend.
+// O(dependences + (instructions on which others depend) * blocks).
 Earlier necessary_waits(Span<const Int> block, Int blocks, const Earlier& dependences) {
     const Int length = block.size();
-    auto now = zeros<Rank>(blocks, blocks);  // now(a, b): steps of b that are done when a is as far as it is
+    auto now = zeros<Rank>(blocks, blocks);  // now(a, b): number of steps of b that are done at the current step of a
     auto step = zeros<Int>(length), done = zeros<Int>(blocks);
-    auto clock = full<Int>(-1, length);  // which of `clocks` is of each instruction
+    auto clock = full<Int>(-1, length);  // index in `clocks` of each instruction
     Int noted = 0;
     for (const Int other : dependences.earlier)
         if (clock[other] < 0) clock[other] = noted++;
@@ -65,7 +65,7 @@ Earlier necessary_waits(Span<const Int> block, Int blocks, const Earlier& depend
     for (Int index = 0; index < length; ++index) {
         const auto own = now.row(block[index]);
         step[index] = done[block[index]];
-        // A later instruction may imply an earlier one, never the other way round.
+        // Later dependences come first, because they may imply earlier ones, but not vice versa.
         for (const Int other : dependences.earlier.part(dependences.offsets[index], dependences.offsets[index + 1])) {
             if (block[other] == block[index] || own[block[other]] > step[other]) continue;
             for (Int each = 0; each < blocks; ++each) own[each] = std::max(own[each], clocks(clock[other], each));
@@ -119,12 +119,12 @@ struct OpColumns {
 OpColumns ordered_ops(const FragmentColumns& fragments, Span<const Int> sent, Span<const Int> received,
                       bool sends_first, Int extra) {
     const Int total = sent.size() + received.size();
-    std::vector<Int> numbers;  // of fragments, twice; one more for what is received
+    std::vector<Int> numbers;  // twice the number of the fragment, plus 1 if it is received
     for (Int out = 0, into = 0; out + into < total;) {
         const bool sends = into == received.size() || (out < sent.size() && sent[out] <= received[into]);
         numbers.push_back(sends ? 2 * sent[out++] : 2 * received[into++] + 1);
     }
-    // What an instruction is sorted by in its step: its turn, then whether it receives after all sends.
+    // Sort key of an instruction within its step: its turn, then whether it receives (after all sends).
     const auto urgency = [&](Int number) {
         const bool is_late = (number & 1) == 1 && (sends_first || fragments.exchanged[number >> 1] == 1);
         return 2 * fragments.turn[number >> 1] + is_late;
@@ -142,7 +142,7 @@ OpColumns ordered_ops(const FragmentColumns& fragments, Span<const Int> sent, Sp
     return columns;
 }
 
-// Where each buffer begins in the row of cells of a rank, and how many cells it has.
+// Start and size of each buffer in the row of cells of a rank.
 struct MemoryBases {
     Span<const Int> base;
     Int cells;
@@ -164,7 +164,7 @@ std::tuple<Array<Int>, Array<Int, 2>, Array<Int>, Array<Int>, Array<Int>> column
     }
     const auto [offsets, waits] =
         necessary_waits(blocks, block_count, dependences(src, dst, ops.chunks, memory.cells));
-    auto first = zeros<Int>(block_count + 1);  // the first instruction of each block, and the end of the last
+    auto first = zeros<Int>(block_count + 1);  // first instruction of each block, and the end of the last block
     for (const Int block : blocks) ++first[block + 1];
     add_up(first);
     auto end = copy(first), order = empty<Int>(total), step = empty<Int>(total);
@@ -175,7 +175,7 @@ std::tuple<Array<Int>, Array<Int, 2>, Array<Int>, Array<Int>, Array<Int>> column
     auto rows = empty<Int>(6, total);
     auto first_wait = zeros<Int>(total + 1), wait_block = empty<Int>(waits.size()), wait_step = empty<Int>(waits.size());
     Int count = 0;
-    std::vector<Int> places;  // of instructions waited for, in blocks and steps
+    std::vector<Int> places;  // (block, step) of the instructions to wait for
     for (Int position = 0; position < total; ++position) {
         const Int op = order[position];
         const std::array<Int, 6> row = {ops.op[op],          ops.src[op] >> SHIFT,      ops.src[op] & OFFSET_MASK,

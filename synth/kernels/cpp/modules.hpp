@@ -1,4 +1,4 @@
-// What each file adds to the extension module.
+// Functions that register the kernels of each file in the extension module.
 #pragma once
 
 #include "binding.hpp"

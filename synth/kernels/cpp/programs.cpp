@@ -1,18 +1,18 @@
-// Executes a program on sets of contributions.
+// Executes a program symbolically, on sets of contributions.
 //
 // Blocks are strictly sequential. A message is the part of an instruction that travels at once; a connection holds
 // at most `depth` messages that have been sent and not yet received. A step starts when all its waits are met; a
 // receiving step needs an arrived message, a sending step a free slot, a fused step both.
 //
-// A single loop iteration is enough. Real runtimes loop over parts of long chunks, each block at its own pace. Blocks
-// have no choices, so the order in which they go on does not change what a program can do: one iteration can be finished
-// before the next begins, and then every queue is empty again. Iterations touch different elements.
+// A single loop iteration is sufficient. Real runtimes loop over parts of long chunks, each block at its own pace.
+// Blocks have no branches, so the order in which they advance does not change the result: one iteration can finish
+// before the next begins, and then all queues are empty again. Iterations access different elements.
 #include "modules.hpp"
 
 namespace chorale {
 namespace {
 
-// The numbers of `chorale.synth.programs.flat_program`: flags of instructions, columns of tables, orders, faults.
+// Numbers from `chorale.synth.programs.flat_program`: flags of instructions, columns of tables, orders, faults.
 constexpr Int RECEIVES = 1, SENDS = 2, READS_SRC = 4, WRITES_DST = 8, READS_DST = 16;
 constexpr Int FLAGS = 0, SRC = 1, DST = 2, COUNT = 3, SAVED = 4, FIRST_WAIT = 5;
 constexpr Int FIRST = 0, INCOMING = 1, OUTGOING = 2, BASE = 3, FIRST_NEIGHBOUR = 4;
@@ -22,8 +22,8 @@ constexpr Int REVERSE = 1, RANDOM = 2;
 constexpr Int NO_CLOCKS = 0, CLOCKS_OF_ALL_RANKS = 2;
 constexpr Int OTHER_CHUNK = 1, TWICE = 2, RACE = 3;
 constexpr Int NOTHING = -1, FIRST_MARK = -2;
-constexpr Int SPARE_CELLS = 2;    // after the memory: what is on its way, and what it is added to
-constexpr Int RANDOM_REACH = 64;  // in random order, the next block is one of so many
+constexpr Int SPARE_CELLS = 2;    // after the memory: the chunk on its way, and the chunk to which it is added
+constexpr Int RANDOM_REACH = 64;  // in random order, the next block is chosen among this many
 
 struct Code {
     Span<const Int, 2> items, waits, blocks;
@@ -41,9 +41,9 @@ struct ChunkValues {
         assign(members.row(target), members.row(source));
     }
 
-    // Add `cell` to `value`. If they have no sum, copy `cell` to the cell after `value` and return the fault.
+    // Add `cell` to `value`. If they cannot be added, copy `cell` to the cell after `value` and return the fault.
     //
-    // A sum with a chunk that comes from a never-written one is again such a chunk.
+    // The sum with a chunk that was never written counts as never written.
     Int add(Int cell, Int value, Int item) const {
         if (identity[value] < 0) return 0;
         if (identity[cell] < 0) {
@@ -61,7 +61,7 @@ struct ChunkValues {
         return 0;
     }
 
-    // Do one chunk of instruction `item` in cell `value`; return the fault, or 0.
+    // Execute instruction `item` for one chunk in cell `value`; return the fault, or 0.
     Int work(Int flags, Int item, Int value, Int src, Int dst, Int arrived, Int left) const {
         Int fault = 0;
         if (flags & RECEIVES) copy(arrived, value);
@@ -78,20 +78,19 @@ struct ChunkValues {
     }
 };
 
-// Pairs of accesses to one cell that nothing orders, by vector clocks over the blocks.
+// Detects races (unordered accesses to a cell) by vector clocks over the blocks.
 //
-// A program has no branches, so which accesses are ordered does not depend on how an execution happened to go: one
-// execution finds a race if there is one. Order comes from the sequence within a block, from waits, and from messages
-// (what a rank did before it sent is before what the receiver does after it received). Free slots of a queue are no
-// order to rely on.
+// A program has no branches, so the order of accesses does not depend on the execution: one execution finds a race if
+// there is one. Order comes from the sequence within a block, from waits, and from messages (what a rank did before it
+// sent precedes what the receiver does after it received). Free slots of a queue do not imply an order.
 //
 // The clock per block and the last accesses per cell follow C. Flanagan, S. Freund, "FastTrack" (PLDI 2009): a read
-// that is before a later one of the same cell need not be kept.
+// that precedes a later read of the same cell is not stored.
 struct Clocks {
-    Array<Rank, 2> rows;  // of all blocks, of instructions that are waited for, and of messages if all order counts
+    Array<Rank, 2> rows;  // clocks of blocks, of awaited instructions, and of messages if their order counts
 
     bool are_kept() const { return rows.shape[0] > 0; }
-    // Order everything that `other` knows before what the owner of `row` does from now on.
+    // Make everything that `other` knows precede what the owner of `row` does from now on.
     void merge(Int row, Int other) const {
         const auto own = rows.row(row), known = rows.row(other);
         for (Int component = 0; component < own.size(); ++component)
@@ -103,14 +102,14 @@ struct Clocks {
 constexpr Int WRITER = 0, WRITTEN = 1, READ = 2;
 constexpr Int NEXT = 0, READER = 1, WHEN = 2;
 
-// The last accesses of each cell. Blocks are counted from 1, so that 0 is none.
+// The last accesses of each cell. Blocks are numbered from 1; 0 means none.
 struct Accesses {
-    Array<Rank, 2> last;  // of each cell: block and time of the last write, first kept read since
-    Array<Rank, 2> read;  // next kept read of the cell, block, time; the first row counts the rows in use
+    Array<Rank, 2> last;  // by cell: block and time of the last write, first stored read since then
+    Array<Rank, 2> read;  // next stored read of the cell, block, time; the first row has the number of rows in use
 
-    // Note that `block` reads `cell`; return a block whose write it races with, or -1.
+    // Record that `block` reads `cell`; return a block whose write races with it, or -1.
     //
-    // Row and component of block b are b and b - base.
+    // Block b has row b and component b - base.
     Int note_read(const Clocks& clocks, Int block, Int base, Int cell) const {
         const auto clock = clocks.rows.row(block);
         Int entry = last(cell, READ);
@@ -126,7 +125,7 @@ struct Accesses {
         return writer < 0 || clock[writer - base] >= last(cell, WRITTEN) ? -1 : writer;
     }
 
-    // Note that `block` writes `cell`; return a block whose access it races with, or -1.
+    // Record that `block` writes `cell`; return a block whose access races with it, or -1.
     Int note_write(const Clocks& clocks, Int block, Int base, Int cell) const {
         const auto clock = clocks.rows.row(block);
         Int other = -1;
@@ -149,8 +148,9 @@ struct RunConditions {
     auto fields() { return std::tie(depth, message_chunks, order, seed, clocks); }
 };
 
-// What is left of a run: memory and spare cells; next instruction of each block and its chunks that are done; first cell,
-// cells of a slot, messages sent and received of each connection; kind of the fault, its block, and the other of a race.
+// Final state of a run: memory and spare cells; for each block, the next instruction and its finished chunks; for each
+// connection, the first cell, cells per slot, and messages sent and received; kind and block of the fault, and the
+// other block of a race.
 struct RunResult {
     Array<Int> identity;
     Array<Word, 2> members;
@@ -235,7 +235,7 @@ public:
 
 private:
     bool is_global() const { return conditions_.clocks == CLOCKS_OF_ALL_RANKS; }
-    // The block whose time is component 0 of the clock of `block`.
+    // Return the block whose time is component 0 of the clock of `block`.
     Int base_of(Int block) const { return is_global() ? 0 : code_.blocks(block, BASE); }
 
     bool can_go_on(Int block) const {
@@ -250,7 +250,7 @@ private:
         return !(flags & SENDS) || queues_(target, SENT) - queues_(target, RECEIVED) < conditions_.depth;
     }
 
-    // Do the next message of `block`, or all of an instruction that sends and receives nothing at once.
+    // Execute the next message of `block`, or a complete instruction if it neither sends nor receives.
     void advance(Int block) {
         const Int item = progress_(block, PC), moved = progress_(block, MOVED);
         if (clocks_.are_kept()) {
@@ -306,7 +306,7 @@ private:
                queues_(connection, counter) % conditions_.depth;
     }
 
-    // Note the accesses to one chunk; return whether one of them races.
+    // Record the accesses to one chunk; return whether one of them is in a race.
     bool races(Int flags, Int block, Int base, Int src, Int dst) {
         Int other = -1;
         if (flags & READS_SRC) other = accesses_.note_read(clocks_, block, base, src);
@@ -323,7 +323,7 @@ private:
     Array<Word, 2> members_;
     ChunkValues values_;
     Array<Int, 2> progress_, queues_;
-    Int first_message_ = 0;  // row of the clocks
+    Int first_message_ = 0;  // first row of the clocks of messages
     Clocks clocks_;
     Accesses accesses_;
     Array<Int> fault_;

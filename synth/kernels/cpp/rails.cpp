@@ -1,10 +1,10 @@
-// Traffic over boxes with rails: which part of it goes over which NICs, and what every lane and NIC then carries.
+// Traffic over boxes with rails: distributes it over NICs, and computes the load of every lane and NIC.
 #include "modules.hpp"
 
 namespace chorale {
 namespace {
 
-// What is on lanes inside boxes, from a rank to the place of another in its box, and on NICs, out and in.
+// Loads of lanes inside boxes (from a rank to the place of another in its box) and of NICs (out and in).
 struct RailLoads {
     Span<const Rank> place;
     Span<Int, 2> inside;
@@ -51,7 +51,7 @@ struct Pieces {
     }
 };
 
-// What the ranks of one box send to those of another, in shares of the rails that keep NICs evenly busy.
+// The traffic from the ranks of one box to those of another, in shares per rail that balance the NICs.
 class BoxPair {
 public:
     BoxPair(Int places, Span<const Int, 2> amounts, Span<const double, 2> widths, Span<const double, 2> own)
@@ -100,14 +100,14 @@ public:
     }
 
 private:
-    // A share of an amount in whole units; what is cut off counts for the next one.
+    // A share of an amount in whole units; the remainder is added to the next share.
     static Int whole(double share, Int amount, Int most, double& carry) {
         const double wanted = share * static_cast<double>(amount) + carry;
         const Int units = std::min(static_cast<Int>(wanted), most);
         carry = std::min(wanted - static_cast<double>(units), 1.0);
         return units;
     }
-    // Fill the rails to the same level, counted in time; single units go to the NICs that are the least busy.
+    // Fill the rails to the same level of time; single units go to the NICs with the smallest load.
     void set_quotas(Span<const Rank> from, Span<const Rank> to, Int total, const std::vector<double>& busy_out,
                     const std::vector<double>& busy_in) {
         const Int places = from.size();

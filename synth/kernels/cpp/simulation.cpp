@@ -1,4 +1,4 @@
-// The time that messages take: by the fullest link of each step, and by fair shares of links at every moment.
+// Times of messages: by the busiest link of each step, and by fair shares of links at every moment.
 #include "heap.hpp"
 #include "modules.hpp"
 
@@ -18,13 +18,13 @@ void largest_loads(Span<const Rank> route, Span<const Int> amount, Span<const In
     }
 }
 
-constexpr double RELATIVE_TOLERANCE = 1e-12;  // up to here, differences are rounding
+constexpr double RELATIVE_TOLERANCE = 1e-12;  // smaller differences are rounding errors
 
-// Max-min fair shares of links among the messages that are on their way, updated only where something changed.
+// Max-min fair shares of links for the messages in flight, updated only for links with changes.
 //
-// A set of rates is max-min fair if every message has a link on its route that is full and on which no other message
-// is faster. Filling finds it: the link with the smallest fair share is full first; its messages keep that rate, and
-// what they take is no longer there for others. Source: Bertsekas and Gallager, "Data Networks", section 6.5.2.
+// Rates are max-min fair if every message has a full link on its route on which no other message is faster. They are
+// found by progressive filling: the link with the smallest fair share becomes full first; its messages get that rate,
+// which is subtracted from the other links. Source: Bertsekas and Gallager, "Data Networks", section 6.5.2.
 class FairShares {
 public:
     FairShares(Span<const Rank> link_ids, Span<const Int> first, Span<const Rank> hops, Span<const double> capacity)
@@ -39,7 +39,7 @@ public:
         owner_ = empty<Rank>(slot_.back());
     }
 
-    // Let `message` onto the links of its route, at rate 0 until the next update.
+    // Add `message` to the links of its route, at rate 0 until the next update.
     void add(Int message, double amount, double now) {
         remaining_[message] = amount;
         rate_[message] = 0.0;
@@ -57,7 +57,7 @@ public:
         mark_links(message);
     }
 
-    // Take `message` off its links.
+    // Remove `message` from its links.
     void remove(Int message) {
         Int slot = slot_[message];
         for (const Rank link : links_of(message)) {
@@ -69,9 +69,9 @@ public:
         mark_links(message);
     }
 
-    // Make the rates fair again after changes, and move the events of messages whose rates changed.
+    // Recompute rates after changes, and move the events of messages whose rates changed.
     //
-    // Only messages that share links with the changed ones, directly or through others, are looked at.
+    // Only messages that share links with the changed ones, directly or through others, are visited.
     void update(EventHeap& heap, double now) {
         if (touched_.empty()) return;
         spread();
@@ -85,7 +85,7 @@ private:
         return link_ids_.part(first_[message], first_[message] + hops_[message]);
     }
 
-    // Calls function(message) for those that use `link`.
+    // Calls function(message) for the messages that use `link`.
     template <class Function>
     void each_user(Int link, Function function) const {
         for (Int slot = head_[link]; slot >= 0; slot = after_[slot]) function(owner_[slot]);
@@ -99,7 +99,7 @@ private:
         }
     }
 
-    // Touch every link that messages connect to the touched ones.
+    // Touch all links that are connected to touched ones by messages.
     void spread() {
         for (std::size_t index = 0; index < touched_.size(); ++index) {
             each_user(touched_[index], [&](Int message) {
@@ -120,7 +120,7 @@ private:
         while (!shares_.empty()) {
             const auto [key, link] = take_top(shares_);
             if (unfixed_[link] == 0) continue;
-            // Shares only rise while others are fixed, so an outdated entry is too small: push its present value.
+            // Shares only increase while others are fixed, so an outdated entry is too small: push its current value.
             const double current = std::max(level, free_capacity_[link] / unfixed_[link]);
             if (current > key * (1 + RELATIVE_TOLERANCE)) {
                 shares_.emplace(current, link);
@@ -149,15 +149,15 @@ private:
         heap.schedule(message, now + remaining_[message] / rate);
     }
 
-    Span<const Rank> link_ids_;  // of message m: those from first_[m] on, as many as it has hops
+    Span<const Rank> link_ids_;  // links of message m start at first_[m]
     Span<const Int> first_;
     Span<const Rank> hops_;
     Span<const double> capacity_;
-    Array<Int> slot_;  // the first of a message in the lists of its links
-    Array<double> remaining_, rate_, since_;  // what a message had to send when it got its rate
+    Array<Int> slot_;  // first slot of a message in the lists of its links
+    Array<double> remaining_, rate_, since_;  // bytes left, rate, and the time since which both hold, by message
     Array<Rank> head_, users_;                // by link: a doubly linked list of the slots that use it, and its length
     Array<Rank> after_, before_, owner_;      // by slot
-    Array<Int> link_mark_, message_mark_;     // the last round in which each was visited; negative: its rate is fixed
+    Array<Int> link_mark_, message_mark_;     // last round of each visit; negative: the rate is fixed
     Array<double> free_capacity_;
     Array<Rank> unfixed_;
     std::vector<Rank> touched_;
@@ -165,11 +165,11 @@ private:
     Int round_ = 1;
 };
 
-// Messages and gates that wait for events, moment by moment.
+// Messages and gates that wait for events, simulated moment by moment.
 //
-// Events are numbered: gate g opens: g; message m has left: gates + m; it has arrived: gates + messages + m.
-// targets[offsets[e]] to targets[offsets[e + 1] - 1] wait for event e: gates, or, above the number of gates, messages
-// that start.
+// Event numbers: g: gate g opens; gates + m: message m has left; gates + messages + m: message m has arrived.
+// targets[offsets[e]] to targets[offsets[e + 1] - 1] wait for event e: target t is gate t, or the start of message
+// t - gates.
 class FlowSimulation {
 public:
     FlowSimulation(Span<const double> amount, Span<const double> latency_s, double alpha_s, Span<const Rank> link_ids,
@@ -183,7 +183,7 @@ public:
             if (needs[gate] == 0) open(gate);
     }
 
-    // Run `moments` moments at which something happens; return whether events remain.
+    // Simulate up to `moments` moments with events; return whether events remain.
     //
     // Simultaneous events (up to rounding) are one moment: rates are computed once, for all of them.
     bool advance(Int moments) {
@@ -213,13 +213,13 @@ private:
     enum State : std::int8_t { WAITING, STARTING, SENDING, FLYING, ARRIVED };
     static constexpr double NEVER = std::numeric_limits<double>::quiet_NaN();
 
-    // Take all events that come next off the heap.
+    // Remove all events of the next moment from the heap.
     std::vector<Int> next_moment() {
         std::vector<Int> moment;
         if (heap_.is_empty()) return moment;
         const double limit = heap_.next_time() * (1 + RELATIVE_TOLERANCE);
         while (!heap_.is_empty() && heap_.next_time() <= limit) moment.push_back(heap_.take_next());
-        // The latest of them: nothing may happen before its time.
+        // Use the time of the latest of them, so that no consequence precedes its cause.
         now_s_ = std::max(now_s_, heap_.time_of(moment.back()));
         return moment;
     }
@@ -247,7 +247,7 @@ private:
         events_.push_back(gate);
     }
 
-    // Let the first byte of `message` leave.
+    // The first byte of `message` leaves.
     void start(Int message) {
         if (amount_[message] == 0 || hops_[message] == 0) {
             depart(message);
@@ -282,11 +282,11 @@ private:
     Span<const Rank> hops_;
     Span<const Int> offsets_;
     Span<const Rank> targets_;
-    Array<Rank> needs_;  // by gate: events that it still waits for
+    Array<Rank> needs_;  // by gate: number of events for which it still waits
     Array<std::int8_t> state_;
     FairShares shares_;
     EventHeap heap_;
-    std::vector<Int> events_;  // of the present moment, whose consequences are not yet processed
+    std::vector<Int> events_;  // events of the current moment with unprocessed consequences
     double now_s_ = 0.0;
     Int arrived_ = 0;
 };

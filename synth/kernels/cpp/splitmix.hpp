@@ -1,4 +1,4 @@
-// Scrambled 64-bit numbers, alike on every machine: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+// Scrambles 64-bit numbers, identically on every machine: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
 #pragma once
 
 #include "arrays.hpp"

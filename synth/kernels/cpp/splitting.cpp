@@ -1,4 +1,4 @@
-// Splitting off: paths through switches give way to arcs between their ends, which remember the paths.
+// Splitting off: replaces paths through switches by arcs between their ends, which store the paths.
 #include "modules.hpp"
 
 namespace chorale {
@@ -36,20 +36,20 @@ struct Splits {
     auto fields() { return std::tie(amount, offsets, arcs); }
 };
 
-// The rounds in which pairs of ports of a group are offered capacity. A share is what a port has to give, spread
-// evenly over its partners of that round.
+// The rounds in which pairs of ports of a group are connected. A share is the capacity of a port, divided evenly among
+// its partners of the round.
 enum Stage : Int {
-    ALIGNED_UNIT,    // same place in another cluster: one unit of the share
-    ALIGNED,         // the rest of that share
-    CROSSING_SHARE,  // any two clusters: a share
-    CROSSING,        // whatever is left
+    ALIGNED_UNIT,    // same position in another cluster: one unit of the share
+    ALIGNED,         // same: the rest of the share
+    CROSSING_SHARE,  // two different clusters: a share
+    CROSSING,        // same: everything left
     WITHIN_SHARE,    // same cluster
     WITHIN,
-    RETURN,  // back to the port it came from: dropped
+    RETURN,  // back to the same port: such capacity is dropped
     STAGES
 };
 
-// Splits through groups that leave no known cut with negative slack.
+// Splits capacity off at groups of switches, without making the slack of any known cut negative.
 class Proposal {
 public:
     Proposal(const SwitchGroups& groups, Span<const Rank> src, Span<const Rank> dst, Span<const Int> capacity,
@@ -64,7 +64,7 @@ public:
         base_ = copy(give_);
     }
 
-    // Join ports of a group as one round does.
+    // Connect the ports of a group in one round.
     void offer(Int group, Int stage) {
         const Int first = groups_.port_offsets[group], last = groups_.port_offsets[group + 1];
         if (!any(give_.part(first, last)) || !any(take_.part(first, last))) return;
@@ -97,7 +97,7 @@ public:
 private:
     static constexpr Int PATIENCE = 32;
 
-    // Return the port that is `shift` further on around the group, or -1 if this round does not join them.
+    // Return the port `shift` positions further around the group, or -1 if this round does not connect them.
     Int partner_of(Int group, Int stage, Int shift, Int port) const {
         if (stage == RETURN) return port;
         const auto further = [&](Span<const Int> offsets, Int position) {
@@ -118,16 +118,16 @@ private:
     static Int wanted_units(Int stage, Int base, Int shift, Int shifts, Int turn) {
         if (stage == CROSSING || stage == WITHIN || stage == RETURN) return base;
         const Int each = base / shifts, rest = base % shifts;
-        // Groups with equal ports take turns: they spread what is left over other shifts.
+        // Groups with equal ports start at different shifts, so that they connect different pairs.
         const Int start = turn * rest % shifts;
         const Int share = each + (rest * shift + start) / shifts - (rest * (shift - 1) + start) / shifts;
         if (stage == ALIGNED_UNIT) return std::min<Int>(1, share);
         return stage == ALIGNED ? std::max<Int>(0, share - 1) : share;
     }
 
-    // Find a shortest open path between two ports; it is empty if none is found.
+    // Find a shortest open path between two ports; empty if none is found.
     //
-    // At every switch the way goes on over the arc with most capacity left, and back where it ends blind.
+    // At every switch, the search continues over the arc with most capacity left, and returns from dead ends.
     void find_path(Int group, Int port, Int partner) {
         path_.clear();
         const auto [entry, leave] = nearest_ends(group, port, partner);
@@ -153,7 +153,7 @@ private:
         path_.push_back(leave);
     }
 
-    // Return the open arcs (into the group, out of it) between which the way is shortest, or (-1, -1).
+    // Return the open arcs (into the group, out of it) with the shortest path between them, or (-1, -1).
     std::pair<Int, Int> nearest_ends(Int group, Int port, Int partner) const {
         Int fewest = FAR, widest = 0;
         std::pair<Int, Int> ends{-1, -1};
@@ -172,7 +172,7 @@ private:
         return ends;
     }
 
-    // Return the open arc with most capacity left on a shortest way from `node` to `target`, or -1.
+    // Return the open arc with most capacity left on a shortest path from `node` to `target`, or -1.
     Int next_arc(Int group, Int node, Int target) const {
         const Int away = groups_.between(group, node, target);
         Int best = -1, widest = 0;
@@ -187,7 +187,7 @@ private:
         return best;
     }
 
-    // Take up to `demand` units of the path off the residuals and off the slack of cuts; return how many.
+    // Subtract up to `demand` units of the path from residuals and from the slack of cuts; return how many.
     Int take_path(Int demand) {
         if (path_.empty()) return 0;
         Int units = demand;
@@ -199,9 +199,10 @@ private:
         return units;
     }
 
-    // Calls function(cut, times) for each known cut from which splitting off the path takes capacity so many times.
+    // Calls function(cut, times) for each known cut whose capacity is reduced by splitting off the path, with the
+    // factor.
     //
-    // Splitting (u, w), (w, t) off takes it from the cuts that have w on one side, u and t on the other.
+    // Splitting off (u, w), (w, t) reduces the cuts that have w on one side, and u and t on the other.
     template <class Function>
     void each_crossing(Function function) const {
         for (Int word = 0; word < sides_.shape[1]; ++word) {
@@ -223,10 +224,10 @@ private:
     const SwitchGroups& groups_;
     Span<const Rank> src_, dst_;  // ends of arcs
     Span<const Word, 2> sides_;
-    Array<Int> residual_, slack_;      // units left on arcs, and what known cuts can still lose
+    Array<Int> residual_, slack_;      // units left on arcs, and slack of known cuts
     Array<Int> give_, take_, base_;    // units left on the arcs of a port into and out of its group; give_ at the
                                        // start of the round
-    Array<Int> dead_;                  // the last search in which a node led nowhere
+    Array<Int> dead_;                  // last search in which a node was a dead end
     Int search_ = 0;
     std::vector<Int> path_;
 };
@@ -241,7 +242,7 @@ std::tuple<Array<Int>, Array<Int>, Array<Int>> propose(const SwitchGroups& group
     return {std::move(proposal.amount), std::move(proposal.offsets), std::move(proposal.arcs)};
 }
 
-// What the capacity of each arc is made of: units that all take the same path of original arcs.
+// The composition of each arc's capacity: units that take the same path of original arcs.
 struct PathPieces {
     Span<const Int> offsets, amount, start, length;
     Span<const Rank> hops;
@@ -250,7 +251,7 @@ struct PathPieces {
     Span<const Rank> path_of(Int piece) const { return hops.part(start[piece], start[piece] + length[piece]); }
 };
 
-// A path whose cycles are left out as it grows.
+// A path from which cycles are removed as it grows.
 class SimplePath {
 public:
     SimplePath(Span<const Rank> dst, Int nodes) : dst_(dst), place_(full<Rank>(-1, nodes)) {}
@@ -283,7 +284,7 @@ private:
     }
 
     Span<const Rank> dst_;
-    Array<Rank> place_;  // how many hops lead to each node, -1 off the path
+    Array<Rank> place_;  // number of hops to each node, -1 if it is not on the path
     Int origin_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Hops, symmetries (partitions of nodes that links tell apart) and the order of rows.
+// Hop counts, symmetries (by refining partitions of nodes), and sorting of rows.
 #include "modules.hpp"
 #include "splitmix.hpp"
 
@@ -25,12 +25,12 @@ void search_from(Span<const Int> offsets, Span<const Rank> neighbours, Span<cons
     }
 }
 
-// Ordered partitions of nodes into cells, refined until links tell no two nodes of a cell apart.
+// Ordered partitions of nodes into cells, refined until links do not distinguish any two nodes of a cell.
 //
-// Which cells a refinement makes, and in which order, depends on the network alone and not on the numbers of its nodes:
-// the same choices in two copies of a network give the same cells. Source: McKay, "Practical graph isomorphism" (1981);
-// Hopcroft, "An n log n algorithm for minimizing states in a finite automaton" (1971): of the parts of a split cell the
-// largest need not split others.
+// The cells and their order depend only on the network, not on the numbers of its nodes: the same choices in two copies
+// of a network give the same cells. Sources: McKay, "Practical graph isomorphism" (1981); Hopcroft, "An n log n
+// algorithm for minimizing states in a finite automaton" (1971): the largest part of a split cell need not split
+// others.
 
 struct MarkedLinks {
     Span<const Int> heads_offsets;
@@ -68,7 +68,7 @@ public:
 
     bool is_done() const { return count_ == 0; }
 
-    // Split all cells by their links with the cell that has waited longest; return a digest of what came of it.
+    // Split all cells by their links with the cell that has waited longest; return a digest of the result.
     Word step(const MarkedLinks& links) {
         const Int splitter = waiting_[first_];
         first_ = (first_ + 1) % nodes();
@@ -105,7 +105,7 @@ private:
         return digest;
     }
 
-    // Add the marks of the links of `members` to the nodes at their other ends, which are then touched.
+    // Add the marks of the links of `members` to the nodes at their other ends, and mark these as touched.
     void touch(Span<const Rank> members, Span<const Int> offsets, Span<const Rank> ends, Span<const Word> marks) {
         touched_.clear();
         for (const Rank node : members) {
@@ -118,7 +118,7 @@ private:
         }
     }
 
-    // Move the touched nodes to the ends of their cells, which are then hit, each as often as it has such nodes.
+    // Move the touched nodes to the ends of their cells, and count them per cell.
     void gather() {
         hit_.clear();
         for (const Rank node : touched_) {
@@ -130,7 +130,7 @@ private:
         }
     }
 
-    // Return the different sums of `members`, ascending.
+    // Return the distinct sums of `members`, ascending.
     std::vector<Word> distinct_sums(Span<const Rank> members) const {
         std::vector<Word> values;
         for (const Rank node : members)
@@ -142,8 +142,8 @@ private:
         return values;
     }
 
-    // Write `members` to the order from `start` on by the places of their sums in `values`, each place a new cell;
-    // return where these cells begin, and the end of the last.
+    // Write `members` to the order from `start` on, sorted by the positions of their sums in `values`, with a new cell
+    // for each; return the starts of these cells and the end of the last.
     Array<Int> sort_into_parts(Span<const Rank> members, Int start, const std::vector<Word>& values) {
         const auto part_of = [&](Rank node) {
             return std::lower_bound(values.begin(), values.end(), sums_[node]) - values.begin();
@@ -160,7 +160,7 @@ private:
         return starts;
     }
 
-    // Split `cell` by the sums of its nodes, the touched ones at its end; return `digest` with what came of it.
+    // Split `cell` by the sums of its nodes (touched ones are at its end); return `digest`, extended by the result.
     Word split(Int cell, Word digest) {
         const Int size = cells_.size[cell], hits = hits_[cell];
         const auto members = copy(cells_.order.part(cell + size - hits, cell + size));
@@ -188,12 +188,12 @@ private:
     }
 
     const OrderedCells& cells_;
-    Array<Word> sums_;         // per node: the marks of its links with the splitting cell
-    Array<bool> is_touched_;   // per node: whether there are any
-    Array<Rank> hits_;         // per cell: how many touched nodes
-    Array<Rank> waiting_;      // cells that are yet to split others, in a circle
-    Array<bool> is_waiting_;   // per cell
-    Int first_ = 0, count_ = 0;  // of those that wait
+    Array<Word> sums_;         // by node: sum of the marks of its links with the splitting cell
+    Array<bool> is_touched_;   // by node: whether there are such links
+    Array<Rank> hits_;         // by cell: number of touched nodes
+    Array<Rank> waiting_;      // ring buffer of cells that have yet to split others
+    Array<bool> is_waiting_;   // by cell
+    Int first_ = 0, count_ = 0;  // start and number of waiting cells
     std::vector<Rank> touched_, hit_;
 };
 

@@ -1,11 +1,11 @@
-// Packings of spanning trees: trees grown under known cuts, trees of one root, and trees of an older network mended.
+// Packings of spanning trees: trees grown under known cuts, trees of one root, and repaired trees of an older network.
 #include "modules.hpp"
 #include "splitmix.hpp"
 
 namespace chorale {
 namespace {
 
-// Calls function(cut) for every cut that has `tail` but not `head`; members: a bit per cut, by node.
+// Calls function(cut) for every cut that contains `tail` but not `head`. members: a bit per cut, by node
 template <class Function>
 void each_crossed(const Span<const Word, 2>& members, Int tail, Int head, Function function) {
     for (Int word = 0; word < members.shape[1]; ++word)
@@ -20,7 +20,7 @@ void add_crossings(const Span<const Word, 2>& members, Int tail, Int head, Int a
     each_crossed(members, tail, head, [&](Int cut) { total[cut] += amount; });
 }
 
-// Add `amount` to the total of every cut that has `node`.
+// Add `amount` to the total of every cut that contains `node`.
 void add_members(const Span<const Word, 2>& members, Int node, Int amount, Span<Int> total) {
     for (Int cut = 0; cut < total.size(); ++cut)
         if (has_member(members, node, cut)) total[cut] += amount;
@@ -78,13 +78,13 @@ struct ResidualNetwork {
     Int nodes() const { return node_slack.size(); }
 };
 
-// One spanning tree at a time, grown level by level without violating any known cut.
+// Grows one spanning tree at a time, level by level, without violating any known cut.
 //
-// A tree of root r and weight m takes m units of every arc that it uses, and m of the trees that r still has to root. A
-// set S of nodes keeps its slack, capacity out of S minus trees still to be rooted in S, as the tree leaves S for the
-// first time, if r is in S; every other arc out of S costs m, and no known S may lose more than its slack. The sets {v}
-// are always known, others are learned from the oracle. New nodes take the arc of most residual capacity, for short
-// trees.
+// A tree with root r and weight m takes m units of every arc that it uses, and m of the trees that r still has to root.
+// The slack of a set S of nodes is the capacity out of S minus the trees still to be rooted in S. If r is in S, the
+// first arc of the tree out of S does not change the slack; every other arc out of S costs m, and no known S may lose
+// more than its slack. The sets {v} are always known, others come from the oracle. New nodes take the arc with most
+// residual capacity, which keeps trees short.
 class TreeGrowth {
 public:
     TreeGrowth(const ArcTable& arcs, const ResidualNetwork& room)
@@ -123,9 +123,9 @@ public:
         reach(head, depth_[tail] + 1);
     }
 
-    // Extend the tree to all nodes, lowering its weight where nothing else fits.
+    // Extend the tree to all nodes, lowering its weight if necessary.
     //
-    // It is stuck if nodes are missing afterwards: then a cut that is not known is overdrawn already.
+    // If nodes are missing afterwards, it is stuck: an unknown cut is already violated.
     void finish() {
         bool patient = true;
         for (Int depth = 0; missing > 0;) {
@@ -135,7 +135,7 @@ public:
             }
             const Int lower = largest_weight();
             if (lower == 0) break;
-            // Where more would have fitted at this weight, waiting has been in vain.
+            // If more would have fitted at this weight, waiting was useless.
             depth = 0;
             patient = lower < weight;
             fill(awaited_, -1);
@@ -144,7 +144,7 @@ public:
         }
     }
 
-    // Subtract what a finished tree takes from arcs, root and slacks.
+    // Subtract a finished tree from arcs, root and slacks.
     void take() const {
         for (const Rank node : order.from(1)) room_.capacity[parent[node]] -= weight;
         room_.supply[order[0]] -= weight;
@@ -153,8 +153,8 @@ public:
     }
 
 private:
-    // Arcs looked at to find the parent of one node, as an estimate: where a level has more arcs than that for each
-    // node that is missing, it is better to look from the missing nodes.
+    // Estimated number of arcs that are visited to find the parent of one node. If a level has more arcs than this per
+    // missing node, it is faster to search from the missing nodes.
     static constexpr Int PULL_COST = 16;
 
     const ArcTable& arcs_;
@@ -163,10 +163,10 @@ private:
 
 public:
     Int weight = 0, missing = 0;
-    Array<Rank> parent, order;  // the arc over which the tree reaches each node; nodes as they were reached
+    Array<Rank> parent, order;  // arc to each node of the tree; nodes in the order in which they were reached
 
 private:
-    // Mark the cuts that one more arc would overdraw.
+    // Mark the cuts that one more arc would violate.
     void tighten(Int cut) {
         if (room_.cut_slack[cut] < (paid_[cut] + 1) * weight) tight_[cut / 64] |= Word{1} << (cut % 64);
     }
@@ -175,7 +175,7 @@ private:
         for (Int cut = 0; cut < paid_.size(); ++cut) tighten(cut);
     }
 
-    // The tree is now at `node`, which was missing.
+    // Record that the tree has reached `node`.
     void reach(Int node, Int depth) {
         depth_[node] = depth;
         after_[node] = -1;
@@ -197,7 +197,7 @@ private:
         return true;
     }
 
-    // Return the arc with most room from a node of `depth` to `node`, or -1.
+    // Return the arc with most room from a node at `depth` to `node`, or -1.
     Int best_into(Int node, Int depth) const {
         Int best = -1, most = weight - 1;
         for (Int arc = arcs_.head_offsets[node]; arc < arcs_.head_offsets[node + 1]; ++arc) {
@@ -210,7 +210,7 @@ private:
         return best;
     }
 
-    // Find for each node that a level can reach the arc with most room.
+    // Find the arc with most room to each node that a level can reach.
     void push(Int depth) {
         reachable_.clear();
         for (Int node = first_[depth]; node >= 0; node = after_[node]) {
@@ -225,9 +225,9 @@ private:
         }
     }
 
-    // Reach what the nodes of one level can reach, over the arcs with most room.
+    // Add all nodes that one level can reach, over the arcs with most room.
     //
-    // patient: leave scarce arcs alone where a node of the next level has plenty
+    // patient: do not use scarce arcs to nodes for which the next level has plenty of room
     void extend(Int depth, bool patient) {
         Int cost = 0;
         for (Int node = first_[depth]; node >= 0; node = after_[node]) cost += arcs_.arcs_out_of(node).size();
@@ -257,7 +257,7 @@ private:
         return most;
     }
 
-    // Return the largest weight, up to that of the tree, for which the tree could go on; 0 if there is none.
+    // Return the largest weight, at most that of the tree, with which the tree could continue; 0 if there is none.
     Int largest_weight() const {
         Int most = 0;
         for (const Rank node : missing_.first(missing))
@@ -266,14 +266,14 @@ private:
         return std::min(most, weight);
     }
 
-    Array<Rank> depth_;                 // by node, -1 where the tree is not yet
-    Array<Rank> first_, last_, after_;  // nodes of equal depth as linked lists, per depth and per node
-    Array<Rank> missing_, place_;       // nodes that are not reached yet, and where each stands in that list
-    Array<Int> charges_, paid_;  // by node v and by known cut S: arcs out of {v} or S that have to be paid for, -1 where
-                                 // the root is inside, as its first is free
-    Array<Word> tight_;          // bits of the cuts that one more arc would overdraw
-    Array<Rank> best_;           // by node: the arc that would reach it
-    Array<Rank> awaited_;        // by node: the depth of a tree node that has plenty for it, -1 if none
+    Array<Rank> depth_;                 // by node, -1 if the tree has not reached it
+    Array<Rank> first_, last_, after_;  // linked lists of nodes of equal depth, by depth and by node
+    Array<Rank> missing_, place_;       // nodes that are not reached yet, and the position of each in that list
+    Array<Int> charges_, paid_;  // by node v, and by known cut S: arcs out of {v} or S that cost slack,
+                                 // starting at -1 if the root is inside, because its first arc is free
+    Array<Word> tight_;          // bits of the cuts that one more arc would violate
+    Array<Rank> best_;           // by node: best arc to it
+    Array<Rank> awaited_;        // by node: depth of a tree node with plenty of room to it, or -1
     std::vector<Rank> reachable_;
 };
 
@@ -321,16 +321,16 @@ void take_trees(Span<const Rank> root, Span<const Int> weight, Span<const Rank, 
 
 // Trees of one root, grown arc by arc.
 //
-// A tree may take an arc as long as the root still reaches the head of the arc in as many ways as trees are to come.
-// Such an arc leads out of every part of a tree (Lovász' proof of Edmonds' theorem), so that no tree is ever taken back;
-// and one that is refused once is refused for good, so that each is asked about once per tree.
+// A tree may take an arc if the flow from the root to the head of the arc still has one unit for each further tree. By
+// Lovász' proof of Edmonds' theorem, every partial tree can be extended by such an arc, so that no tree is ever undone.
+// An arc that is refused once is always refused, so each is tried once per tree.
 class WaySearch {
 public:
     WaySearch(const ArcTable& arcs, Span<const Int> capacity, Int root)
         : arcs_(arcs), capacity_(capacity), root_(root), flow_(zeros<Int>(capacity.size())),
           queue_(empty<Rank>(arcs.plenty.size())), via_(empty<Rank>(queue_.size())), seen_(zeros<Int>(queue_.size())) {}
 
-    // Whether `wanted` units flow from the root to `target`.
+    // Return whether `wanted` units can flow from the root to `target`.
     bool has_ways(Int target, Int wanted) {
         bool found = true;
         for (Int count = 0; found && count < wanted; ++count) {
@@ -343,7 +343,7 @@ public:
     }
 
 private:
-    // Look for a way with room, from the target back.
+    // Search a path with room, backwards from the target.
     bool find_way(Int target) {
         ++number_;
         Int length = 0;
@@ -364,7 +364,7 @@ private:
         return seen_[root_] == number_;
     }
 
-    // Send a unit along the way that was found.
+    // Send a unit along the path that was found.
     void send(Int target) {
         for (Int node = root_; node != target;) {
             const Int arc = via_[node];
@@ -382,9 +382,9 @@ private:
     Span<const Int> capacity_;
     Int root_;
     Array<Int> flow_;           // by arc, zero between searches
-    std::vector<Rank> used_;    // arcs that carry flow, or did
-    Array<Rank> queue_, via_;   // nodes that were reached; by node: the arc by which it goes on, -2 - arc to go back
-    Array<Int> seen_;           // by node: the number of the last search that reached it
+    std::vector<Rank> used_;    // arcs that carry or carried flow
+    Array<Rank> queue_, via_;   // reached nodes; by node: the next arc, or -2 - arc if used backwards
+    Array<Int> seen_;           // by node: number of the last search that reached it
     Int number_ = 0;
 };
 
@@ -413,7 +413,7 @@ bool grow_rooted_trees(const ArcTable& arcs, Span<Int> capacity, Int root, Span<
     return true;
 }
 
-// Find how many arcs are between `root` and each node.
+// Compute the depth of each node below `root`.
 void find_depths(Int root, Span<const Rank> parent_arc, Span<const Rank> src, Span<Rank> depth) {
     fill(depth, -1);
     depth[root] = 0;
@@ -433,7 +433,8 @@ void tree_heights(Span<const Rank> root, Span<const Rank, 2> parent_arc, Span<co
     }
 }
 
-// Rows of transfers: each node's of a tree in turn; arcs hand out their paths, of `amount` units each, in order.
+// Write the rows of transfers, tree by tree and node by node. Arcs assign their paths, of `amount` units each, in
+// order.
 std::tuple<Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>> send_trees(
     Span<const Rank> roots, Span<const Int> weights, Span<const Rank, 2> parent_arc, Span<const Int> first,
     Span<const Rank> src, Span<const Int> path_offsets, Span<const Int> path_amounts) {
@@ -463,9 +464,9 @@ std::tuple<Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>, Array<Rank>> send
     return {std::move(depths), std::move(paths), std::move(row_roots), std::move(lo), std::move(hi)};
 }
 
-// Trees of an older schedule, reused as far as they fit a network that has changed.
+// Reuses trees of an older schedule as far as they fit the changed network.
 
-// Edges of old trees, by root and then from the root outwards: those of root r are offsets[r] to offsets[r + 1] - 1.
+// Edges of old trees by root, each from the root outwards: those of root r are offsets[r] to offsets[r + 1] - 1.
 struct OldEdges {
     Span<const Int> offsets;
     Span<const Rank> parent, child;
@@ -473,9 +474,9 @@ struct OldEdges {
 
     auto fields() { return std::tie(offsets, parent, child, lo, hi); }
 
-    // Flag the units of `root` at which its tree is another than that of the unit before.
+    // Mark the units of `root` whose tree differs from that of the previous unit.
     //
-    // Trees are told apart by sums over their edges; two with the same sum would be taken for one, which does no harm.
+    // Trees are compared by hashes of their edges; treating two trees as equal does no harm.
     Array<bool> starts_of(Int root, Int units) const {
         auto sums = zeros<Word>(units);
         for (Int edge = offsets[root]; edge < offsets[root + 1]; ++edge) {
@@ -498,7 +499,7 @@ struct ArcIndex {
     auto fields() { return std::tie(offsets, src, number); }
 };
 
-// Write a tree that follows the old one where arcs have room for `weight`, and take that room if it spans.
+// Write a tree that follows the old one where arcs have room for `weight`; if it spans all nodes, subtract that room.
 bool mend_tree(const OldEdges& old, Int root, Int unit, Int weight, const ArcIndex& arcs, Span<Int> left,
                Span<Rank> parent_arc) {
     const Int nodes = parent_arc.size();
@@ -552,7 +553,7 @@ std::tuple<Array<Rank>, Array<Int>, Array<Rank, 2>> mend(const OldEdges& old, In
         for (Int unit = 0, following; unit < old_units; unit = following) {
             following = unit + 1;
             while (following < old_units && !starts[following]) ++following;
-            // New units u with unit <= u * old_units / supply < following.
+            // The new units u with unit <= u * old_units / supply < following.
             const auto begin = [&](Int old_unit) { return -floor_div(-old_unit * supply[root], old_units); };
             const Int weight = begin(following) - begin(unit);
             if (weight > 0 && mend_tree(old, root, unit, weight, arcs, left, parent_arc.row(count))) {

@@ -1,12 +1,12 @@
-// Replays of a schedule over all cells at once, in any order of rows.
+// Replays a schedule for all cells together, with rows in any order.
 //
-// Copying collectives store for every (rank, cell) the step after which the cell is there. Reducing ones store the step
-// in which a rank hands its partial sum on: if every rank but one hands on once, to a rank that hands on later,
-// then every contribution reaches the last one exactly once, because times grow along the way.
+// For copying collectives, the step after which each (rank, cell) has arrived is stored. For reducing ones, the step in
+// which a rank sends its partial sum: if every rank except one sends once, to a rank that sends later, then every
+// contribution reaches the last rank exactly once, because times increase along the path.
 //
-// Times are stored as step + 1: 0 is "from the start" in tables of arrivals and never in those of sums; `NEVER` means
-// not at all. Actors are ranks, then switches that multicast or add, if any. A switch stores nothing: what it gets in a
-// step it sends in the same step. So times do not grow at switches, and chains of them are followed to their ends.
+// Times are stored as step + 1; in tables of arrivals, 0 means from the start, and `NEVER` means not at all. Actors are
+// ranks, then switches that multicast or add, if any. A switch stores nothing: it forwards data in the step in which it
+// receives them. So times do not increase at switches, and chains of switches are followed to their ends.
 #include "modules.hpp"
 
 namespace chorale {
@@ -32,8 +32,8 @@ enum Fault : Int {
     CANNOT_COPY
 };
 
-// Rows of a schedule, [7, rows]: step, src, dst, shard, first cell within the shard, the one after the last, reduce;
-// of the shards `first` to `last - 1`, whose cells stand side by side in tables.
+// Rows of a schedule, [7, rows]: step, src, dst, shard, first and last + 1 cell within the shard, reduce. Tables
+// contain the cells of shards `first` to `last - 1`.
 struct Window {
     Span<const Rank, 2> rows;
     Int first, last;
@@ -44,7 +44,7 @@ struct Window {
     Int dst(Int row) const { return rows(2, row); }
     bool reduces(Int row) const { return rows(6, row); }
 
-    // Calls function(row, cell) for each cell of each row, until it returns a fault; returns that and its row.
+    // Calls function(row, cell) for each cell of each row until it returns a fault; returns the fault and its row.
     template <class Function>
     std::tuple<Int, Int> each(Function function) const {
         for (Int row = 0; row < rows.shape[1]; ++row) {
@@ -64,7 +64,7 @@ struct ActorTables {
 
     auto fields() { return std::tie(arrival, handed_on, fed, first_fed, inputs, goes_to, comes_from, copies); }
 
-    // Note that `src` hands a partial sum on to `dst`; return a fault or 0.
+    // Record that `src` sends a partial sum to `dst`; return a fault or 0.
     Int note_sum(Int ranks, Int src, Int dst, Int cell, Hops time) const {
         const Int fault = handed_on(src, cell) != 0 ? HANDED_ON_TWICE : FINE;
         handed_on(src, cell) = time;
@@ -78,7 +78,7 @@ struct ActorTables {
         return fault;
     }
 
-    // Note that `dst` gets a result from `src`; return whether it has it already.
+    // Record that `dst` receives a result from `src`; return whether it already had it.
     bool note_result(Int ranks, Int src, Int dst, Int cell, Hops time) const {
         const bool again = arrival(dst, cell) != NEVER;
         arrival(dst, cell) = std::min(arrival(dst, cell), time);
@@ -87,7 +87,7 @@ struct ActorTables {
         return again;
     }
 
-    // Return a fault of what a switch does with partial sums, or 0.
+    // Return the fault, or 0, in what a switch does with partial sums.
     Int fault_of_sum(Int ranks, Int node, Int cell, Span<const bool> can_add) const {
         const Int actor = ranks + node, time = handed_on(actor, cell), count = inputs(node, cell);
         if (count == 0) return time != 0 ? EMPTY : FINE;

@@ -1,8 +1,8 @@
-"""Computes exact bounds on the all-to-all rate of a network. Rates of Cartesian products follow from their factors.
+"""Computes exact bounds on a network's all-to-all rate. Rates of Cartesian products follow from their factors.
 
-rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). The lower bound: send along the first dimension to the node that is
-in line with the target, N2 times as much as to one node, then along the second. The upper bound: put prices on the
-links of one dimension only; all pairs pay for it what they pay in that factor.
+rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). The rate is reached by sending data along the first dimension to
+the node in line with the target (N2 times as much as in G1 alone), then along the second dimension. It cannot be
+exceeded: if only one dimension's links have prices, each pair of nodes pays the same as in that factor.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def factors_of(topology: Topology) -> list[Topology]:
-    """Return the factors of a topology that was specified as a product or a power, in order; [] for any other.
+    """Return, in order, the factors of a topology that was specified as a product or a power, otherwise [].
 
     The spec is only a hint: the product of the factors is built again and must have the same id. O(L log L).
     """
@@ -59,7 +59,7 @@ def factors_of(topology: Topology) -> list[Topology]:
         built = {spec: parse_topology(spec) for spec in set(specs)}
         factors = [built[spec] for spec in specs]
         is_product = len(factors) > 1 and cartesian_product(factors, topology.spec).id == topology.id
-    except InvalidInput:  # a name that is no spec, or a part that is read from a file
+    except InvalidInput:  # the name is not a spec, or a part is read from a file
         return []
     return factors if is_product else []
 
@@ -67,16 +67,16 @@ def factors_of(topology: Topology) -> list[Topology]:
 METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)
 MAX_PROGRAM_VARIABLES = 50_000
-"""Up to this number of variables, the linear program is solved and no descent in prices is needed."""
+"""Up to this number of variables, the linear program is solved and no price descent is needed."""
 MAX_SLOW_PROGRAM_VARIABLES = 2**18
-"""Up to this number of variables, the linear program is solved if the descent in prices stalls."""
+"""Up to this number of variables, the linear program is solved if the price descent stalls."""
 MAX_FLOWS = 2**26
 """Maximum number of flow variables to store. Each takes 40 bytes."""
 MIN_SEARCHED_CELLS = 2**20
-"""From this number of pairs of a source and a link on, it pays to search for symmetries."""
+"""From this number of (source, link) pairs on, a search for symmetries pays off."""
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
-"""Prices need finer units if capacities differ by more than this factor."""
+"""If capacities differ by more than this factor, prices need finer units."""
 
 
 def alltoall_rate(
@@ -87,23 +87,23 @@ def alltoall_rate(
 ) -> AllToAllRate:
     """Return bounds on the rate at which all ranks can send to all others at the same time, over any routes.
 
-    Data may pass through ranks and switches. Rates of products follow from those of their factors. Symmetries and
+    Data may pass through ranks and switches. The rate of a product follows from its factors' rates. Symmetries and
     colour refinement shrink the linear program. It is solved directly if it then has at most 50000 variables ("lp").
-    Larger programs are solved by a descent in link prices ("prices"), until the bounds differ by at most the fraction
-    `gap`. If the descent stalls, programs of up to 2^18 variables are solved directly after all. The bounds are
+    Larger programs are solved by a descent in link prices ("prices") until the relative difference of the bounds is at
+    most `gap`. If the descent stalls, programs of up to 2^18 variables are solved directly after all. The bounds are
     computed in whole numbers on the original network, so they hold even if the solver was inaccurate.
 
     Args:
         topology: the network.
-        gap: relative difference of the bounds that is good enough.
+        gap: largest acceptable relative difference between the bounds.
         method: "lp" or "prices"; None chooses by size.
-        report: receives the bounds of a descent in prices as they improve.
+        report: receives a price descent's bounds as they improve.
 
     Raises:
         InvalidInput: if the network is too large or `gap` is negative.
     """
     if gap < 0:
-        raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose 0.005 or so")
+        raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose for example 0.005")
     factors = factors_of(topology)
     if factors:
         rates = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
@@ -128,14 +128,14 @@ def alltoall_rate(
 
 
 def parse_method(text: str | None) -> RateMethod | None:
-    """Return the method with the name `text`, or None if it is None. Raises InvalidInput for unknown names."""
+    """Return the method called `text`, or None if `text` is None. Raises InvalidInput for unknown names."""
     if text is None:
         return None
     return cast(RateMethod, name_among("all-to-all method", text, METHODS))
 
 
 def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMethod:
-    """Return the requested method, or by default the one for the size of the reduced problem."""
+    """Return the requested method, or the default method for the reduced problem's size."""
     if requested is not None:
         return requested
     return "lp" if reduction.column_count <= MAX_PROGRAM_VARIABLES else "prices"
@@ -144,9 +144,9 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal class flows and prices by `method`. If the solver of "lp" fails, uses "prices" instead."""
+    """Return near-optimal class flows and prices, found by `method`, or by "prices" if the "lp" solver fails."""
     if method == "lp":
-        with suppress(Unavailable):  # numerical trouble: every network has an optimum
+        with suppress(Unavailable):  # numerical trouble, because every network has an optimum
             return linear_program.solve(reduction)
     solution = priced_solution(reduction.small, gap, report)
     return ApproximateSolution(reduction.class_means(solution.flows.of_sources()), solution.prices)
@@ -162,9 +162,9 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
 
 
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
-    """Return (exact upper bound on the rate, prices of all link classes that prove it, int64[C]).
+    """Return (exact upper bound on the rate, int64[C]: link class prices that prove it).
 
-    Tries the prices of the solver and equal prices, and chooses the better ones.
+    Tries the solver's prices and equal prices, and chooses whichever proves the smaller bound.
     """
     candidates = [integer_prices(solution.prices), np.ones(len(solution.prices), dtype=np.int64)]
     capacity = reduction.full.class_capacity
@@ -174,9 +174,9 @@ def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fr
 
 
 def _best_bound(reduction: Reduction, candidates: Sequence[NDArray[np.int64]]) -> tuple[Fraction, NDArray[np.int64]]:
-    """Return (least bound of all `candidates`, prices of all link classes for it).
+    """Return (least bound that any of `candidates` proves, link class prices that prove it).
 
-    candidates: prices of the merged classes of links
+    candidates: each contains a price for every merged link class
     """
     spread = [prices[reduction.merged] for prices in candidates]
     bounds = ((distance_bound(reduction.full, prices), prices) for prices in spread)

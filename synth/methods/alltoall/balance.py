@@ -1,9 +1,9 @@
 """Rounds approximate flows to whole units. The result delivers every unit, so it proves a lower bound on the rate.
 
-The error of a solver is small compared with the widest link, but may be many times what a narrow link carries. Also, a
-whole chunk may be too much for a narrow link. So flows on links that are too busy are reduced in several rounds; how
-much a link may carry follows from the upper bound on the rate. This module also chooses the number of chunks per shard
-of an all-to-all schedule, and the flows to round to chunks.
+A solver's error is small compared with the load of a wide link, but may be many times the load of a narrow one. Also, a
+whole chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds; how much a
+link may carry follows from the upper bound on the rate. This module also chooses the number of chunks per shard of an
+all-to-all schedule, and the flows to round to chunks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,10 @@ IntegralFlows = NDArray[np.int64]
 
 
 class Router:
-    """Rounds approximate flows to whole units, one block of sources at a time, and adds up the exact loads of links.
+    """Rounds approximate flows to whole units, one block of sources at a time, and adds up the exact link loads.
 
-    Rounding prefers links that are the least behind schedule: those that have received fewer units so far than the
-    approximate flows say, or that have a large capacity.
+    Rounding prefers links that are behind schedule or have a large capacity. A link is behind schedule if it has
+    received fewer units so far than the approximate flows assign to it.
 
     units: number of units that every source sends to every rank
     loads: int64[C]: total units on all links of each class, from all sources
@@ -55,7 +55,7 @@ class Router:
         return whole
 
     def rate(self) -> Fraction:
-        """Return the exact rate that the routed flows reach. All blocks must have been routed before."""
+        """Return the exact rate that the routed flows reach. All blocks must have been routed first."""
         problem = self.problem
         columns = zip(self.loads, problem.class_size, problem.class_capacity, strict=True)
         longest = max(Fraction(int(load), int(size) * int(capacity)) for load, size, capacity in columns)
@@ -65,8 +65,8 @@ class Router:
 def fine_units(node_count: int, denominator: int = 1) -> int:
     """Return a number of units that is large enough to make rounding errors small.
 
-    It is a multiple of `denominator`, and by default of many small numbers. Loads, which are below
-    node_count ** 3 * units, fit into 64 bits for up to 2^14 nodes.
+    It is a multiple of `denominator` and of many small numbers. Loads, which are below node_count ** 3 * units, fit
+    into 64 bits for up to 2^14 nodes.
     """
     most = 720720 if node_count <= 2**13 else 5040
     return most if most % denominator == 0 else denominator * max(1, most // denominator)
@@ -82,7 +82,7 @@ _LEAST = 1e-18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedFlows:
-    """Flows by class, and a factor for each link of the full problem by which they are multiplied.
+    """Flows by class, and for each link of the full problem the factor by which its flows are multiplied.
 
     Only the proportions between the flows into the same node matter (see `Router`).
     """
@@ -97,7 +97,7 @@ class SharedFlows:
             yield block, flows if self.factor is None else flows * self.factor
 
     def routed(self, units: int) -> Router:
-        """Return a router after it has routed all blocks, with `units` from every source to every rank."""
+        """Return a router that has routed all blocks, with `units` from every source to every rank."""
         router = Router(self.reduction.full, units)
         for block, flows in self.blocks():
             router.route(flows, block)
@@ -105,7 +105,7 @@ class SharedFlows:
 
 
 def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Return (best rate reached with whole `units`, its flows), improving on the flows `start` round by round.
+    """Return (best rate reached with whole `units`, its flows), improving the flows `start` round by round.
 
     `upper` is an upper bound on the rate; flows that are within 1 % of it are not changed.
     O(rounds * sources * links * log links).
@@ -128,8 +128,8 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
 def _excess(router: Router, upper: Fraction) -> NDArray[np.float64]:
     """Return a factor >= 1 per link by which its flow should be reduced.
 
-    It is how many times as long as the upper bound allows the link takes, multiplied by the mean of this value over the
-    links into its source node, because a node that receives data late should forward less.
+    It is the ratio of the link's time to the time that the upper bound allows, multiplied by the mean of this ratio
+    over the links into its source node, because a node that receives data late should forward less.
     """
     problem = router.problem
     least = float(Fraction(router.units, problem.scale) / upper)
@@ -150,11 +150,11 @@ _NEARLY_BEST = Fraction(201, 200)
 
 
 def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, SharedFlows]:
-    """Return (number of chunks per shard, flows to round to them).
+    """Return (number of chunks per shard, flows to round to whole chunks).
 
-    The number is the smallest one that gives nearly the best rate of all that were tried. First, numbers up to 64, and
-    the number that makes all flows whole, are tried with the first of `starts`. If none of them is within 1 % of the
-    upper bound `upper`, all of `starts` are balanced for these numbers and for larger ones.
+    Chooses the smallest number whose rate is nearly the best of those tried. First, numbers up to 64 and the number
+    that makes all flows whole are tried with the first of `starts`. If no rate is within 1 % of the upper bound
+    `upper`, all of `starts` are balanced for these numbers and for larger ones.
     """
     first = starts[0]
     exact = common_denominator(first.class_flow, MAX_DENOMINATOR)
@@ -178,7 +178,7 @@ def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple
 
 
 def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
-    """Return the numbers of chunks that some node can divide among its in-links exactly in proportion to capacity."""
+    """Return the chunk counts that some node can divide among its in-links in exact proportion to their capacities."""
     problem = flows.reduction.full
     capacity = problem.class_capacity[problem.link_class]
     inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]

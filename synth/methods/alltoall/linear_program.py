@@ -8,7 +8,7 @@ Colour refinement reduces the problem. It finds rows and columns that have equal
 the same colour if they meet columns of the same colours equally often, and vice versa, until nothing changes. One
 variable per class and one row per class then give the same optimum, without a search for symmetries. Source: Grohe,
 Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit hashes; a collision
-could only make the reduction wrong, and its results are certified without it.
+could only make the reduction wrong, and results are certified without relying on it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MANY_CELLS = 2**24
 
 
 class ColourTable:
-    """Assigns the numbers 0, 1, 2, … to colours in the order in which they first appear.
+    """Numbers colours 0, 1, 2, … in the order in which they first appear.
 
     expected: approximate number of different colours; there may be more
     """
@@ -60,10 +60,10 @@ def count_colours(colours: Colours) -> int:
 
 
 def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
-    """Return the stable colours of (conservation rows, uint64[K, nodes]; capacity rows, uint64[C]).
+    """Return the stable colours of the conservation rows, uint64[K, nodes], and of the capacity rows, uint64[C].
 
     O(rounds * sources * links). Rounds continue while the number of colours grows; starting with hop counts saves most
-    of them.
+    rounds.
     """
     hops = distances_from(topology, problem.sources).astype(np.uint64)
     rows = _mixed(_mixed(hops, problem.weights[:, np.newaxis]), problem.demand)
@@ -85,7 +85,7 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
 
 
 def column_colours(problem: Commodities, rows: Colours, capacities: Colours, block: slice) -> Colours:
-    """Return uint64[block, links]: the colour of each flow variable of the sources in `block`."""
+    """Return uint64[block, links]: the colour of each flow variable for the sources in `block`."""
     colours = np.empty((len(rows[block]), problem.link_count), dtype=np.uint64)
     native.column_colours(problem.src, problem.dst, problem.link_class, rows[block], capacities, colours)
     return colours
@@ -109,7 +109,7 @@ class Reduction:
     `small` is `full` itself if nothing could be merged. The classes of rows and variables are computed on first use,
     in O(sources of `small` * links) time and memory.
 
-    chosen: int[K'], indices in `full` of the sources of `small`
+    chosen: int[K'], index in `full` of each source in `small`
     merged: int32[C], link class of `small` that contains each link class of `full`
     """
 
@@ -132,7 +132,7 @@ class Reduction:
 
     @property
     def rows(self) -> NDArray[np.int32]:
-        """int32[K', nodes], the class of each conservation row of `small`."""
+        """int32[K', nodes], the class of each conservation row in `small`."""
         return self._rows[0]
 
     @property
@@ -141,7 +141,7 @@ class Reduction:
 
     @property
     def columns(self) -> NDArray[np.int32]:
-        """int32[K', links], the class of each flow variable of `small`."""
+        """int32[K', links], the class of each flow variable in `small`."""
         return self._columns[0]
 
     @cached_property
@@ -149,23 +149,23 @@ class Reduction:
         return self._columns[1].count
 
     def has_columns_above(self, most: int) -> bool:
-        """Return whether there are more than `most` classes of flow variables, often without computing them."""
-        # A row of each class except those of the sources has a variable.
+        """Return whether flow variables have more than `most` classes, if possible without computing the classes."""
+        # Each class of rows, except the sources' rows, has at least one variable.
         if count_colours(self._row_colours[self.chosen]) - len(self.chosen) > most:
             return True
         return self.small.cells > most and self.column_count > most
 
     def class_means(self, flows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return float64[column_count]: the mean of flows of `small`, float64[K', links], over each class.
+        """Return float64[column_count]: the mean of `flows` (in `small`, float64[K', links]) over each class.
 
-        Means of a feasible flow are feasible and load no link class more, because the partition is equitable.
+        The means of a feasible flow are feasible and increase no class's load, because the partition is equitable.
         """
         labels = self.columns.reshape(-1)
         sums = np.bincount(labels, weights=flows.reshape(-1), minlength=self.column_count)
         return sums / np.bincount(labels, minlength=self.column_count)
 
     def lifted(self, class_flow: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield (block of sources of `full`, their flows float64[block, links]) from one flow per class."""
+        """Yield (block of sources of `full`, their flows float64[block, links]), given one flow per class."""
         rows_at_once = max(1, BLOCK_CELLS // max(1, self.full.link_count))
         for start in range(0, len(self.full.sources), rows_at_once):
             block = slice(start, start + rows_at_once)
@@ -200,25 +200,25 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
 
 
 MAX_CELLS = 2**28
-"""Maximum number of pairs of a source and a link."""
+"""Maximum number of (source, link) pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commodities:
-    """Sources and links, one for each class of symmetric ones; without symmetries these are all of them.
+    """Sources and links: one representative per symmetry class, or all of them if no symmetries are used.
 
     demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row if all
-                    sources send the same (1 to every rank), in which what a source sends to itself does not count
+                    sources send the same (1 to every rank); a source's entry for itself does not count
     src, dst:       int32[links] without self-loops, sorted by dst
     incoming:       int64[nodes + 1]; links `incoming[v]` to `incoming[v + 1] - 1` end in v
     outgoing:       int64[nodes + 1], offsets into `outgoing_links`, which lists the links by src
     sources:        int32[K], one rank of every class; `weights` int64[K], the sizes of the classes
     link_class:     int32[links]; `class_size` int64[C] counts the links of a class
-    class_capacity: int64[C], bandwidth of a link of the class in units of 1 / `scale`
-    link_ids:       int32[links], their numbers in the topology
+    class_capacity: int64[C], bandwidth of each link of the class in units of 1 / `scale`
+    link_ids:       int32[links], ids of the links in the topology
 
     The load of each link of class c is the sum over sources k and links e of c of weights[k] * flow[k, e] /
-    class_size[c]. Flows that are not symmetric themselves stand for their average over the symmetries.
+    class_size[c]. Flows that are not symmetric stand for their average over the symmetries.
     """
 
     demand: NDArray[np.int64]
@@ -244,12 +244,12 @@ class Commodities:
         return len(self.src)
 
     def demand_of(self, block: slice) -> NDArray[np.int64]:
-        """Return the demand of the sources in `block`: int64[1 or sources of the block, nodes]."""
+        """Return the demand of the sources in `block`: int64[1 or sources in the block, nodes]."""
         return self.demand if len(self.demand) == 1 else self.demand[block]
 
     @property
     def cells(self) -> int:
-        """Pairs of a source and a link: the number of flow variables."""
+        """Number of (source, link) pairs, which is the number of flow variables."""
         return len(self.sources) * self.link_count
 
 
@@ -259,7 +259,7 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
     Each symmetry is checked exactly before it is used; `symmetric` False uses none. O(symmetries * L log L).
 
     Raises:
-        InvalidInput: if more than 2^28 pairs of a source and a link would remain.
+        InvalidInput: if more than 2^28 (source, link) pairs would remain.
     """
     links = topology.links
     kept = np.flatnonzero(links.src != links.dst).astype(np.int32)  # self-loops carry nothing
@@ -295,7 +295,7 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
 def _orbits(
     topology: Topology, kept: NDArray[np.int32], symmetric: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
-    """Return one source per orbit, the sizes of these orbits, and the orbit of each kept link."""
+    """Return one source per orbit, these orbits' sizes, and each kept link's orbit."""
     generators = topology.automorphisms if symmetric else ()
     checked = [generator for generator in generators if is_automorphism(topology, generator)]
     if not checked:
@@ -309,7 +309,7 @@ def _orbits(
 
 
 def _link_permutation(topology: Topology, permutation: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the link that a symmetry maps each link to; parallel links of equal kind keep their order."""
+    """Return the link that a symmetry maps each link to; parallel links of the same kind keep their order."""
     links = topology.links
     kinds = (links.latency_class, links.bandwidth_class)
     images = np.lexsort((*kinds, permutation[links.src], permutation[links.dst]))
@@ -323,10 +323,10 @@ _SLACK = 1e-9
 
 
 class ApproximateSolution(NamedTuple):
-    """Approximate flows and prices, which are not trusted.
+    """Approximate flows and prices; nothing relies on their accuracy.
 
     class_flow: float64[column classes]
-    prices:     float64[link classes of `small`], of each link
+    prices:     float64[link classes of `small`], price of each link in the class
     """
 
     class_flow: NDArray[np.float64]
@@ -334,13 +334,13 @@ class ApproximateSolution(NamedTuple):
 
 
 def solve(reduction: Reduction) -> ApproximateSolution:
-    """Return optimal class flows and link prices, up to the tolerances of the solver.
+    """Return optimal class flows and link prices, up to the solver's tolerances.
 
     Minimises the largest load / capacity of a link while every source sends one unit to every rank.
     """
     small, (net, demands) = reduction.small, _deliveries(reduction)
     classes, last = len(small.class_size), reduction.column_count
-    # Per unit of the largest capacity, so that the column of the rate has the same order of magnitude as the others.
+    # Per unit of the largest capacity, so that the rate's column has the same order of magnitude as other columns.
     capacity = small.class_capacity / float(small.class_capacity.max())
     loads = of_entries(*_load_entries(reduction), classes, last)
     blocks: Any = [[loads, -capacity[:, np.newaxis]], [-net, None]]
@@ -353,7 +353,7 @@ def solve(reduction: Reduction) -> ApproximateSolution:
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
-    """Return `solution` with flows of the least total load for which no link becomes busier than its busiest link."""
+    """Return `solution` with the least total load that is possible without increasing the busiest link's load."""
     small, (net, demands) = reduction.small, _deliveries(reduction)
     loads = of_entries(*_load_entries(reduction), len(small.class_size), reduction.column_count)
     capacity = small.class_capacity / float(small.class_capacity.max())
@@ -365,7 +365,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
 
 
 def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Return (link class, column class, load of a link from one unit on every variable of the column class)."""
+    """Return (link class, column class, load on a link if every variable of the column class is one unit)."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
     rows, used = np.broadcast_to(small.link_class, reduction.columns.shape), _usable(small)
@@ -373,7 +373,7 @@ def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.i
 
 
 def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
-    """Return (matrix: flow into a node minus flow out of it, per row class; demand of each row class).
+    """Return (matrix that gives flow into a node minus flow out of it, per row class; demand of each row class).
 
     The first node of each class represents the class. A source has no row for itself.
     """

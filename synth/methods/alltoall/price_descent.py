@@ -2,16 +2,15 @@
 
 Flows follow from link prices: every node receives its data over the incoming links that are on the cheapest paths. It
 divides the data among its links in proportion to exp(-extra / temperature), where extra is the additional cost of a
-path over the link. So flows change smoothly with prices, and only prices need to be stored. The loads of links are
-exact.
+path over the link. So flows change smoothly with prices, and only prices need to be stored. Link loads are exact.
 
-For prices at which the links earn 1 in total, the sum of distances is a load that every schedule has somewhere. Its
-smoothed form grows with each price as fast as the load of that link, so the best prices are those at which loads equal
-what links earn. Quasi-Newton steps in the logarithms of the prices climb to them. This takes about ten passes if many
-paths cost about the same, as in random networks. If there are few paths, flows that follow prices alternate between
-them, so each flow overloads some links. Then a linear program over the loads of all passes, with one variable per pass,
-decides how much of the data takes which flows; the loads of a mixture are the mixture of the loads. If no step makes
-progress, each pass uses prices between the best ones and those at which the mixture is worth most.
+If prices are scaled so that all links together earn 1, every schedule has a link whose load is at least the sum of
+distances. The derivative of the smoothed sum with respect to a price is that link's load, so the best prices are those
+at which loads equal earnings. They are found by quasi-Newton steps in the logarithms of the prices. This takes about
+ten passes if many paths cost about the same, as in random networks. If there are few paths, the flows alternate between
+them as prices change, so each flow overloads some links. Then a linear program over the loads of all passes, with one
+variable per pass, decides which share of the data uses which flows; the loads of mixed flows are the loads mixed in the
+same shares. If no step makes progress, each pass uses prices between the best ones and the dual prices of the mixture.
 
 Sources: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
 decomposition for linear mixed-integer programming" (1997).
@@ -38,7 +37,7 @@ from chorale.synth.methods.alltoall.rate import BoundsListener
 
 Floats = NDArray[np.float64]
 _BUCKETS = 4096
-"""Number of buckets in the priority queue of a search for cheapest paths."""
+"""Number of buckets in the priority queue of the cheapest-path search."""
 _SOURCES_AT_ONCE = 32
 
 
@@ -59,8 +58,8 @@ class PricedNetwork(NamedTuple):
 class PricedLoads(NamedTuple):
     """Loads and costs of flows that follow prices.
 
-    whole:        int64[C], exact total load of all links of each class, in parts of 1 / `units` of a unit of demand
-    paid, smooth: sums over all data of their distances, and of their smoothed distances
+    whole:        int64[C], exact total load of all links of each class; one unit of demand counts as `units`
+    paid, smooth: total distance of all data, and total smoothed distance
     """
 
     whole: NDArray[np.int64]
@@ -71,10 +70,10 @@ class PricedLoads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedFlows:
-    """The flows that follow from prices.
+    """Flows that follow from link prices.
 
     prices:      float64[C], per link class of `problem`
-    temperature: in the unit of the prices; the higher, the more evenly links are used
+    temperature: in the unit of the prices; a higher temperature uses links more evenly
     """
 
     problem: Commodities
@@ -82,7 +81,7 @@ class PricedFlows:
     temperature: float
 
     def loads(self) -> PricedLoads:
-        """Return the loads of these flows. O(sources * links), in parallel threads."""
+        """Return the loads that these flows cause. O(sources * links), in parallel threads."""
         problem, units = self.problem, fine_units(self.problem.node_count)
 
         def part(block: slice) -> tuple[NDArray[np.int64], float, float]:
@@ -104,7 +103,7 @@ class PricedFlows:
     def _add_loads(
         self, block: slice, weights: NDArray[np.int64], units: int
     ) -> tuple[NDArray[np.int64], float, float]:
-        """Return (loads of links by the sources of `block`, int64[links]; their parts of `paid` and of `smooth`)."""
+        """Return (int64[links], link loads due to the sources in `block`; their parts of `paid` and `smooth`)."""
         problem = self.problem
         network = PricedNetwork(
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links,
@@ -122,7 +121,7 @@ class PricedFlows:
 _PARTS = 2**16
 """Number of equal parts into which all data are divided."""
 _ROWS_AT_ONCE = 512
-"""Links that are added to the linear program at a time, those with the largest loads first."""
+"""Number of links that are added to the linear program at a time, largest loads first."""
 _TOLERANCE = 1e-7
 
 
@@ -138,16 +137,16 @@ class MixedFlows:
     loads: tuple[PricedLoads, ...]
 
     def on(self, problem: Commodities, merged: NDArray[np.int32]) -> MixedFlows:
-        """Return the same flows for `problem`. Its link class c belongs to class `merged[c]` of the current problem."""
+        """Return these flows for `problem`, whose link class c belongs to class `merged[c]` of the current problem."""
         if problem is self.flows[0].problem:
             return self
         flows = tuple(replace(flows, problem=problem, prices=flows.prices[merged]) for flows in self.flows)
         return MixedFlows(flows, self.parts, tuple(one.loads() for one in flows))
 
     def rate(self) -> Fraction:
-        """Return the exact rate on the problem of the flows."""
+        """Return the mixture's exact rate on the problem to which its flows belong."""
         problem = self.flows[0].problem
-        whole = np.zeros(len(problem.class_size), dtype=object)  # Python's numbers: a part of a load may have 70 bits
+        whole = np.zeros(len(problem.class_size), dtype=object)  # Python integers: a part of a load may have 70 bits
         for loads, part in zip(self.loads, self.parts, strict=True):
             whole += loads.whole * part
         columns = zip(whole.tolist(), problem.class_size.tolist(), problem.class_capacity.tolist(), strict=True)
@@ -162,16 +161,16 @@ class MixedFlows:
 
 
 def best_mixture(passes: Sequence[tuple[PricedFlows, PricedLoads]], times: Floats) -> tuple[MixedFlows, float, Floats]:
-    """Return (mixture that minimises the time of the busiest link, its approximate rate, prices of links).
+    """Return (mixture that minimises the busiest link's time, its approximate rate, prices times capacities).
 
     Solves a linear program with one variable per pass.
 
     Args:
         passes: flows on one problem, and their loads.
-        times: float64[C, passes], what each pass takes of each link at a rate of 1.
+        times: float64[C, passes], time for which each pass uses each link at a rate of 1.
 
     Returns:
-        The prices are float64[C], in proportion to capacities.
+        The last item is float64[C]: link prices, multiplied by capacities.
     """
     weights, duals = _least_maximum(times)
     parts = np.rint(weights * _PARTS).astype(np.int64)
@@ -184,7 +183,7 @@ def best_mixture(passes: Sequence[tuple[PricedFlows, PricedLoads]], times: Float
 def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
     """Return weights >= 0 with sum 1 that minimise the largest of `times @ weights`, and the duals of its rows.
 
-    Rows are added to the linear program round by round, as they become relevant.
+    Rows are added to the linear program round by round, when they become relevant.
     """
     rows = np.argsort(-times.mean(axis=1), kind="stable")[:_ROWS_AT_ONCE]
     while True:
@@ -205,7 +204,7 @@ def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
 
 
 _FIRST_TEMPERATURE = 0.08
-"""In units of the mean price."""
+"""Temperature at the start, in units of the mean price."""
 _SHARE_OF_DETOURS = 0.7
 """Fraction of the gap that may be lost to paths that are not the cheapest ones."""
 _MEMORY = 24
@@ -213,11 +212,11 @@ _SHORTEST_STEP, _SHRINK, _FIRST_SCALE = 0.1, 0.4, 0.5
 _LEAST_LOGARITHM = -9.0
 MAX_PASSES = 200
 _PATIENCE = 24
-"""Passes without enough progress after which the method gives up."""
+"""The method gives up after this number of passes without enough progress."""
 _PROGRESS = 0.9
 _PASSES_PER_MIXTURE = 4
 _TOWARDS_DUALS = 0.1
-"""How far prices are moved from those of the best bound towards those of a mixture, to find missing flows."""
+"""How far prices are moved from the best bound's prices towards a mixture's dual prices, to find missing flows."""
 _MARGIN = 0.999
 """Fraction of the gap to aim at in floating point, so that the exact bounds are within the gap."""
 
@@ -227,7 +226,7 @@ class _Point:
     """A point of the search: logarithms of prices, and values computed from them.
 
     value, slope: value and gradient of the function to minimise: log(earnings of links / smoothed sum of distances)
-    shares:       float64[C], fraction of all earnings that each class of links earns
+    shares:       float64[C], share of each link class in the total earnings
     detour:       additional length of the paths, relative to the shortest ones
     """
 
@@ -240,7 +239,7 @@ class _Point:
 
 @dataclass(slots=True)
 class _Curvature:
-    """The most recent steps and the changes of the gradient, from which quasi-Newton steps are computed."""
+    """The most recent steps and gradient changes, from which quasi-Newton steps are computed."""
 
     steps: list[Floats] = field(default_factory=list)
     changes: list[Floats] = field(default_factory=list)
@@ -251,7 +250,7 @@ class _Curvature:
             self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
 
     def step_from(self, point: _Point) -> Floats:
-        """Return the next step. The earnings of links are the first estimate of the curvature in their prices."""
+        """Return the next step. The links' earnings are the first estimate of the curvature in their prices."""
         rest, parts = point.slope.copy(), []
         for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
             parts.append((step @ rest) / (change @ step))
@@ -271,7 +270,7 @@ class _Curvature:
 class PricedSolution:
     """The flows with the largest rate, and the prices (float64[C]) that prove the least upper bound.
 
-    The bounds here are floating point. `MixedFlows.rate` and `distance_bound` compute exact ones.
+    The bounds here are floating-point numbers. `MixedFlows.rate` and `distance_bound` compute exact bounds.
     """
 
     flows: MixedFlows
@@ -287,10 +286,10 @@ class PricedSolution:
 def priced_solution(
     problem: Commodities, gap: Fraction, report: BoundsListener | None = None, passes: int = MAX_PASSES
 ) -> PricedSolution:
-    """Return flows and prices whose bounds differ by at most `gap`, or the best ones when progress ends.
+    """Return flows and prices whose bounds differ by at most `gap`, or the best ones if there is no more progress.
 
-    At most about `passes` passes of O(sources * (links + nodes)), in parallel threads; memory O(links * threads)
-    and O(link classes) for each pass.
+    Takes at most about `passes` passes of O(sources * (links + nodes)), in parallel threads. Memory: O(links *
+    threads), and O(link classes) per pass.
     """
     climb = _Climb(problem, _MARGIN * float(gap), report)
     point = climb.at(np.zeros(len(problem.class_size)))
@@ -304,8 +303,8 @@ def priced_solution(
 class _Climb:
     """State of the search: temperature, best bounds so far, curvature, and flows of all passes.
 
-    is_blocked: whether even the shortest step makes no progress. This happens when prices get as low as the
-                temperature, because then loads of links jump whenever the order of nodes by distance changes.
+    is_blocked: whether even the shortest step makes no progress. This happens when prices fall to the temperature,
+                because then link loads jump whenever the order of nodes by distance changes.
     """
 
     best: PricedSolution
@@ -323,9 +322,9 @@ class _Climb:
         self.is_blocked = False
 
     def goes_on(self, passes: int) -> bool:
-        """Return whether to continue: the gap is not reached, passes are left, and the latest ones made progress.
+        """Return whether the gap is not reached, passes are left, and the latest passes made progress.
 
-        Progress means that the gap has shrunk much, or fast enough to get below the limit in the remaining passes.
+        Progress means that the gap has shrunk a lot, or fast enough to fall below the limit in the remaining passes.
         """
         count = len(self.gaps)
         if self.best.gap <= self.gap or count >= passes:
@@ -336,14 +335,14 @@ class _Climb:
         return now <= _PROGRESS * before or now * (now / before) ** ((passes - count) / _PATIENCE) <= self.gap
 
     def cooled(self, point: _Point) -> _Point:
-        """Return the point at a lower temperature if its paths are too long, otherwise unchanged."""
+        """Return the point at a lower temperature if its paths are too long; otherwise, return it unchanged."""
         if point.detour <= 1.1 * _SHARE_OF_DETOURS * self.gap or self.best.gap <= self.gap:
             return point
         self.temperature *= max(0.3, _SHARE_OF_DETOURS * self.gap / point.detour)
         return self.at(point.logarithms)
 
     def next(self, point: _Point) -> _Point:
-        """Return the point after a step, which is shortened until the value decreases enough."""
+        """Return the point after a step. The step is shortened until the value decreases enough."""
         direction = self.curvature.step_from(point)
         length = 1.0
         while True:
@@ -358,14 +357,14 @@ class _Climb:
         return after
 
     def between(self, duals: Floats) -> _Point:
-        """Return the point at the prices of the best upper bound, moved a little towards those of the mixture."""
+        """Return the point at the best upper bound's prices, moved a little towards the mixture's prices."""
         prices = duals / self.capacity
         prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
         mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices
         return self.at(np.maximum(np.log(mean), _LEAST_LOGARITHM))
 
     def at(self, logarithms: Floats) -> _Point:
-        """Return the point at these logarithms of prices, and update the best solution."""
+        """Return the point whose log prices are `logarithms`, and update the best solution."""
         earned = float(self.capacity.sum())
         prices = np.exp(logarithms)
         prices *= earned / float(prices @ self.capacity)  # mean 1
@@ -391,7 +390,7 @@ class _Climb:
         return _Point(logarithms, -float(np.log(priced.smooth)), slope, shares, total / priced.paid - 1)
 
     def mix(self) -> Floats:
-        """Mix the flows so far, and return the prices of links at which no flow is better than the mixture."""
+        """Mix the flows found so far, and return link prices, times capacities, at which no flow is better."""
         flows, rate, duals = best_mixture(self.passes, np.stack(self.times, axis=1))
         if rate > self.best.lower:
             self.best = replace(self.best, flows=flows, lower=rate)

@@ -1,8 +1,8 @@
-"""Bounds on the all-to-all rate. Upper bounds follow from prices of links.
+"""Bounds on the all-to-all rate. Upper bounds follow from link prices.
 
-Every unit of data from s to t pays at least the distance from s to t by price, and a link earns at most its price times
-its capacity. So rate <= (sum of price * capacity) / (sum of distances), for any prices. The best prices are the dual
-values of the capacities.
+Every unit of data from s to t pays at least the price of the cheapest path, which is their distance, and a link earns
+at most its price times its capacity. So for any prices, rate <= (sum of price * capacity) / (sum of distances). The
+best prices are the dual values of the capacity constraints.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ RateMethod = Literal["lp", "prices"]
 
 @dataclass(frozen=True, slots=True)
 class AllToAllRate:
-    """Exact bounds on the rate at which each rank sends to every other, in the bandwidth unit of the topology.
+    """Exact bounds on the rate at which each rank sends to every other, in the topology's bandwidth unit.
 
     lower: rate that known flows in whole units reach
-    upper: bound that follows from prices of links
+    upper: bound that follows from link prices
     """
 
     lower: Fraction
@@ -35,7 +35,7 @@ class AllToAllRate:
 
     @property
     def rate(self) -> Fraction:
-        """The rate that flows reach."""
+        """Rate that the known flows reach."""
         return self.lower
 
     @property
@@ -45,12 +45,12 @@ class AllToAllRate:
 
 
 BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
-"""Called with the best (lower, upper) so far."""
+"""Called with the best bounds (lower, upper) so far."""
 
 
 _SOURCES_AT_ONCE = 256
 PRICE_UNITS = 720720 * 16
-"""Price of the most expensive link. It is a multiple of all numbers up to 16, so that simple ratios remain exact."""
+"""Price of the most expensive link: a multiple of all numbers up to 16, so that simple ratios remain exact."""
 
 
 def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -75,7 +75,7 @@ def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int6
 
 
 def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
-    """Return the exact upper bound on the rate that follows from `prices`, the integer price of links of each class.
+    """Return the exact upper bound on the rate that follows from `prices`, one integer per link class.
 
     Returns None if every pair has a path that costs nothing. Symmetries preserve prices and therefore distances, so one
     search per class of sources is enough. O(sources * links * log links).
@@ -97,7 +97,7 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
 def distances_by(
     problem: Commodities, prices: NDArray[np.integer] | NDArray[np.floating], block: slice = slice(None)
 ) -> NDArray[np.float64]:
-    """Return float64[sources of the block, nodes]: distances by `prices` of links; exact for whole numbers < 2^53."""
+    """Return float64[sources of the block, nodes]: distances in link `prices`; exact for whole numbers < 2^53."""
     sources = problem.sources[block]
     distances = np.empty((len(sources), problem.node_count))
     of_link = prices.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Makes all-to-all schedules: decomposes the flows of each source into paths to every target, in whole chunks."""
+"""Makes all-to-all schedules: decomposes each source's flows into paths to every target, in whole chunks."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -47,7 +47,7 @@ class FlowPaths:
 def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
     """Return paths that add up to `flows`, which must be acyclic and deliver the same multiple of every demand.
 
-    Each source has at most (ranks + links) paths. O(sources * (ranks + links) * longest path * degree).
+    Each source has at most ranks + links paths. O(sources * (ranks + links) * longest path * degree).
 
     Args:
         problem: the sources and links.
@@ -100,11 +100,11 @@ def alltoall_schedule(
     the rate; `chorale.synth.bounds.certificate` checks it.
 
     Args:
-        topology: at most 512 ranks and 2^22 pairs of a rank and a link.
-        chunks: chunks per shard; by default, the smallest of several numbers that is within 0.5 % of the best of them.
+        topology: has at most 512 ranks and 2^22 (rank, link) pairs.
+        chunks: chunks per shard; by default, the smallest of several numbers with a rate within 0.5 % of the best.
         gap: as for `alltoall_rate`.
         method: as for `alltoall_rate`.
-        report: receives the bounds of a descent in prices as they improve.
+        report: receives a price descent's bounds as they improve.
 
     Raises:
         InvalidInput: if the network is too large or there are too many chunks.
@@ -136,12 +136,12 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
     if topology.compute_count > MAX_RANKS or cells > MAX_CELLS:
         rule = f"an all-to-all schedule must have at most {MAX_RANKS} ranks and {MAX_CELLS} pairs of a rank and a link"
         value = f"{topology.compute_count} ranks, {cells} pairs in {topology.spec}"
-        raise InvalidInput(rule, value, "choose a smaller network; the rate alone can be had for larger ones")
+        raise InvalidInput(rule, value, "choose a smaller network; for larger ones, only the rate can be computed")
 
 
 def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
-    """Return the equally fast class flows with the least total load. If the solver fails, returns those given."""
-    with suppress(Unavailable):  # numerical trouble: longer paths will do
+    """Return the class flows with the least total load among equally fast ones, or `solution`'s if the solver fails."""
+    with suppress(Unavailable):  # numerical trouble; longer paths are acceptable
         return linear_program.shorten(reduction, solution).class_flow
     return solution.class_flow
 
@@ -153,16 +153,18 @@ def schedule_of_paths(
     chunks: int,
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
+    relays: bool = False,
 ) -> Schedule:
-    """Return the unverified schedule in which all paths of `parts` stream at the same time.
+    """Return the unverified schedule in which data stream along all paths in `parts` at the same time.
 
     Args:
-        topology: the network of the links.
-        collective: its shard source * N + target moves from source to target.
+        topology: the network whose links the paths use.
+        collective: a collective whose shard source * N + target moves from source to target.
         parts: the paths.
-        chunks: chunks of the largest shard.
+        chunks: number of chunks in the largest shard.
         parameters: parameters of the schedule.
         certificate: proof of a bound on the time or the rate.
+        relays: whether ranks on a path receive and send data, instead of forwarding them like switches.
     """
     ranks = topology.compute_count
     columns = [
@@ -170,11 +172,18 @@ def schedule_of_paths(
         for part in parts
     ]
     shard, lo, hi, lengths, links = (np.concatenate(column) for column in zip(*columns, strict=True))
-    routes = Routes(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), links.astype(np.int32))
-    at_once = np.zeros(len(shard), dtype=np.uint8)
-    steps = int(lengths.max())
+    offsets, step, path = np.concatenate([[0], np.cumsum(lengths)]), np.zeros(len(shard), dtype=np.int64), slice(None)
+    if relays:  # one row for each part of a path between consecutive ranks
+        ends = topology.links.dst[links] < ranks
+        offsets, of_link = np.concatenate([[0], np.flatnonzero(ends) + 1]), np.repeat(np.arange(len(shard)), lengths)
+        path = of_link[offsets[1:] - 1]
+        step = np.arange(len(path)) - np.searchsorted(path, path)
+    routes = Routes(offsets.astype(np.int64), links.astype(np.int32))
+    steps = int(step.max()) + 1 if relays else int(lengths.max())
     bounds = ColumnBounds(steps, len(routes), ranks * ranks, chunks)
-    transfers = bounds.pack((at_once, np.arange(len(shard)), shard, lo, hi, at_once))
+    order = np.argsort(step, kind="stable")
+    rows = step, np.arange(len(step)), shard[path], lo[path], hi[path], np.zeros_like(step)
+    transfers = bounds.pack([column[order] for column in rows])
     return Schedule(
         topology, collective, "pipelined", steps, chunks, transfers, routes, "alltoall", parameters, certificate
     )

@@ -1,12 +1,12 @@
-"""Breadth-first broadcast (BFB): every shard spreads along shortest paths, and every step is balanced exactly.
+"""Breadth-first broadcast (BFB): every shard spreads along shortest paths, and every step is optimally balanced.
 
 On vertex-transitive networks, it is computed for rank 0 and symmetries map it to all ranks. Source: Efficient Direct-
 Connect Topologies for Collective Communications, long version, section 6.1, appendix A (reduce_scatter by the
-transpose), E.2 (chunks), E.3 (unequal links).
+transpose), E.2 (chunks), E.3 (different links).
 
-`breadth_first_floor` bounds its time without making it: in step t every node receives the shards of all nodes at
-distance t over its incoming links, so the step takes as long as the slowest node needs. On networks such as meshes the
-slowest node differs from step to step, so the sum exceeds what any single node needs (section 4 of the paper).
+`breadth_first_floor` bounds BFB's time without making a schedule: in step t, every node receives the shards of all
+nodes at distance t over its incoming links, so the step takes as long as the slowest node needs. On networks such as
+meshes, the slowest node differs from step to step, so the sum exceeds any single node's time (section 4 of the paper).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 MAX_NODES = 512
 """Maximum number of nodes that `breadth_first_floor` examines. The bound holds for any choice of nodes."""
 MAX_EXPANDED_RANKS = 4096
-"""Above this number of ranks, schedules are only expanded to the rows of all ranks on request, as it takes long."""
+"""Above this number of ranks, schedules are expanded to the rows of all ranks only on request, because it is slow."""
 MIN_EXPANDED_SYMMETRICALLY = 64
-"""From this number of ranks on, the rows of all ranks are images of the rows of rank 0. Below, both ways take a few
-milliseconds."""
+"""From this number of ranks on, the rows of all ranks are images of the rows of rank 0. Below it, either way takes a
+few milliseconds."""
 MIN_SYMMETRIC_RANKS = 512
-"""From this number of ranks on, schedules whose symmetries are known stay in symmetric form."""
+"""From this number of ranks on, schedules keep their symmetric form if symmetries are known."""
 
 
 def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fraction | None:
-    """Return a lower bound on T_B / M of breadth-first broadcast, or None if none is known without making a schedule.
+    """Return a lower bound on BFB's T_B / M, or None if none is known without making a schedule.
 
     A bound is known for allgather and reduce_scatter on networks without switches. An allreduce takes the sum of both.
     O(nodes considered * links).
@@ -66,7 +66,7 @@ def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fract
         nodes = np.zeros(1, dtype=np.int64)
     elif ranks <= MAX_NODES:
         nodes = np.arange(ranks)
-    else:  # the nodes with the least bandwidth, and a sample of all nodes
+    else:  # nodes with the least bandwidth, and a sample of all nodes
         narrow = np.argsort(bandwidth, kind="stable")[: MAX_NODES // 2]
         nodes = np.unique(np.append(narrow, np.linspace(0, ranks - 1, MAX_NODES // 2).astype(np.int64)))
     hops = (distances_to if inward else distances_from)(topology, nodes).astype(np.int64)
@@ -83,9 +83,9 @@ def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fract
 
 
 def _forced_loads(topology: Topology, steps: int, inward: bool) -> NDArray[np.int64]:
-    """Return int64[links, steps]: number of shards that must use the link in the step, because they have no other path.
+    """Return int64[links, steps]: number of shards that must use the link in this step because they have no other path.
 
-    For example, a corner of a mesh has only one shortest path to each node of its row. O(nodes * links).
+    For example, a mesh corner has only one shortest path to each node of its row. O(nodes * links).
     """
     links, nodes = topology.links, np.arange(topology.compute_count)
     tails, heads, find = (links.dst, links.src, distances_from) if inward else (links.src, links.dst, distances_to)
@@ -97,7 +97,7 @@ def _forced_loads(topology: Topology, steps: int, inward: bool) -> NDArray[np.in
 
 
 def prefers_symmetric_form(topology: Topology) -> bool:
-    """Return whether schedules should store only the rows of rank 0: the network is large and vertex-transitive."""
+    """Return whether `topology` is so large and symmetric that schedules should store only the rows of rank 0."""
     return topology.compute_count >= MIN_SYMMETRIC_RANKS and automorphisms_are_transitive(topology)
 
 
@@ -110,14 +110,15 @@ def symmetric_bfb(
     progress: Progress | None = None,
     size_bytes: int | None = None,
 ) -> SymmetricSchedule:
-    """Return the breadth-first broadcast of `collective` as transfers of rank 0 and symmetries.
+    """Return the breadth-first schedule of `collective` as rank 0's transfers and symmetries.
 
     It has the same steps, chunks and cost as `bfb_allgather` (and its reversal): a symmetry maps the problems of
-    rank 0 to those of any other rank, so all have the same least times. O(degree * links) for hop counts, then the
-    problems of one rank.
+    rank 0 to those of any other rank, so all ranks have equal least times. O(degree * links) for hop counts, plus
+    the time for one rank's problems.
 
     Raises:
-        InvalidInput: unless the symmetries of `topology` map rank 0 to every rank; as `bfb_allgather` does.
+        InvalidInput: unless symmetries of `topology` map rank 0 to every rank, and in the same cases as
+            `bfb_allgather`.
     """
     from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts  # noqa: PLC0415
 
@@ -140,24 +141,25 @@ def bfb_allgather(
     progress: Progress | None = None,
     size_bytes: int | None = None,
 ) -> Schedule:
-    """Return the BFB allgather of a strongly connected network without switches. The steps are its diameter.
+    """Return the BFB allgather of a strongly connected network without switches. Its steps equal the diameter.
 
-    Every step takes the least time that any assignment to shortest paths allows, exactly, for any bandwidths. The
+    Every step takes exactly the least time that any assignment to shortest paths allows, for any bandwidths. The
     certificate names, for every step, the node and links that determine its time; `chorale.synth.verify
-    .bfb_certificate` checks it. O(N * links) for hop counts, then for every node O(N * degree) and a few small flows
-    per step; on large networks with symmetries for one node only, then O(rows).
+    .bfb_certificate` checks it. O(N * links) for hop counts, then O(N * degree) and a few small flows per step for
+    every node, or, on large networks with symmetries, for one node, then O(rows).
 
     Args:
         chunks: chunks per shard; None for the smallest number that is as fast as infinitely divisible shards.
         size_bytes: size of the complete vector in bytes; None ignores latencies. With a size, a step takes the largest
-            latency + load / bandwidth of its links, and links with too large latencies are not used. If latencies
-            differ, being as fast as with divisible shards may take an enormous number of chunks. If 64 are not enough,
-            several numbers up to 64, then numbers that suit the busiest links and doublings up to 4096 are tried. The
-            first that is within 1 % of divisible shards is chosen, else the fastest. The certificate has both times.
+            latency + load / bandwidth of its links, and links with too high a latency are not used. If latencies
+            differ, it may take an enormous number of chunks to be as fast as with divisible shards. If 64 are not
+            enough, several numbers up to 64, then numbers that suit the busiest links and doublings up to 4096 are
+            tried. The first one within 1 % of divisible shards is chosen, or else the fastest. Both times are in the
+            certificate.
 
     Raises:
-        InvalidInput: for switches, unreachable nodes, numbers beyond the limits, and for a `size_bytes` on a network
-            whose bandwidths are not in bytes per second.
+        InvalidInput: for switches, unreachable nodes and numbers beyond the limits, and if `size_bytes` is given but
+            bandwidths are not in bytes per second.
     """
     is_large = topology.compute_count >= MIN_EXPANDED_SYMMETRICALLY and not topology.switch_count
     if is_large and automorphisms_are_transitive(topology):

@@ -1,7 +1,8 @@
 """The plan of a breadth-first broadcast: loads, chunks per shard and step times, before chunks are assigned to links.
 
-The kernels see in-links in rows, integer capacities and link latencies in ticks. A task solves all steps of one block
-of nodes; it is pure and can be pickled. One pass over the hop counts of a node gives the problems of all its steps.
+The kernels get in-links in rows, integer capacities and link latencies in ticks. A task solves all steps of one block
+of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the problems of all its
+steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,15 +24,15 @@ from chorale.synth.topology.distance import distances_to, hops_between_all
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
-"""If latencies differ, this number of chunks per shard must be enough; more are chosen only if they pay."""
+"""If latencies differ, more chunks per shard than this are used only if they save enough time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyTicks:
     """Converts ticks to seconds for vectors of `size_bytes`.
 
-    shard_s: seconds that a shard takes on a link of capacity 1, equal to `grain` ticks
-    first_s: the smallest latency of any link in seconds: every step takes it, and delays are counted from it
+    shard_s: seconds, equal to `grain` ticks, that a shard takes on a link of capacity 1
+    first_s: the smallest latency of any link in seconds, which is part of every step; delays are the excess over it
     """
 
     size_bytes: int
@@ -40,17 +41,17 @@ class LatencyTicks:
     first_s: Fraction
 
     def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return the seconds of a step that ends after `ticks` ticks of a chunk."""
+        """Return the duration in seconds of a step that ends after `ticks` chunk ticks."""
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
 def delays_in_ticks(
     topology: Topology, size_bytes: int | None, unit: Fraction
 ) -> tuple[NDArray[np.int64], LatencyTicks | None]:
-    """Return the delay of every link in ticks, int64, and the clock; a link of capacity 1 has bandwidth `unit`.
+    """Return every link's delay in ticks (int64), and the clock. A link of capacity 1 has bandwidth `unit`.
 
-    A tick is the longest time that makes every delay a whole number. Exact. Raises InvalidInput if bandwidths are not
-    in bytes per second, and if delays have no common unit within 64 bits. Without a size, delays are 0.
+    A tick is the longest time that makes every delay a whole number. Delays are exact, or 0 without a size. Raises
+    InvalidInput if bandwidths are not in bytes per second, and if delays have no common unit within 64 bits.
     """
     if size_bytes is None:
         return np.zeros(len(topology.links), dtype=np.int64), None
@@ -69,7 +70,7 @@ def delays_in_ticks(
 def require_magnitude(
     clock: LatencyTicks, shards: int, delay: int, capacity: int, chunks: int = MAX_TIMED_CHUNKS
 ) -> None:
-    """Raise InvalidInput unless times stay within 64 bits for delays up to `delay` and nodes of `capacity` inwards.
+    """Raise InvalidInput unless times fit into 64 bits for delays up to `delay` and a `capacity` into each node.
 
     Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication.
     """
@@ -82,7 +83,7 @@ def require_magnitude(
 
 
 MAX_PAIRS = 2**29
-"""Largest number of pairs of nodes: their distances take two bytes each, 1 GiB in all."""
+"""Largest number of node pairs: each distance takes two bytes, so the table takes up to 1 GiB."""
 MAX_CHUNKS = 2**15
 MAX_HOPS = 2**16 - 2
 
@@ -92,12 +93,12 @@ class BfbNetwork:
     """In-links of node u: `tails[offsets[u]:offsets[u + 1]]`, numbered as in the topology (sorted by target).
 
     Attributes:
-        key: identifies the network, as cache key.
+        key: cache key that identifies the network.
         capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that makes them integers.
-        delays: int64 per link, ticks until the first byte arrives; 0 if latencies do not count.
-        latency_ticks: meaning of a tick if latencies count. None: a tick is the time of a shard at capacity 1.
+        delays: int64 per link, ticks until the first byte arrives; 0 if latencies are ignored.
+        latency_ticks: length of a tick if latencies count. If None, a tick is the time of a shard at capacity 1.
         rows: None for a complete network. Otherwise only the first `nodes` nodes are solved, and `rows` has the hop
-            counts from every shard to each of them, then to the other nodes, which `tails` names by row.
+            counts from every shard to each of them, then to their in-neighbours. `tails` contains row numbers.
     """
 
     key: str
@@ -119,7 +120,7 @@ class BfbNetwork:
 
     @property
     def words(self) -> int:
-        """Number of 64-bit words for a set of in-links of one node."""
+        """Number of 64-bit words that hold a set of one node's in-links."""
         return (int(np.diff(self.offsets).max()) + 63) // 64
 
     @property
@@ -135,7 +136,7 @@ class BfbNetwork:
         return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return the time of a step of `ticks` of a chunk: in seconds if latencies count, else chunks per bandwidth."""
+        """Return how long `ticks` chunk ticks take, in seconds if latencies count, else in chunks per bandwidth."""
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def allows(self, chunks: int) -> bool:
@@ -154,10 +155,10 @@ class BfbNetwork:
 
 
 def network_of(topology: Topology, size_bytes: int | None = None, every_pair: bool = True) -> BfbNetwork:
-    """Return `topology` in the form of the kernels; raise InvalidInput if breadth-first broadcast does not apply.
+    """Return `topology` in the form that the kernels need. Raises InvalidInput if BFB does not support it.
 
-    size_bytes: bytes of the whole vector, so that latencies count; None ignores latencies
-    every_pair: hop counts between all nodes are needed, for which large networks have no memory
+    size_bytes: bytes of the complete vector, so that latencies count; None ignores latencies
+    every_pair: whether hop counts between all nodes are needed, which take too much memory on large networks
     """
     _require_direct(topology)
     nodes = topology.compute_count
@@ -174,7 +175,7 @@ def network_of(topology: Topology, size_bytes: int | None = None, every_pair: bo
 
 
 def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
-    """Return the part of `topology` that determines what rank 0 receives: its in-links, hops to it and their tails.
+    """Return the part of `topology` that determines what rank 0 receives: in-links, and hops to it and to their tails.
 
     Links of rank 0 keep their ids, because links are sorted by target. O(degree * links).
     """
@@ -216,10 +217,10 @@ def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
 
 
 class Problems(NamedTuple):
-    """The problems of nodes: their in-links in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from shard v to u.
+    """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from shard v to u.
 
-    There may be rows of nodes that are not solved, for `tails` to name. `delays` are in ticks (a shard takes `grain`
-    ticks on a link of capacity 1), or 0 if latencies do not count.
+    There may be more rows, for nodes in `tails` that are not solved. `delays` are in ticks (a shard takes `grain`
+    ticks on a link of capacity 1), or 0 if latencies are ignored.
     """
 
     offsets: NDArray[np.int64]
@@ -235,9 +236,9 @@ _memory: dict[str, tuple[Problems, int]] = {}
 
 
 def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
-    """Return the problems of `network` and their number of steps, the largest hop count.
+    """Return the problems of `network` and their number of steps, which is the largest hop count.
 
-    The last result is cached, because many tasks share the table of hop counts.
+    The last result is cached, because many tasks share the hop counts.
     """
     if network.key not in _memory:
         _memory.clear()
@@ -254,7 +255,7 @@ BLOCKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Nodes `first` to `last - 1`."""
+    """The nodes `first` to `last - 1`."""
 
     first: int
     last: int
@@ -269,7 +270,7 @@ def blocks_of(nodes: int) -> list[Block]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimes:
-    """Time of each step as p / q (int64 columns), in ticks of a shard or of a chunk."""
+    """Time of each step as p / q (int64 columns), in shard ticks or chunk ticks."""
 
     top: NDArray[np.int64]
     bottom: NDArray[np.int64]
@@ -280,7 +281,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loads:
-    """Largest time per step over some nodes, with the node that needs it and its critical in-links as bits."""
+    """Largest time per step over some nodes, the node that takes this time, and its critical in-links as bits."""
 
     times: StepTimes
     node: NDArray[np.int64]
@@ -289,7 +290,7 @@ class Loads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralChunks:
-    """Input of the passes over blocks for whole chunks: chunks per shard and the time of each step."""
+    """Input of passes that assign whole chunks in blocks: chunks per shard and the time of each step."""
 
     network: BfbNetwork
     chunks: int
@@ -297,13 +298,13 @@ class IntegralChunks:
 
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
-    """Return the least loads of a block, for divisible shards."""
+    """Return the least loads of a block's nodes, for divisible shards."""
     top, bottom, node, links = native.least_loads(block.first, block.last, *problems_of(network))
     return Loads(StepTimes(top, bottom), node, links)
 
 
 def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
-    """Return the least times of a block for whole chunks, at least the shared times."""
+    """Return a block's least step times for whole chunks, or the times in `shared` where these are longer."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     problems, _ = problems_of(shared.network)
     top, bottom, node, links = native.integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
@@ -311,7 +312,7 @@ def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
 
 
 def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
-    """Return the columns (step, link, shard, lo, hi) of what a block receives, as small unsigned integers."""
+    """Return the columns (step, link, shard, lo, hi) of the transfers to a block, as small unsigned integers."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     network = shared.network
     step, rows = native.assign_chunks(block.first, block.last, problems_of(network)[0], shared.chunks, *times)
@@ -329,10 +330,10 @@ _NEARLY = Fraction(101, 100)
 def chunk_times(
     network: BfbNetwork, loads: Loads, chunks: int, executor: Executor, progress: Progress | None = None
 ) -> Loads:
-    """Return the least time of each step with `chunks` whole chunks per shard, in ticks of a chunk.
+    """Return the least time of each step with `chunks` whole chunks per shard, in chunk ticks.
 
-    For equal links this is exactly ceil(chunks * U), because the transportation polytope is integral (the rounding of
-    the paper, theorem 20, is only a bound). For unequal capacities or delays, the problems are solved again.
+    For identical links this is exactly ceil(chunks * U), because the transportation polytope is integral (theorem 20 of
+    the paper rounds and only gives a bound). For different capacities or delays, the problems are solved again.
     """
     top, bottom = loads.times.top * chunks, loads.times.bottom
     if network.is_homogeneous:
@@ -345,10 +346,10 @@ def chunk_times(
 def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the smallest number of chunks per shard that reaches the loads of divisible shards, and its times.
 
-    Every critical link of a step carries exactly c_k * (U - a_k), which must be whole chunks. For equal links this is
-    also sufficient. Otherwise multiples are tried in turn, and the common denominator for all links always works. If
-    delays differ, it may be as large as the number of bytes: up to `MAX_TIMED_CHUNKS` are tried, then
-    `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
+    Every critical link of a step carries exactly c_k * (U - a_k), which must be whole chunks. For identical links
+    this is also sufficient. Otherwise multiples are tried in turn, and the common denominator for all links always
+    works. If delays differ, it may be as large as the number of bytes, so numbers up to `MAX_TIMED_CHUNKS` are tried,
+    then `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
     """
     needed, sufficient = _denominators(network, loads)
     most = MAX_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
@@ -365,7 +366,7 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 
 
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
-    """Return the first number of chunks within 1 % of the time of divisible shards, or the fastest if there is none.
+    """Return the first number of chunks that is within 1 % of divisible shards, or the fastest if there is none.
 
     Tries numbers up to 64, then numbers that make the shares of critical links nearly whole, and doublings up to 4096.
     """
@@ -384,8 +385,8 @@ def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -
 
 
 def _numbers_beyond(network: BfbNetwork, loads: Loads) -> list[int]:
-    """Return promising numbers of chunks above 64, ascending, as far as times with them stay within 64 bits."""
-    shares = []  # the shards that critical links carry
+    """Return promising chunk counts above 64, in ascending order, for which times stay within 64 bits."""
+    shares = []  # numbers of shards that critical links carry
     for step in range(len(loads.times.top)):
         time = loads.times.of_step(step)
         for link in critical_links(network, loads, step):
@@ -405,7 +406,7 @@ def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
-    """Return the largest load of each step over the blocks, the first of equals."""
+    """Return the largest load of each step over all blocks, or the first of several equally large ones."""
     top, bottom = parts[0].times.top.copy(), parts[0].times.bottom.copy()
     node, links = parts[0].node.copy(), parts[0].links.copy()
     for part in parts[1:]:
@@ -429,12 +430,12 @@ def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
 
 
 def _parts(kinds: Sequence[Sequence[int]], time: Fraction, grain: int) -> list[int]:
-    """Return the denominators of the numbers of shards that links of these (capacity, delay) carry until `time`."""
+    """Return, per kind of link (capacity, delay), the denominator of the number of shards that it carries by `time`."""
     return [(capacity * (time - delay) / grain).denominator for capacity, delay in kinds if delay < time]
 
 
 def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
-    """Return the ids of the critical in-links of `step`."""
+    """Return the ids of the critical in-links in `step`."""
     node = int(loads.node[step])
     first = int(network.offsets[node])
     degree = int(network.offsets[node + 1]) - first
@@ -447,9 +448,9 @@ class BfbPlan:
     """Loads, chunks per shard and step times."""
 
     network: BfbNetwork
-    loads: Loads  # of divisible shards
+    loads: Loads  # for divisible shards
     chunks: int
-    chosen: Loads  # of whole chunks
+    chosen: Loads  # for indivisible chunks
 
     @property
     def steps(self) -> int:
@@ -457,7 +458,7 @@ class BfbPlan:
 
 
 def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progress: Progress | None) -> BfbPlan:
-    """Return the plan for the nodes of `network`; chunks as in `bfb_allgather`."""
+    """Return the plan for the nodes of `network`. `chunks` means the same as in `bfb_allgather`."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     network.require_magnitude(MAX_TIMED_CHUNKS if chunks is None else chunks)
@@ -468,12 +469,12 @@ def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progr
 
 
 def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
-    """Return the parameters of a schedule."""
+    """Return the options that a schedule stores as its parameters."""
     return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
 
 
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
-    """Return the columns of `Transfers`: what every node receives, sorted by node, step and shard."""
+    """Return the columns of `Transfers`, which say what every node receives, sorted by node, step and shard."""
     shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
     parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
@@ -481,7 +482,7 @@ def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | Non
 
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
-    """Return the certificate: which node and links determine the load of every step, and its time in whole chunks."""
+    """Return the certificate: the node and links that determine each step's load, and the step's time in chunks."""
     steps = range(plan.steps)
     clock = plan.network.latency_ticks
     return {

@@ -1,8 +1,8 @@
-"""Expansion: the schedule of a large network from the schedule of the small network that it is expanded from.
+"""Expansion: derives a large network's schedule from the schedule of the small network that it expands.
 
-A topology spec consists of expansions of a base. The allgather of the base is stored in the database, the mirror image
-of a stored one, or made by BFB. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
-Communications", section 5, appendices A.6, D.
+A topology spec consists of expansions of a base. The base's allgather is a schedule stored in the database, its mirror
+image, or made by BFB. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section
+5, appendices A.6, D.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
     """Return the allgather that the database stores for the base `name`. Not verified.
 
     Args:
-        topology: the network of the result, which must equal the base but may have another spec, such as diamond; None
-            for base:NAME or its transpose.
-        transposed: return the schedule for the transpose. Only bases with a stored schedule that are not
-            reverse-symmetric have one; on others, the same schedule runs under other names of the nodes.
+        topology: the result's network, which must equal the base but may have another spec, such as diamond; None for
+            base:NAME or its transpose.
+        transposed: return the schedule for the transpose. Only bases that have a stored schedule and are not
+            reverse-symmetric have one; on others, the same schedule runs with renamed nodes.
 
     Raises:
-        InvalidInput: for an unknown base, a base without such a schedule, and another network.
+        InvalidInput: for an unknown base, a base without such a schedule, and a different network.
     """
     entry = base_entry(name)
     sends = entry.transposed_schedule if transposed else entry.schedule
@@ -84,11 +84,11 @@ Origin = Literal["own", "mirrored", "bfb"]
 
 
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
-    """Return the allgather of a base. Its `parameters` name the base and the method that made its schedule.
+    """Return a base's allgather. Its `parameters` name the base and the method that made its schedule.
 
     The method is "own" if the database stores a schedule for this network, whatever its spec; "mirrored" if it stores
     one for the transpose only and the network is reverse-symmetric (found by search), so that the same schedule runs
-    under other names of the nodes; else "bfb".
+    with renamed nodes; else "bfb".
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
@@ -102,7 +102,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
-    """Return the allgather stored for this network, a base or its transpose, or None if there is none."""
+    """Return the allgather that is stored for this base or transposed base, or None if there is none."""
     for name, entry in load_bases().items():
         if not entry.has_stored_schedule or not entry.nodes == topology.compute_count == topology.node_count:
             continue
@@ -129,7 +129,7 @@ class BaseNetwork:
 
 @dataclass(frozen=True, slots=True)
 class LineGraph:
-    """Line graph of `inner`; if `transposed`, with ranks as in the transpose of the line graph of its transpose."""
+    """Line graph of `inner`; if `transposed`, ranks have the order of the line graph of its transpose, transposed."""
 
     inner: ExpansionPlan
     transposed: bool
@@ -137,7 +137,7 @@ class LineGraph:
 
 @dataclass(frozen=True, slots=True)
 class DegreeExpansion:
-    """Degree expansion of `inner` with this number of `copies` of every node."""
+    """Degree expansion of `inner`, with `copies` copies of every node."""
 
     inner: ExpansionPlan
     copies: int
@@ -145,7 +145,7 @@ class DegreeExpansion:
 
 @dataclass(frozen=True, slots=True)
 class CartesianPower:
-    """Product of `times` copies of `inner`."""
+    """Cartesian product of `times` copies of `inner`."""
 
     inner: ExpansionPlan
     times: int
@@ -165,8 +165,8 @@ ExpansionPlan: TypeAlias = BaseNetwork | LineGraph | DegreeExpansion | Cartesian
 def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
     """Return the plan of the network that `tree` describes, or of its transpose if `transposed`.
 
-    A product of equal factors is a power. A product of unequal factors is a base, because the paper defines only BFB
-    for it (theorem 13); so is every other spec. Raises InvalidInput for a base in a file and for malformed arguments.
+    A product of identical factors is a power. Any other product is a base, because the paper only defines BFB for it
+    (theorem 13); every other spec is a base too. Raises InvalidInput for a base in a file and for malformed arguments.
     """
     if isinstance(tree, FileCall):
         raise InvalidInput(
@@ -192,7 +192,7 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
 
 
 def is_expansion(plan: ExpansionPlan) -> bool:
-    """Return whether `plan` expands a base; products of unequal factors count as expansions."""
+    """Return whether `plan` expands a base. Products of different factors count as expansions."""
     return not isinstance(plan, BaseNetwork) or plan.spec.startswith("product(")
 
 
@@ -216,12 +216,12 @@ ScheduleOfBase: TypeAlias = Callable[[BaseNetwork], Schedule]
 def expand_allgather(
     topology: Topology, executor: Executor, chunks: int | None = None, progress: Progress | None = None
 ) -> Schedule:
-    """Return the allgather obtained by expanding the schedule of the base network in `topology.spec` step by step.
+    """Return the allgather obtained by expanding the schedule of the base in `topology.spec` step by step.
 
     The base uses its stored schedule if there is one, otherwise BFB (see `base_allgather`). O(transfers).
 
     chunks: chunks per shard, a multiple of the number that the expansions need; None for that number
-    Raises InvalidInput for a spec without expansion whose network has no stored schedule, and for a base in a file.
+    Raises InvalidInput for a spec without expansion if its network has no stored schedule, and for a base in a file.
     """
     plan = expansion_plan(parse_spec(topology.spec))
     if not is_expansion(plan) and stored_allgather(topology) is None and stored_allgather(transpose(topology)) is None:
@@ -244,7 +244,7 @@ def expand_allgather(
 
 
 def base_schedule_builder(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
-    """Return a function that makes the allgather of a base, or of its transpose."""
+    """Return a function that makes the allgather of a base or of its transpose."""
 
     def make(base: BaseNetwork) -> Schedule:
         network = parse_topology(base.spec)
@@ -254,7 +254,7 @@ def base_schedule_builder(executor: Executor, progress: Progress | None = None) 
 
 
 def expanded_schedule(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Schedule:
-    """Return the allgather of the network that `plan` describes, on that network."""
+    """Return the allgather on the network that `plan` describes."""
     if isinstance(plan, BaseNetwork):
         return schedule_of_base(plan)
     if isinstance(plan, BidirectionalUnion):
@@ -280,9 +280,9 @@ def _expanded(plan: LineGraph | DegreeExpansion | CartesianPower, inner: Schedul
 
 
 def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
-    """Return the schedule `lined` with the ranks of the transpose of the line graph of the transpose of `network`.
+    """Return `lined` with ranks numbered as in the transpose of the line graph of the transpose of `network`.
 
-    This is the same network as the line graph of `network`, but its ranks are links in the order of the transpose.
+    This is the same network as the line graph of `network`, but its ranks are links in the transpose's order.
     """
     turned, origin = transpose_with_links(network)
     target = transpose(line_graph(turned, f"line({turned.spec})"))

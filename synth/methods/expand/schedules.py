@@ -1,6 +1,6 @@
-"""Schedules of two-way networks, degree expansions, Cartesian powers and line graphs, from those of their factors.
+"""Makes schedules for two-way networks, degree expansions, powers and line graphs from their factors' schedules.
 
-Also the load of links under the schedule of a line graph.
+Also computes the link loads of line graph schedules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def require_expandable(schedule: Schedule) -> None:
 
 
 def require_size(transfers: int, topology: Topology) -> None:
-    """Raise InvalidInput for a schedule that would be too large, before it is made."""
+    """Raise InvalidInput if a schedule, which is not made yet, would be too large."""
     if transfers > MAX_TRANSFERS:
         rule = f"an expanded schedule must have at most {MAX_TRANSFERS} transfers"
         raise InvalidInput(rule, f"{transfers} on {topology.spec}", "choose fewer nodes, or bfb, which makes fewer")
@@ -45,7 +45,7 @@ def require_size(transfers: int, topology: Topology) -> None:
 def allgather_from_columns(
     base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]
 ) -> Schedule:
-    """Return the allgather on `topology` with columns step, route, shard, lo and hi, and the provenance of `base`."""
+    """Return the allgather on `topology` with columns step, route, shard, lo and hi, and the origin of `base`."""
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
     routes = Routes.direct(len(topology.links))
@@ -53,7 +53,7 @@ def allgather_from_columns(
 
 
 def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return, if each row r becomes `counts[r]` rows, the old row of each new row and its number among them.
+    """Return each new row's old row, and its index among the copies, if row r is repeated `counts[r]` times.
 
     counts [2, 0, 3] give [0, 0, 2, 2, 2] and [0, 1, 0, 1, 2]. O(new rows).
     """
@@ -66,7 +66,8 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
     """Return the allgather on `topology`, the union of G and its transpose.
 
     `forwards` runs on G with the first half of every shard, `backwards` on the transpose of G with the other half. They
-    share no links, so their steps run at the same time. Chunks: twice the least common multiple of theirs. O(rows).
+    share no links, so their steps run in parallel. The number of chunks is twice the least common multiple
+    of the schedules' numbers. O(rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, which
     takes as `backwards` the image of `forwards` on a reverse-symmetric network.
     """
@@ -84,7 +85,7 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
 
 
 def _link_ids(network: Topology, transpose: Topology) -> Column:
-    """Return the ids in the union of the links of `network`, then of those of its transpose."""
+    """Return the ids, in the union, of the links of `network`, followed by those of its transpose's links."""
     columns = [
         np.concatenate([getattr(network.links, name), getattr(transpose.links, name)])
         for name in ("src", "dst", "bandwidth_class", "latency_class")
@@ -96,8 +97,8 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     """Return the allgather on `topology`, the network G of `base` with every node copied `copies` times.
 
     When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's node to all copies of w.
-    In one more step every node collects the shards of its other copies, in equal parts over its links. Chunks are cut
-    to the least common multiple with the number of links into a node. G must have no self-loops. O(new rows).
+    In one more step, every node collects the shards of its other copies, in equal parts over its links. The number of
+    chunks becomes its least common multiple with a node's number of in-links. G must have no self-loops. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 2.
     """
     require_expandable(base)
@@ -122,7 +123,7 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
 
 
 def _link_ids_degree(network: Topology, copies: int) -> Column:
-    """Return int32[links, copies^2]: for each link u w the links from copy j of u to copy i of w, at j * copies + i."""
+    """Return int32[links, copies^2]: for link (u, w), the link from copy j of u to copy i of w at j * copies + i."""
     links, copy = network.links, np.arange(copies)
     src = (links.src[:, None] * np.int64(copies) + np.repeat(copy, copies)).ravel()
     dst = (links.dst[:, None] * np.int64(copies) + np.tile(copy, copies)).ravel()
@@ -133,7 +134,7 @@ def _link_ids_degree(network: Topology, copies: int) -> Column:
 
 
 def _among_copies(copies: int, topology: Topology) -> tuple[Column, Column, Column, Column]:
-    """Return route, shard, number of parts, and which part, of the exchange among copies of one node."""
+    """Return (route, shard, number of parts, index of the part) for each row of the exchange among a node's copies."""
     links = topology.links
     first_in = links.incoming_offsets(topology.node_count)
     link, turn = repeat_rows(np.full(len(links), copies - 1))
@@ -148,10 +149,10 @@ Ids = NDArray[np.int32]
 
 
 def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
-    """Return the allgather on `topology`, the product of `times` copies of the network of `base`.
+    """Return the allgather on `topology`, the product of `times` copies of the base's network.
 
-    Every shard is cut into `times` parts. Part i runs `base` along dimension i, then with everything gathered so far
-    along dimension i + 1, and so on cyclically; at any time each dimension serves one part. Steps and chunks are
+    Every shard is cut into `times` parts. Part i runs `base` along dimension i, then along dimension i + 1 with
+    everything gathered so far, and so on cyclically; at any time, each dimension serves one part. Steps and chunks are
     multiplied by `times`. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 14.
     """
@@ -192,7 +193,7 @@ def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], .
 
 
 def _link_ids_power(network: Topology, rank: Ids) -> list[Ids]:
-    """Return for each axis of the grid `rank` the ids of its links, by link of the factor there and place elsewhere."""
+    """Return, per axis of the grid `rank`, link ids indexed by the factor's link and the position on other axes."""
     links = network.links
     axes = range(rank.ndim)
     src = [np.take(rank, links.src, axis) for axis in axes]
@@ -222,9 +223,9 @@ class _Numbering:
 def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the line graph L(G) of the network G of `base`.
 
-    A new first step sends every shard to all neighbours. Then, when `base` sends the shard of v from u to w, node uw
-    sends the shards of all links into v to all out-links of w, except to the shard's own node. Chunks stay the same.
-    Empty steps (only if a node has a single link) are left out. O(new rows): d^2 per row of `base` for degree d.
+    A new first step sends each node's shard to all its neighbours. Then, when `base` sends the shard of v from u to w,
+    node uw sends the shards of all links into v to all out-links of w, except to the shard's own node. Chunks stay the
+    same. Empty steps (only if a node has a single link) are left out. O(new rows): d^2 per row of `base` for degree d.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 1.
     """
     require_expandable(base)
@@ -281,13 +282,13 @@ Chunks = NDArray[np.int64]
 
 
 def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
-    """Return for each step of `schedule`, on a d-regular G, the load of the busiest link of L^n(G) in shards.
+    """Return, for each step of `schedule` on a d-regular G, the load in shards of the busiest link of L^n(G).
 
-    n = `times`; 0 gives G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries
-    d^n times the load of (u, w), minus, for each i, d^(n - i) times what (u, w) carries of the shard of x_i, which
-    would end where it began in L^i(G). (An i where the walk's first i links end as they begin does not count: that is
-    already left out for a shorter part.) The busiest link has the walk that saves least. O(rows log rows), and O(n N d)
-    for every link whose load could be the largest, with up to O(d^n) walks if each walk saves something.
+    n = `times`; 0 means G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries
+    d^n times the load of (u, w), minus, for each i, d^(n - i) times the chunks on (u, w) that belong to the shard of
+    x_i, which would return to their origin in L^i(G). (If a shorter walk both begins and ends the first i links, i does
+    not count, because the chunks are already left out.) The busiest link's walk saves the least. O(rows log rows), and
+    O(n N d) for every link whose load could be the largest, with up to O(d^n) walks if each walk saves something.
     """
     require_expandable(schedule)
     network = schedule.topology
@@ -299,7 +300,7 @@ def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
 
 
 def _busiest(links: list[_Load], times: int, out: Chunks, heads: NDArray[np.int32]) -> int:
-    """Return the largest load in chunks on a link of L^n(G); links: sorted, the most loaded first"""
+    """Return the largest load in chunks on a link of L^n(G). `links` must be sorted by load, the largest first."""
     degree, best = out.shape[1], 0
     for link in links:
         if link.chunks * degree**times <= best:
@@ -310,7 +311,7 @@ def _busiest(links: list[_Load], times: int, out: Chunks, heads: NDArray[np.int3
 
 
 class _Load(NamedTuple):
-    """Load of link (u, `head`) in one step: `chunks` in total; carried: rows of shards and their chunks"""
+    """Load of link (u, `head`) in one step: `chunks` in total, and `carried` with rows (shard, its chunks)."""
 
     chunks: int
     head: int
@@ -318,7 +319,7 @@ class _Load(NamedTuple):
 
 
 class _Walks:
-    """The walks of n links after one link. out: links out of each node;  heads: heads of links"""
+    """Walks of n links that follow a link. out: links out of each node; heads: each link's head"""
 
     def __init__(self, load: _Load, times: int, out: Chunks, heads: NDArray[np.int32]) -> None:
         self.start, self.times, self.out, self.heads = load.head, times, out, heads
@@ -359,7 +360,7 @@ def _ends_as_it_begins(walk: list[int]) -> bool:
 
 
 def _by_step(schedule: Schedule) -> Iterator[list[_Load]]:
-    """Yield the loads of all links for each step, the most loaded first."""
+    """Yield all links' loads for each step, the largest first."""
     rows, heads = schedule.transfers, schedule.topology.links.dst
     order = np.lexsort((rows.route, rows.step))
     step, route = rows.step[order].astype(np.int64), rows.route[order].astype(np.int64)

@@ -1,7 +1,7 @@
-"""Allreduce by pairs of trees: sums run up in-trees to many roots, results run down out-trees, all at the same time.
+"""Allreduce by pairs of trees: in-trees carry sums up to many roots while out-trees carry results down.
 
-Every root owns a part of the vector in proportion to its rate. The vector is reduced to the roots over one share of
-every link, and results spread from there over the other share (ForestColl, appendix E).
+Every root owns a part of the vector in proportion to its rate. Reducing the vector to the roots uses one share of every
+link, and spreading the results uses the other share (ForestColl, appendix E).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from chorale.synth.methods.forest.network import (
     scale_within,
     tree_heights,
 )
-from chorale.synth.methods.forest.packing import best_trees
+from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
 from chorale.synth.methods.method import SynthesisTask
@@ -40,7 +40,7 @@ from chorale.synth.schedule.transforms import joined_routes, reversed_routes
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 MAX_PAIRS = 2**17
-"""Rounding to this number of pairs of trees costs little time, and packing and verifying more takes long."""
+"""Rounding to this number of tree pairs loses little speed; packing and verifying more pairs takes long."""
 
 _FEW_LINKS = 256
 """Up to this number of links, every small number of pairs is tried."""
@@ -51,11 +51,11 @@ _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralPairs:
-    """A split of the network into whole trees.
+    """A division of the network into whole trees.
 
     roots:          int64 per rank: pairs of trees rooted there
     gather, reduce: int64 per link: out-trees and in-trees that it may carry
-    time_per_byte:  time per byte of the vector in which the slowest link carries all these trees
+    time_per_byte: time per byte of the vector that the slowest link needs for all these trees
     """
 
     roots: Integers
@@ -67,9 +67,9 @@ class IntegralPairs:
 def integral_pairs(
     topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MAX_PAIRS
 ) -> IntegralPairs:
-    """Return `split` in the fewest trees that lose nothing, or in `k` pairs of trees per rank on average.
+    """Return `split` as the fewest whole trees that lose no speed or, given `k`, as k pairs per rank on average.
 
-    If losing nothing took more than `most_pairs` pairs of trees, there are about `most_pairs`. Roots get them in
+    If more than `most_pairs` pairs would be needed, about `most_pairs` are used. They are distributed to roots in
     proportion to their rates, and the time is the least one in which they fit, found by bisection.
 
     Raises:
@@ -79,7 +79,7 @@ def integral_pairs(
     if k is not None and not 1 <= k * ranks <= most_pairs:
         rule = f"--k must give at least one tree per root, and at most {most_pairs} in all"
         raise InvalidInput(rule, f"k = {k}", f"choose k from 1 to {most_pairs // ranks}")
-    # The smallest factor that makes all rates, and the bandwidths of parallel links, whole numbers of trees.
+    # The smallest factor that turns all rates and the bandwidths of parallel links into whole numbers of trees.
     links = topology.links
     second = links.parallel_index() > 0
     ends = links.dst.astype(np.int64) * topology.node_count + links.src
@@ -101,16 +101,17 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return a function that makes `split` in this number of pairs at a scale, and one that tests it on all cuts."""
+    """Return (function that rounds `split` to this number of pairs at a scale, function that tests all its cuts)."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     return lambda scale: _rounded_down(topology, split, roots, scale), lambda whole: _fits(topology, whole)
 
 
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
-    """Return `split` in whole trees, as `integral_pairs` without k, or something faster if that loses more than 0.1 %.
+    """Return `split` as whole trees, like `integral_pairs` without k, or faster trees if that loses more than 0.1 %.
 
-    Links that are too narrow for one tree may cost a lot or nothing: small k and splits without tiny amounts are tried.
-    gap: time that may be lost, relative to the optimum, if it needs more than `FEW_TREES` pairs per rank
+    Links that are too narrow for one tree may cost a lot or nothing, so small k and splits without tiny amounts are
+    tried.
+    gap: time that may be lost, relative to the optimum, if the optimum needs more than `FEW_TREES` pairs per rank
     """
     best = integral_pairs(topology, split)
     least, ranks = 1 / split.rate, topology.compute_count
@@ -144,7 +145,7 @@ def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPair
 
 
 def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> PairSplit | None:
-    """Return `split` without roots and amounts below `least` times the largest, checked again; None if none is left."""
+    """Return `split` without roots and amounts below `least` times the largest one, or None if nothing is left."""
     root, width = max(split.roots) * least, max(split.arcs.width) * least
     roots = [value if value >= root else Fraction(0) for value in split.roots]
     amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
@@ -183,7 +184,7 @@ def _integers(amounts: Sequence[int | Fraction]) -> Integers:
 
 
 def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
-    """Return whether all cuts are wide enough for the out-trees and in-trees that must cross them."""
+    """Return whether each cut is wide enough for the out-trees and in-trees that must cross it."""
     turned, origin = transpose_with_links(topology)
     networks = (
         network_of_links(topology, pairs.gather, pairs.roots),
@@ -204,12 +205,12 @@ def pair_schedule(
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
 ) -> Schedule:
-    """Return the pipelined allreduce along trees that `pack` makes for each half, without a barrier. Not verified.
+    """Return the unverified pipelined allreduce, without a barrier, along trees that `pack` makes for each half.
 
     In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
-    roots own intervals of units in rank order, independently of shards. The lowest in-trees of a root have the units
-    of its highest out-trees, which start when their sums are complete. Raises InvalidInput if a switch stands in the
-    way, as `remove_switches` does.
+    roots own intervals of units in rank order, independently of shards. A root's lowest in-trees carry the units of its
+    highest out-trees, which start when their sums are complete. Raises InvalidInput if a switch cannot be removed, like
+    `remove_switches`.
     """
     turned, origin = transpose_with_links(topology)
     inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack, highest_first=False)
@@ -232,7 +233,7 @@ def pair_schedule(
 
 
 class _Half(NamedTuple):
-    """The trees of one half of an allreduce, with roots in rank order.
+    """The trees for one half of an allreduce, with roots in rank order.
 
     weight, height: per tree
     lo: first unit of the vector, per row
@@ -256,7 +257,7 @@ def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, 
 
 
 def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
-    """Return (number of steps until each unit is summed up, step in which its out-tree starts)."""
+    """Return (number of steps until each unit's sum is complete, step in which its out-tree starts)."""
     summed = np.repeat(inward.height, inward.weight)
     first = np.cumsum(outward.weight) - outward.weight
     return summed, np.repeat(np.maximum.reduceat(summed, first), outward.weight)
@@ -265,7 +266,7 @@ def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
 def _all_routes(
     topology: Topology, inward: TreeTransfers, outward: TreeTransfers, origin: Ranks
 ) -> tuple[Routes, Ranks, Ranks]:
-    """Return (routes of both halves on `topology`, route per row inward, route per row outward)."""
+    """Return (routes of both halves on `topology`, each inward row's route, each outward row's route)."""
     if topology.switch_count == 0:
         return outward.routes, origin[inward.route], outward.route
     backwards = reversed_routes(inward.routes, origin)
@@ -276,14 +277,14 @@ def faster_pairs(task: SynthesisTask) -> Schedule | None:
     """Return the allreduce by pairs of trees, or None if reduce_scatter followed by allgather is as fast.
 
     The certificate bounds all pairs of trees (`check_pair_certificate`). The result is also None above the limits of
-    `tree_pairs`. The linear program is skipped if two phases meet a bound.
+    `tree_pairs`. The linear program is skipped if two phases reach a bound.
 
     Args:
         task: uses the options k (pairs of trees per rank on average, compared with two phases of k trees per root),
-            gap, objective, seed and seeds, as `forest` does for each half.
+            gap, objective and seed, as `forest` does for each half.
 
     Raises:
-        InvalidInput: as `integral_pairs` and `pair_schedule` do.
+        InvalidInput: in the same cases as `integral_pairs` and `pair_schedule`.
     """
     topology, options = task.topology, task.options
     two_phases = reduce_scatter_allgather_time(topology)
@@ -303,12 +304,9 @@ def faster_pairs(task: SynthesisTask) -> Schedule | None:
     )
     if whole.time_per_byte >= sum((phase.time_per_byte for phase in phases), Fraction(0)):
         return None
-    parameters: dict[str, Parameter] = {
-        "k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds,
-    }  # fmt: skip
+    parameters: dict[str, Parameter] = {"k": k, "objective": options.objective, "seed": options.seed}
     if k is None and options.gap and whole.time_per_byte * pairs.split.rate > 1:
         parameters["gap"] = str(options.gap)
-    return pair_schedule(
-        topology, whole, partial(best_trees, task), method="forest", parameters=parameters,
-        certificate=pairs.certificate,
-    )  # fmt: skip
+    pack = partial(pack_trees, objective=options.objective, seed=options.seed)
+    proof = pairs.certificate
+    return pair_schedule(topology, whole, pack, method="forest", parameters=parameters, certificate=proof)

@@ -1,11 +1,11 @@
-"""Bandwidth-optimal schedules of trees on any network, with or without switches (the method `forest`).
+"""Bandwidth-optimal tree schedules on any network, with or without switches (the method `forest`).
 
-Data streams down k trees per root, and the slowest link determines the time. The optimum follows from cuts; links get
-the whole numbers of trees that it allows, switches are removed without loss, trees are packed into the result and
-mapped back to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
+Data streams down k trees per root, and the slowest link determines the time. The optimum follows from cuts and
+determines how many trees each link carries. Switches are removed without loss; then trees are packed into the resulting
+network and mapped back to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
 
-Shards of different sizes have the bound of equal shards with weights: everything that starts outside a set of nodes
-must enter it. Their trees are packed in the same way, with a different supply at each root.
+For shards of different sizes, the bound is the same with weights: all data that start outside a set of nodes must enter
+it. Trees are packed in the same way, with a different supply at each root.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from chorale.synth.bounds.switch_limits import within_switches
 from chorale.synth.collective import Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.forest.network import Trees, network_of_links, trees_on_links
-from chorale.synth.methods.forest.packing import best_trees, pack_trees
+from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
@@ -58,16 +58,16 @@ def tree_schedule(
     certificate: Mapping[str, Any],
     carried: NDArray[np.int64] | None = None,
 ) -> Schedule:
-    """Return the pipelined allgather or broadcast that sends along `trees`. Not verified.
+    """Return the unverified pipelined allgather or broadcast along `trees`.
 
-    With k trees per root (the sum of their weights), a shard is cut into k parts, which the trees of its root take in
-    order. An arc uses its paths in order, so a transfer of several parts may become several transfers. O(trees * ranks
-    + hops of all paths).
+    With k trees per root (counted by weight), a shard is cut into k parts, which its root's trees take in order. An arc
+    uses its paths in order, so a transfer of several parts may become several transfers. O(trees * ranks + hops of all
+    paths).
 
     Args:
         trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees.
-        split: the network of these trees without its switches; `trees` are trees of `split.network`.
-        carried: int64 per link, trees that it carries, if fewer than its bandwidth allows.
+        split: the network without its switches; `trees` are trees of `split.network`.
+        carried: int64 per link, number of trees that it carries, if fewer than its bandwidth allows.
     """
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST, CollectiveName.ALLGATHERV):
         raise InvalidInput("trees make an allgather or broadcast", collective.name.value, "choose one of these")
@@ -89,15 +89,15 @@ def tree_schedule(
 
 
 def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
-    """Return the allgather or broadcast along trees whose time is the optimum, or the least for k trees per root.
+    """Return the allgather or broadcast along trees with the optimal time or, given k, the least time for this k.
 
-    The certificate is the cut that proves the optimum. If a switch with more bandwidth out than in, which cannot copy,
-    does not allow such trees, the result is as fast as it allows.
+    The certificate is the cut that proves the optimum. If a switch that cannot copy has more bandwidth out than in and
+    prevents such trees, the result is as fast as this switch allows.
 
     Args:
-        task: uses the options k, gap, objective, seed, seeds and warm_start. The seed sets the order in which roots
-            get trees; of several seeds the packing that suits the objective best is used. Trees of the warm start, a
-            schedule for another network, are kept where possible; without k, its k is used if no other is faster.
+        task: uses the options k, gap, objective, seed and warm_start. The seed sets the order in which roots get trees.
+            Trees of the warm start, a schedule for another network, are kept where possible; without k, its k is used
+            if no other is faster.
         method: name of the method in the schedule.
 
     Raises:
@@ -107,10 +107,8 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     warm_start, k = options.warm_start, options.k
     best, split, carried = _optimum_without_switches(task)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
-    trees = best_trees(task, split.network, _symmetries(topology), first)
-    parameters: dict[str, Parameter] = {
-        "k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds,
-    }  # fmt: skip
+    trees = pack_trees(split.network, options.objective, options.seed, transversal=_symmetries(topology), first=first)
+    parameters: dict[str, Parameter] = {"k": k, "objective": options.objective, "seed": options.seed}
     if best.least_time is not None:
         parameters["gap"] = str(options.gap)
     if warm_start is not None:
@@ -123,9 +121,9 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 
 
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
-    """Return the optimum for the first k whose network can do without switches, that network, and the trees per link.
+    """Return (optimum for the first k for which all switches can be removed, resulting network, trees per link).
 
-    If there is no such k, a switch sends more than it receives: then its links are used less (`within_switches`).
+    If there is no such k, a switch sends more than it receives; then its links are used less (`within_switches`).
     """
     topology, collective = task.topology, task.collective
     weights = np.zeros(topology.compute_count, dtype=np.int64)
@@ -148,7 +146,7 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
 def _removed(
     task: SynthesisTask, network: Topology, kept: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> tuple[tuple[Optimum, SplitNetwork, NDArray[np.int64]] | None, InvalidInput | None]:
-    """Return (result of `_optimum_without_switches`, None), or (None, reason). kept: the links of `network`"""
+    """Return (result of `_optimum_without_switches`, None), or (None, error). kept: ids of the links in `network`."""
     refusal: InvalidInput | None = None
     least_k = 1
     for best in _optima(replace(task, topology=network)):
@@ -161,15 +159,15 @@ def _removed(
                 network_of_links(task.topology, carried, best.k * weights), names=task.topology.node_ids
             )
         except InvalidInput as error:
-            refusal, least_k = refusal or error, 2 * best.k  # rounding down weighs less, also at switches
+            refusal, least_k = refusal or error, 2 * best.k  # rounding down then matters less, at switches too
         else:
             return (best, split, carried), None
     return None, refusal
 
 
 def _optima(task: SynthesisTask) -> Iterator[Optimum]:
-    """Yield the optimum for the requested k. Without k, yield what `optima` finds close enough to the optimum, or the
-    optimum for the k of the warm start alone, if no other number of trees is faster."""
+    """Yield the optimum for the requested k. Without k, yield the results of `optima`, or only the optimum for the k
+    of the warm start if no other number of trees is faster."""
     topology, collective, options = task.topology, task.collective, task.options
     if options.k is not None:
         yield fixed_k_optimum(topology, collective, options.k)
@@ -187,7 +185,7 @@ def _optima(task: SynthesisTask) -> Iterator[Optimum]:
 
 
 def _symmetries(topology: Topology) -> Transversal | None:
-    """Return known symmetries that map rank 0 to every rank, or None if there are none, or if there are switches."""
+    """Return known symmetries that map rank 0 to every rank, or None if there are none or if there are switches."""
     if topology.switch_count or not automorphisms_are_transitive(topology):
         return None
     return Transversal.of(topology)
@@ -226,10 +224,10 @@ def shard_units(sizes: Sequence[int]) -> ShardUnits:
 
 @dataclass(frozen=True, slots=True)
 class UnevenOptimum:
-    """Optimum of trees for shards of different sizes.
+    """Optimal trees for shards of different sizes.
 
     trees: number of trees per unit of a shard
-    bound: lower bound on the time per byte of all shards; the trees take longer by at most the accepted gap
+    bound: lower bound on the time per byte of all shards; the trees take at most the accepted gap longer
     """
 
     collective: Collective
@@ -247,7 +245,8 @@ def uneven_optimum(
         gap: time that may be lost, relative to the bound, if the optimum needs more than `FEW_TREES` trees per unit.
 
     Raises:
-        InvalidInput: for another collective, if there is not one size per rank, and if amounts would exceed 64 bits.
+        InvalidInput: for another collective, if the number of sizes is not the number of ranks, and if amounts would
+            exceed 64 bits.
     """
     if name not in _NAMES:
         choice = " or ".join(each.value for each in _NAMES)
@@ -278,10 +277,10 @@ def uneven_forest(
     seed: int = 0,
     gap: Fraction = DEFAULT_GAP,
 ) -> Schedule:
-    """Return the pipelined schedule of trees that takes the optimum, or at most `gap` longer. Not verified.
+    """Return the unverified pipelined schedule of trees that takes the optimal time, or at most `gap` longer.
 
     The certificate is the cut that proves the optimum; as in `forest`, switches that send more than they receive may
-    not allow it. Raises InvalidInput as `uneven_optimum` does.
+    prevent it. Raises InvalidInput like `uneven_optimum`.
     """
     best = uneven_optimum(topology, name, counts, gap)
     if name == CollectiveName.ALLGATHER:

@@ -1,11 +1,11 @@
-"""Edge-disjoint spanning trees of one root of a hypercube, in closed form: d trees of height d + 1 in d dimensions.
+"""Edge-disjoint spanning trees from one hypercube node, in closed form: d trees of height d + 1 in d dimensions.
 
 These are the edge-disjoint spanning binomial trees of Johnsson and Ho (Optimum Broadcasting and Personalized
 Communication in Hypercubes, 1989). With the root at 0, tree j leads to 2^j first. From there it spans all labels that
-have bit j: each is entered by setting its first bit after j, in cyclic order. The others are leaves, entered by
+have bit j: each is entered by setting its first bit after j, in cyclic order. All other labels are leaves, entered by
 clearing bit j. So the arc that sets bit b of p is in the tree of the last bit of p before b, and the arc that clears
-bit j is in tree j. No d trees are lower: each has one arc of the root, and the node opposite to the end of that arc is
-d arcs further. Packing finds equally fast trees, but they are three times as high on ten dimensions.
+bit j is in tree j. No d trees are lower: each has one arc out of the root, and the node opposite to that arc's end is d
+arcs further away. Packing finds equally fast trees, but they are three times as high on ten dimensions.
 """
 
 import numpy as np
@@ -15,13 +15,13 @@ from chorale.synth.methods.forest.network import ForestNetwork, Trees
 
 
 def hypercube_trees(network: ForestNetwork) -> Trees | None:
-    """Return trees of height at most d + 1 for all supply of `network`, if it is a hypercube of d dimensions.
+    """Return trees of height at most d + 1 that use up the supply of `network`, if it is a d-dimensional hypercube.
 
-    Hypercubes are recognized by their structure; the numbers of their nodes do not matter. O(d * arcs).
+    Hypercubes are recognized by their structure, whatever the node numbers. O(d * arcs).
 
     Returns:
-        The trees, or None for other networks, several roots, arcs that carry less than an equal share, and a supply
-        of 1, which a single breadth-first tree of height d carries.
+        The trees, or None for other networks, if there are several roots, if an arc carries less than an equal
+        share, and for a supply of 1, for which a single breadth-first tree of height d is enough.
     """
     dimensions, roots = network.nodes.bit_length() - 1, np.flatnonzero(network.supply)
     if len(roots) != 1 or dimensions == 0 or len(network.src) != dimensions * network.nodes:
@@ -47,10 +47,10 @@ def hypercube_trees(network: ForestNetwork) -> Trees | None:
 
 
 def _labels(network: ForestNetwork, root: int, dimensions: int) -> NDArray[np.int64] | None:
-    """Return labels of the nodes, 0 at `root`, such that every arc changes one bit; None if this is no hypercube.
+    """Return node labels, 0 at `root`, such that every arc changes one bit, or None if the network is no hypercube.
 
-    The neighbours of the root get one bit each. In a hypercube, the bits of any other node are those of its neighbours
-    nearer to the root.
+    The root's neighbours get one bit each. In a hypercube, every other node has the bits of all its neighbours nearer
+    to the root.
     """
     first = np.flatnonzero(network.src == root)
     label = np.full(network.nodes, -1, dtype=np.int64)

@@ -1,9 +1,9 @@
 """Trees in layers of hop distance: every node is reached from a neighbour that is nearer to the root.
 
 If every node receives each tree from a neighbour one hop nearer to the root, the result is a tree of least height,
-whichever neighbours the nodes choose. So each node chooses on its own, by solving a transport problem with few arcs and
-many roots. If nearer neighbours cannot carry everything, neighbours at the same distance may help, in a direction that
-is drawn at random for each root. If symmetries map node 0 to every node, they map its choice to all others.
+whichever neighbours the nodes choose. So each node chooses independently, by solving a transport problem with few arcs
+and many roots. If nearer neighbours cannot carry everything, neighbours at the same distance may help, in a direction
+that is drawn at random for each root. If symmetries map node 0 to every node, they map its choice to all others.
 """
 
 from itertools import chain
@@ -24,7 +24,7 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """Shares of a node's incoming arcs: over `arc`, the node receives the trees `lo` to `hi` - 1 of `root`.
+    """Shares of a node's incoming arcs: over `arc`, the node receives trees `lo` to `hi` - 1 of `root`.
 
     arc: -1 if no arc can carry these trees
     """
@@ -39,7 +39,7 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
     """Return the in-arc over which `node` receives each tree.
 
     Args:
-        offsets: int64[nodes + 1], the in-arcs of node v are `offsets[v]` to `offsets[v + 1] - 1`.
+        offsets: int64[nodes + 1]; node v has the in-arcs `offsets[v]` to `offsets[v + 1] - 1`.
         hops: [in-arcs of `node` + 1, nodes], hops from every node to the tails of the in-arcs, and to `node` itself.
         beside: whether neighbours at the same distance from the root may help.
     """
@@ -57,7 +57,7 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
 
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
-"""Limit for networks on which growing trees has proved slow. There, growing may take hours, and layers one minute."""
+"""Limit of nodes * arcs if growing trees has proved slow. Growing may then take hours, and layers one minute."""
 MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
@@ -68,10 +68,10 @@ def layered_trees(
     most_work: int = MOST_WORK,
     most_nodes: int = MOST_NODES,
 ) -> Trees:
-    """Return trees of least height, or close to it, within the capacities. Nodes choose their arcs separately.
+    """Return trees within the capacities, of least height or close to it. Nodes choose their arcs independently.
 
-    If all nodes find enough arcs, the trees are a complete packing. Otherwise some are missing, and the remaining
-    capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
+    If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the
+    remaining capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
 
     Args:
         transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
@@ -99,7 +99,7 @@ def layered_trees(
 
 
 def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
-    """Return whether the moves preserve capacities and supplies."""
+    """Return whether the symmetries preserve capacities and supplies."""
     if len(transversal.parent) != network.nodes or np.any(network.supply != network.supply[0]):
         return False
     arcs = np.array([network.src, network.dst, network.capacity])
@@ -116,7 +116,7 @@ def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: in
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:
-    """Return the shares of all nodes if node 0 has `base`."""
+    """Return the shares of all nodes if node 0 has the shares `base`."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     tails = network.src[base.arc]
     pieces = []

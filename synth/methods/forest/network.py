@@ -1,4 +1,4 @@
-"""The network into which trees are packed: integer capacities between pairs of nodes, and the number of trees per root.
+"""The network into which trees are packed: integer capacities between pairs of nodes, and each root's number of trees.
 
 Also stores packed trees as arrays (thousands of trees over thousands of nodes), and compares packings.
 """
@@ -20,14 +20,14 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForestNetwork:
-    """A digraph with at most one arc per ordered pair of nodes, in the order of (dst, src), without self-loops.
+    """A digraph without self-loops, with at most one arc per ordered pair of nodes, sorted by (dst, src).
 
     Attributes:
-        compute_count: nodes 0 to compute_count - 1 are the ranks, the others are switches.
+        compute_count: nodes 0 to compute_count - 1 are the ranks, all other nodes are switches.
         nodes: number of all nodes; equal to `compute_count` after the switches are removed.
         src, dst: int32 per arc.
-        capacity: int64 per arc, positive: how many trees may use it (a tree of weight m counts m times).
-        supply: int64 per node: how many trees are rooted there (0 for switches).
+        capacity: int64 per arc, positive: how many trees may use the arc (a tree of weight m counts m times).
+        supply: int64 per node: number of trees that are rooted there (0 for switches).
     """
 
     compute_count: int
@@ -49,7 +49,7 @@ def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: In
 def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
     """Return int64 per link: a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
 
-    Parallel links are rounded down one by one, so that each can carry its part. Raises InvalidInput if amounts would
+    Parallel links are rounded down separately, so that each can carry its part. Raises InvalidInput if amounts would
     exceed 64 bits.
     """
     links = topology.links
@@ -81,19 +81,19 @@ def network_of_links(topology: Topology, carried: Integers, supply: Integers) ->
 
 
 def overflow_error(value: str) -> InvalidInput:
-    """Return the error for amounts, described by `value`, that would exceed 64 bits."""
+    """Return the error for amounts that would exceed 64 bits; `value` describes them."""
     rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
     return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")
 
 
 def narrow_cuts(network: ForestNetwork, most: int) -> Flags:
-    """Return up to `most` cuts that are too narrow for the trees across them: sink sides as bool[cuts, nodes]."""
+    """Return up to `most` cuts that are too narrow for the trees that cross them: sink sides as bool[cuts, nodes]."""
     sinks = np.arange(network.nodes) < network.compute_count
     return violated_cuts(network.src, network.dst, network.capacity, network.supply, sinks, most)
 
 
 def carries_all_trees(network: ForestNetwork) -> bool:
-    """Return whether all cuts are wide enough for the trees across them. Without switches, the trees then exist."""
+    """Return whether all cuts are wide enough for the trees that cross them. Without switches, the trees then exist."""
     return len(narrow_cuts(network, 1)) == 0
 
 
@@ -111,7 +111,7 @@ Whole = TypeVar("Whole")
 
 
 def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
-    """Return `units` divided in proportion to `rates`. Units that are left over go to the largest remainders."""
+    """Return `units` divided in proportion to `rates`. Leftover units go to the largest remainders."""
     total = sum(rates, Fraction(0))
     shares = [rate * units / total for rate in rates]
     whole = [int(share) for share in shares]
@@ -122,10 +122,11 @@ def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
 
 
 def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]) -> Whole:
-    """Return `rounded_down` of the smallest scale >= `start` found for which the result fits.
-    The scale is doubled until it fits and then bisected.
+    """Return the result of `rounded_down` at the smallest scale tried, >= `start`, at which it fits.
 
-    rounded_down: returns what links carry at a scale, in whole trees; may raise InvalidInput above a limit
+    The scale is doubled until the result fits, and then bisected.
+
+    rounded_down: returns the number of whole trees per link at a scale; may raise InvalidInput above a limit
     """
     low = high = start
     while not fits(whole := rounded_down(high)):
@@ -136,7 +137,7 @@ def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], f
 def scale_within(
     start: Fraction, gap: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]
 ) -> Whole | None:
-    """Return `rounded_down` of the smallest scale found between `start` and `start` * (1 + `gap`) for which it fits.
+    """Return the result of `rounded_down` at the smallest fitting scale found from `start` to `start` * (1 + `gap`).
 
     Returns None if the result does not even fit at the largest of these scales.
     """
@@ -167,7 +168,7 @@ class Trees:
 
     root:       int32 per tree
     weight:     int64 per tree: how many units of capacity it takes on every arc it uses
-    parent_arc: int32[trees, nodes]: the arc over which the tree reaches each node, -1 at its root
+    parent_arc: int32[trees, nodes]: the arc over which the tree reaches each node, -1 at the root
     """
 
     root: NDArray[np.int32]
@@ -179,27 +180,26 @@ class Trees:
 
 
 def no_trees(nodes: int) -> Trees:
-    """Return an empty set of trees of a network with this number of nodes."""
+    """Return an empty set of trees for a network with this number of nodes."""
     nothing = np.empty(0, dtype=np.int32)
     return Trees(nothing, nothing.astype(np.int64), np.empty((0, nodes), dtype=np.int32))
 
 
 def joined_trees(parts: Sequence[Trees]) -> Trees:
-    """Return the trees of one or more `parts`, in their order."""
     root, weight = np.concatenate([part.root for part in parts]), np.concatenate([part.weight for part in parts])
     parent_arc = np.concatenate([part.parent_arc for part in parts])
     return Trees(root, weight, parent_arc)
 
 
 def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return int32 per tree: the number of arcs from its root to the furthest node. src: start of each arc. O(size)."""
+    """Return int32 per tree: number of arcs from root to furthest node. `src` has the start of each arc. O(size)."""
     heights = np.zeros(len(trees), dtype=np.int32)
     native.tree_heights(trees.root, trees.parent_arc, src, heights)
     return heights
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
-    """Return a key to compare packings for an objective. The smallest key is the best.
+    """Return a key by which packings are compared for an objective. The smallest key is the best.
 
     height:   (largest height, sum of height * weight, number of trees)
     trees:    number of trees, then as for height

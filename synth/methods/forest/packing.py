@@ -1,11 +1,10 @@
-"""Optimal tree packing: spanning trees that use up the supply of every root within the capacity of every arc.
+"""Optimal tree packing: spanning trees that use up every root's supply within every arc's capacity.
 
 Trees are grown in batches that respect the known cuts. One run of the oracle then finds cuts that a batch violates, and
-the first trees of the batch, as many as violate no cut, are kept. If this fails repeatedly, a single tree is grown with
-the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3), which tests all cuts whenever it
+the longest prefix of the batch that violates no cut is kept. If this fails repeatedly, a single tree is grown with the
+exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3), which tests all cuts whenever it
 backtracks. If only one root is left in a large network, its trees are grown arc by arc. The trees that are kept always
-leave enough capacity for the remaining ones, so packing always ends. If several seeds are requested, the best packing
-is used.
+leave enough capacity for the remaining ones, so packing always succeeds.
 """
 
 from typing import NamedTuple
@@ -26,14 +25,13 @@ from chorale.synth.methods.forest.network import (
     no_trees,
     objective_key,
 )
-from chorale.synth.methods.method import Objective, SynthesisTask
+from chorale.synth.methods.method import Objective
 from chorale.synth.topology.translations import Transversal
 
 ROLLBACKS = 3
 """Number of consecutive batches without a usable tree after which one tree is grown exactly."""
-MAX_SEEDS = 10_000
 MAX_ROOTED_WORK = 2**31
-"""Limit of trees^2 * nodes * arcs (some seconds) for growing trees arc by arc. Above it, trees with weights are
+"""Limit of trees^2 * nodes * arcs (a few seconds) for growing trees arc by arc. Above it, trees with weights are
 packed, so that one tree stands for many."""
 
 _SCARCE = 4
@@ -53,7 +51,7 @@ class ArcTable(NamedTuple):
         capacity: int64 per arc, before any tree.
         by_tail: arcs sorted by tail; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
         plenty: int64 per node: number of arcs at the start of its row in `by_tail` that are not scarce but lead to
-            nodes with other, scarce incoming arcs.
+            nodes that have scarce incoming arcs.
         scarce: flags of the arcs that have far less capacity than the best arc into the same node.
     """
 
@@ -69,7 +67,7 @@ class ArcTable(NamedTuple):
 
 
 class ResidualNetwork(NamedTuple):
-    """The capacity and supply that remain after the trees so far.
+    """The capacity and supply that remain after the trees packed so far.
 
     Attributes:
         capacity: int64 per arc.
@@ -87,7 +85,7 @@ class ResidualNetwork(NamedTuple):
 
 
 def arc_table_of(network: ForestNetwork) -> ArcTable:
-    """Return the arcs of `network` in rows. O(arcs log arcs)."""
+    """Return the network's arcs in rows. O(arcs log arcs)."""
     name = np.lexsort((network.src, -network.capacity, network.dst))
     src, dst, capacity = network.src[name], network.dst[name], network.capacity[name]
     rows = np.arange(network.nodes + 1)
@@ -103,29 +101,6 @@ def arc_table_of(network: ForestNetwork) -> ArcTable:
     return ArcTable(name.astype(np.int32), src, dst, capacity, by_tail, tail_offsets, plenty, head_offsets, scarce)
 
 
-def best_trees(
-    task: SynthesisTask, network: ForestNetwork, transversal: Transversal | None = None, first: Trees | None = None
-) -> Trees:
-    """Return the best packing of `network` for the objective of `task`, or the first of several that are equal.
-    If several seeds are requested, the executor runs one task per seed.
-
-    transversal, first: as for `pack_trees`
-    """
-    options = task.options
-    if not 1 <= options.seeds <= MAX_SEEDS:
-        raise InvalidInput(f"--seeds must be 1 to {MAX_SEEDS}", options.seeds, "choose another --seeds")
-    if options.seeds == 1:
-        return pack_trees(network, options.objective, options.seed, transversal=transversal, first=first)
-    seeds = range(options.seed, options.seed + options.seeds)
-    packings = task.executor.map(_pack, seeds, (network, options.objective, transversal, first), task.progress)
-    return min(packings, key=lambda trees: objective_key(network, trees, options.objective))
-
-
-def _pack(problem: tuple[ForestNetwork, Objective, Transversal | None, Trees | None], seed: int) -> Trees:
-    network, objective, transversal, first = problem
-    return pack_trees(network, objective, seed, transversal=transversal, first=first)
-
-
 def pack_trees(
     network: ForestNetwork,
     objective: Objective = "height",
@@ -135,19 +110,20 @@ def pack_trees(
     first: Trees | None = None,
     rollbacks: int = ROLLBACKS,
 ) -> Trees:
-    """Return spanning out-trees of `network` that use up the supply of all roots within the capacities of all arcs.
+    """Return spanning out-trees of `network` that use up all roots' supply within all arcs' capacities.
 
     The weights of a root's trees add up to its supply. Results are exact, optimal and deterministic. Trees for one root
-    of a hypercube have a closed form (`hypercube_trees`). On other networks, trees are grown. Before that, low trees in
-    layers (`layered_trees`) are tried if the network is not too large, and completed. Takes polynomial time, usually
-    O(trees * nodes) and a few tests of all cuts.
+    of a hypercube have a closed form (`hypercube_trees`). On other networks, low trees in layers (`layered_trees`) are
+    tried first and completed if the network is not too large; otherwise, trees are grown. Takes polynomial time,
+    usually O(trees * nodes) and a few tests of all cuts.
 
     Args:
         network: without switches.
         objective: which packings to prefer (`objective_key`); finding the best one is not guaranteed.
         seed: at least 0; shuffles the order of the roots.
         transversal: known symmetries of the nodes, if any.
-        first: trees to use unless they leave too little capacity for others; together they must fit the capacities.
+        first: trees to use unless they leave too little capacity for others; together they must fit into the
+            capacities.
         rollbacks: see `ROLLBACKS`.
 
     Returns:
@@ -188,9 +164,9 @@ def _tries(network: ForestNetwork) -> int:
 
 
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
-    """Return a packing that includes those trees of `first` that leave enough capacity for the others.
+    """Return a packing that includes those trees of `first` that leave enough capacity for all other trees.
 
-    late: whether to switch to trees in layers, if they are a complete packing, when growing trees becomes slow
+    late: whether to use trees in layers, if these are a complete packing, when growing trees becomes slow
     """
     packing = _Packing(network, shuffled_order(network.nodes, seed))
     index = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
@@ -218,7 +194,7 @@ class _Packing:
     parts:            trees that are kept
     capacity, supply: capacity and supply that remain after these trees; arcs are numbered as in `arcs`
     sides:            bool[cuts, nodes], source sides of the known cuts
-    order:            nodes in the order in which they become roots
+    order:            order in which nodes become roots
     batch:            number of roots for which trees are grown at a time
     rollbacks:        number of consecutive batches without a usable tree
     is_slow:          whether the batch size had to be reduced because too few trees of a batch were usable
@@ -238,7 +214,7 @@ class _Packing:
         self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
 
     def add(self, trees: Trees) -> None:
-        """Go through `trees` in order and keep each tree that leaves enough capacity for the others."""
+        """Keep those of `trees`, tried in order, that leave enough capacity for all other trees."""
         self._keep(no_trees(self.nodes))
         while len(trees):
             sound = self._feasible(trees)
@@ -247,7 +223,7 @@ class _Packing:
             trees = Trees(trees.root[rest], trees.weight[rest], trees.parent_arc[rest])
 
     def add_batch(self) -> None:
-        """Grow a batch of trees under the known cuts, and keep the first ones, as many as leave enough capacity."""
+        """Grow a batch of trees within the known cuts and keep the longest prefix that leaves enough capacity."""
         roots = self.order[self.supply[self.order] > 0][: self.batch]
         room, rows = self._room(self.sides), len(roots) + _SPARE_ROWS
         tables, count = [no_trees(self.nodes)], rows
@@ -270,9 +246,9 @@ class _Packing:
     def add_all_of_one_root(self) -> bool:
         """Grow all remaining trees arc by arc, breadth first, if they have the same root. Return whether that worked.
 
-        A tree may use an arc if enough disjoint paths from the root to the head of the arc remain: one for each later
-        tree. There always is such an arc out of an incomplete tree (Lovász' proof of Edmonds' theorem), so trees are
-        never undone. An arc that is rejected once is always rejected, so it is tried once per tree. In the worst case
+        A tree may use an arc if enough disjoint paths from the root to the arc's head remain: one for each later tree.
+        An incomplete tree always has such an outgoing arc (Lovász' proof of Edmonds' theorem), so trees are never
+        undone. An arc that is rejected once would be rejected again, so it is tried once per tree. In the worst case
         O(trees^2 * arcs^2), usually O(trees^2 * nodes * arcs).
         """
         roots = np.flatnonzero(self.supply)
@@ -308,7 +284,7 @@ class _Packing:
         return ResidualNetwork(self.capacity.copy(), self.supply.copy(), leaving - self.supply, slack, members)
 
     def _feasible(self, trees: Trees) -> Trees:
-        """Return the first ones of `trees`, as many as leave enough capacity for the others. Learns violated cuts."""
+        """Return the longest prefix of `trees` that leaves enough capacity for other trees. Learns violated cuts."""
         arcs, all_nodes = self.arcs, np.ones(self.nodes, dtype=np.bool_)
         while len(trees):
             capacity, supply = self._residual_after(trees)
@@ -325,11 +301,11 @@ class _Packing:
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the first arcs of `path`, as many as leave enough capacity for other trees. Learns violated cuts.
+        """Return the longest prefix of `path` that leaves enough capacity for other trees. Learns violated cuts.
 
         `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
-        additional source: an extra node that supplies `weight` to any node of R. It is on the source side of a cut if R
-        is (bandwidth-optimal pipeline, theorem 12).
+        additional source: an extra node that supplies `weight` to any node in R. It is on a cut's source side if R is
+        (bandwidth-optimal pipeline, theorem 12).
         """
         arcs, nodes = self.arcs, self.nodes
         tails = np.append(arcs.tails, np.full(nodes, nodes, dtype=np.int32))
@@ -349,7 +325,7 @@ class _Packing:
             path = path[:count]
 
     def _learn(self, sides: Flags) -> ResidualNetwork:
-        """Add cuts to the known ones and return the residual network with their slacks. CheckFailed if one is < 0."""
+        """Add known cuts and return the residual network with their slacks. Raises CheckFailed if a slack is < 0."""
         room = self._room(sides)
         if room.cut_slack.min(initial=0) < 0:
             worst = int(room.cut_slack.argmin())

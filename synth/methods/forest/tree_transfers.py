@@ -1,4 +1,4 @@
-"""Converts packed trees to transfers: every tree streams a part of its root's data over the links of its arcs.
+"""Converts packed trees to transfers: every tree streams a part of its root's data over its arcs' links.
 
 Arcs of the network without switches become paths of physical links, each link within its number of trees.
 """
@@ -19,7 +19,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> PathPieces:
-    """Return the pieces of the arcs of `split.network` as paths of links of `topology`.
+    """Return the pieces of the arcs in `split.network` as paths over links of `topology`.
 
     `split` must come from `network_of_links(topology, carried, ...)`. No link gets more than it carries. If there are
     several links between two nodes, a piece may be divided into several pieces. O(links + hops of all pieces).
@@ -39,11 +39,11 @@ MAX_TREES_PER_ROOT = 2**31 - 1
 class TreeTransfers:
     """Transfers as int32 columns.
 
-    units:  number of units of the root with the most trees, the sum of their weights
-    depth:  depth of the sender in its tree
+    units:  number of units of the root with the most trees, which is the sum of their weights
+    depth:  the sender's depth in its tree
     route:  index into `routes`
     root:   rank whose data are sent
-    lo, hi: units of the root
+    lo, hi: interval of the root's units
     """
 
     units: int
@@ -61,8 +61,9 @@ class TreeTransfers:
 
 def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
     """Return the transfers of `trees` over the links of `topology`. O(trees * ranks + hops of all paths).
-    The trees of a root take its units in order. If an arc stands for several paths, they are used in order, and a
-    transfer of several units may be divided.
+
+    A root's trees take its units in order. If an arc stands for several paths, they are used in order, and a transfer
+    of several units may be divided.
 
     split: `network_of_links(topology, carried, ...)` after removing its switches; `trees` are trees of `split.network`
     """
@@ -78,10 +79,10 @@ def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, t
 def split_over_shards(
     lo: NDArray[np.integer], hi: NDArray[np.integer], ranks: int, units: int
 ) -> tuple[int, tuple[Integers, ...]]:
-    """Return (chunks per shard, (row, shard, lo, hi)): the intervals `lo` to `hi` of the vector, cut where shards end.
+    """Return (chunks per shard, (row, shard, lo, hi)): the vector's intervals `lo` to `hi`, cut where shards end.
 
-    The vector has `units` units, and `ranks` shards of c chunks each, where c is the smallest number with which a unit
-    is whole chunks. row: the interval that each part belongs to.
+    The vector has `units` units, and `ranks` shards of c chunks each, where c is the smallest number for which a unit
+    consists of whole chunks. row: index of the interval that each part belongs to.
     """
     chunks = units // gcd(ranks, units)
     per_unit = ranks // gcd(ranks, units)
@@ -96,7 +97,7 @@ def split_over_shards(
 
 
 def _first_units(trees: Trees) -> tuple[Integers, int]:
-    """Return (first unit of its root that each tree sends, number of units of the root with the most units)."""
+    """Return (first of the root's units that each tree sends, number of units of the root with the most units)."""
     order = np.argsort(trees.root, kind="stable")
     before = np.cumsum(trees.weight[order]) - trees.weight[order]
     starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
@@ -111,7 +112,7 @@ def _first_units(trees: Trees) -> tuple[Integers, int]:
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return (table of the paths that are used, route of each row)."""
+    """Return (table of the paths in use, route of each row)."""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
     is_used = np.zeros(len(paths.amount), dtype=bool)

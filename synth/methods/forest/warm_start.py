@@ -1,4 +1,4 @@
-"""Warm start: reuses the trees of an older schedule for a network that has changed, as far as they still fit."""
+"""Warm start: reuses trees of an older schedule that still fit into a changed network."""
 
 from typing import NamedTuple
 
@@ -37,22 +37,22 @@ class _ArcIndex(NamedTuple):
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
-    """Return the trees of `old`, repaired where necessary, that fit into `network` together.
+    """Return those trees of `old`, repaired where necessary, that fit into `network` together.
 
-    There may be too few of them, and they may leave too little capacity for the missing ones. Each unit of a root uses
-    the tree of the old unit at the same position in the shard. If the incoming edge of a node no longer exists, it is
-    replaced by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped.
-    O(transfers of `old` + trees * nodes * degree).
+    There may be too few of them, and they may leave too little capacity for the missing ones. Each of a root's units
+    uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is
+    replaced by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped. O(transfers
+    of `old` + trees * nodes * degree).
 
     Args:
         old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks are identified by
-            their node id in `topology`.
+            their node ids in `topology`.
         network: the ranks of `topology`, without switches, with any number of trees per root.
 
     Raises:
         InvalidInput: for other schedules.
     """
-    of_pairs = old.collective == ALLREDUCE and not old.barriers  # their roots own other parts than shards
+    of_pairs = old.collective == ALLREDUCE and not old.barriers  # then roots own parts that differ from shards
     if old.kind != "pipelined" or old.collective.is_rooted or of_pairs:
         value = f"a {old.kind} {old.collective.name.value}" + (" of one phase" if of_pairs else "")
         rule = "a warm start needs trees for an allgather, a reduce_scatter or an allreduce of two phases, not {}"

@@ -1,13 +1,13 @@
-"""Algorithms on grids: Swing, bucket (rings along dimensions), recursive halving and doubling.
+"""Algorithms on grids: Swing, bucket (rings along dimensions), and recursive halving and doubling.
 
 Swing: peers swing from one side to the other, so that they stay close on a torus. Source: De Sensi et al., "Swing:
 Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "the Swing paper" below.
 
-Bucket: rings along one dimension after the other; on each line every position passes partial sums on to the next.
+Bucket: rings along one dimension after another; on each line, every position passes partial sums on to the next.
 Source: Sack and Gropp, "Collective algorithms for multiported torus networks", 2015; Swing paper, sections 2.3.4, 5.2.
 
 Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that suits tori: peers
-are at distance 1, 2, 4, …, and each step of the halving moves half as many blocks as the one before. Sources: Thakur,
+are at distance 1, 2, 4, …, and each halving step moves half as many blocks as the previous step. Sources: Thakur,
 Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
 
@@ -45,7 +45,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def swing_distance(step: int) -> int:
-    """Return rho(step) = 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3; its absolute value is the distance delta.
+    """Return rho(step) = 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3, whose absolute value is the distance delta.
 
     Source: Swing paper, section 3.1.1.
     """
@@ -53,7 +53,7 @@ def swing_distance(step: int) -> int:
 
 
 def swing_peers(size: int) -> list[Positions]:
-    """Return the peer of each of `size` positions (an even number) in each of ceil(log2 size) steps.
+    """Return each position's peer in each of ceil(log2 size) steps, for an even number `size` of positions.
 
     Peers are rho(s) ahead for even positions and rho(s) back for odd ones, modulo size (equation 2).
     """
@@ -65,8 +65,8 @@ def swing_peers(size: int) -> list[Positions]:
 def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions in ceil(log2 size) steps (size - 1 if odd).
 
-    If the size is odd, the last position does not swing: in every step it exchanges about half of the remaining blocks
-    directly with their positions (section 3.2, figure 4). O(size^2).
+    If the size is odd, the last position does not swing: in every step, it exchanges about half of the remaining blocks
+    directly with the positions they belong to (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
@@ -87,11 +87,11 @@ def _with_odd_position(steps: list[LineStep], odd: int) -> list[LineStep]:
 
 
 def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
-    """Return bandwidth-optimal Swing on the grid of `topology`: reduce_scatter, allgather or both.
+    """Return bandwidth-optimal Swing on the topology's grid: reduce_scatter, allgather or both.
 
-    Any number of dimensions of any size. A reduce_scatter takes the sum over dimensions of ceil(log2 size) steps (of
-    size - 1 if a size is odd). With `all_ports`, a plain and a mirrored collective begin in each dimension (section 4),
-    otherwise there is one. broadcast and reduce follow the tree of the root's shard.
+    Supports any number of dimensions of any size. A reduce_scatter takes the sum over dimensions of ceil(log2 size)
+    steps (size - 1 if a size is odd). With `all_ports`, a plain and a mirrored collective begin in each dimension
+    (section 4); otherwise, there is one. broadcast and reduce follow the tree of the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
     parts = grid_collectives(lines, round_robin, all_ports, collective, "swing")
@@ -99,10 +99,10 @@ def swing(topology: Topology, collective: Collective, all_ports: bool = True) ->
 
 
 def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
-    """Return latency-optimal Swing: an allreduce that exchanges whole vectors, in log2 N steps for powers of two.
+    """Return latency-optimal Swing: an allreduce that exchanges complete vectors, in log2 N steps for powers of two.
 
-    Dimensions of other sizes are first folded onto the largest power of two, one step each, and unfolded at the end.
-    broadcast and reduce are those of `swing`, which take as few steps. Source: section 3.1.2.
+    Dimensions of other sizes are first folded onto the largest power of two, in one step each, and unfolded at the end.
+    broadcast and reduce are the same as in `swing`, because they take no more steps there. Source: section 3.1.2.
     """
     parameters = {"all_ports": all_ports}
     if collective.root is not None:
@@ -115,7 +115,7 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
 
 
 def ring_line(size: int) -> LineReduceScatter:
-    """Return the reduce_scatter around a line of `size` >= 2 positions in size - 1 steps.
+    """Return the ring reduce_scatter on a line of `size` >= 2 positions in size - 1 steps.
 
     In step t, position a sends the sum of block a - 1 - t to a + 1, modulo size. O(size^2).
     """
@@ -130,13 +130,13 @@ def ring_line(size: int) -> LineReduceScatter:
 def bucket(
     topology: Topology, collective: Collective, synchronised: bool = True, all_ports: bool = True
 ) -> CollectivePattern:
-    """Return the bucket reduce_scatter, allgather or allreduce on the grid of `topology`.
+    """Return the bucket reduce_scatter, allgather or allreduce on the topology's grid.
 
-    With `all_ports`, one collective in each direction begins in each dimension and moves to the next dimension when it
-    has finished. `synchronised`: none moves before those in the longest dimension have finished, so that no link is
-    shared. A reduce_scatter then takes D (d_max - 1) steps, in which shorter dimensions send their blocks in pieces.
-    Otherwise each moves immediately, in the sum of d - 1 steps; if sizes differ, it shares links with those that are
-    still there. Bandwidth-optimal on tori of equal sizes >= 3.
+    With `all_ports`, one collective per direction begins in each dimension and moves on to the next dimension when it
+    has finished. If `synchronised`, none moves on before those in the longest dimension have finished, so none share a
+    link. A reduce_scatter then takes D (d_max - 1) steps, in which shorter dimensions send their blocks in pieces.
+    Otherwise, each moves on immediately, which takes the sum of d - 1 steps; if sizes differ, they share links with
+    slower collectives. Bandwidth-optimal on tori with equal sizes >= 3.
     """
     return _bucket(topology, collective, "bucket", synchronised, all_ports)
 
@@ -144,8 +144,8 @@ def bucket(
 def traditional_torus(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return the baseline that the BFB papers call the traditional torus schedule: `bucket`, not synchronised.
 
-    Rings on all dimensions in parallel, each part of the data passing through them in turn: the sum of d - 1 steps,
-    bandwidth-optimal only if all sizes are equal. Source: Zhao et al., "Efficient Direct-Connect Topologies for
+    Rings run in all dimensions in parallel; each part of the data passes through them in turn, in the sum of d - 1
+    steps. Bandwidth-optimal only if all sizes are equal. Source: Zhao et al., "Efficient Direct-Connect Topologies for
     Collective Communications", section 5.3.
     """
     return _bucket(topology, collective, "traditional-torus", synchronised=False, all_ports=True)
@@ -163,16 +163,16 @@ def _bucket(
 
 
 def doubling_peers(size: int) -> list[Positions]:
-    """Return the peer of each of `size` positions (a power of two) in each of log2 size steps: a XOR 2^s."""
+    """Return each position's peer, a XOR 2^s, in each step s of log2 size, for `size` positions (a power of two)."""
     return [np.arange(size) ^ (1 << step) for step in range(size.bit_length() - 1)]
 
 
 def halving_line(size: int, returns: bool) -> LineReduceScatter:
-    """Return the reduce_scatter by recursive halving on a line of `size` >= 2 positions.
+    """Return the recursive-halving reduce_scatter on a line of `size` >= 2 positions.
 
-    If size is not a power of two, and p' is the largest one below it, each position from p' on first sends everything
+    If size is not a power of two, and p' is the largest power below it, each position from p' on first sends everything
     to the position p' before it, which then acts for both. With `returns`, that position returns the block in a last
-    step; otherwise it keeps it, which is enough for an allreduce. O(size^2).
+    step; otherwise, it keeps the block, which is enough for an allreduce. O(size^2).
 
     Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
     paper, section 2.3.3.
@@ -195,12 +195,12 @@ def _fold(size: int, folded: Positions, keep_home_block: bool) -> LineStep:
 
 
 def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
-    """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the grid of `topology`.
+    """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the topology's grid.
 
-    Peers are at distance 1, 2, 4, … in one dimension after the other: log2 N steps each way for powers of two, one more
-    for each other size (two for reduce_scatter and allgather alone). One port, as in the literature, or with
-    `all_ports` plain and mirrored collectives from every dimension. broadcast and reduce follow the tree of the root's
-    shard.
+    Peers are at distance 1, 2, 4, … in one dimension after another: log2 N steps each way for powers of two, and one
+    more for each other size (two for reduce_scatter and allgather alone). Uses one port, as in the literature; with
+    `all_ports`, plain and mirrored collectives start in every dimension. broadcast and reduce follow the tree of the
+    root's shard.
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]
@@ -209,10 +209,10 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
 
 
 def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
-    """Return the allreduce that exchanges whole vectors with the peers of `rabenseifner`: log2 N steps.
+    """Return the allreduce that exchanges complete vectors with the same peers as `rabenseifner`, in log2 N steps.
 
-    Dimensions whose size is not a power of two are first folded onto the largest one, one step each, and unfolded at
-    the end. broadcast and reduce are those of `rabenseifner`; `all_ports` as there.
+    Dimensions whose size is not a power of two are first folded onto the largest power of two below it, in one step
+    each, and unfolded at the end. broadcast, reduce and `all_ports` are the same as in `rabenseifner`.
     """
     parameters = {"all_ports": all_ports}
     if collective.root is not None:
@@ -225,9 +225,9 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
 
 
 def one_shot(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return the allreduce in which every rank sends its whole vector to every other in one step.
+    """Return the allreduce in which every rank sends its complete vector to every other rank in one step.
 
-    It has the lowest latency if ranks can access each other's memory, but each receives and adds N - 1 vectors.
+    It has the lowest latency if ranks can access each other's memory, but each rank receives and adds N - 1 vectors.
     """
     require_allreduce(collective, "one-shot")
     ranks = topology.compute_count

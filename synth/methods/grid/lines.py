@@ -1,4 +1,4 @@
-"""Grids of ranks, the steps of a reduce_scatter along one line of a grid, and the order in which dimensions run."""
+"""Grids of ranks, the steps of a reduce_scatter along one line of a grid, and the order of dimensions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
 def grid_shape(topology: Topology) -> tuple[int, ...]:
     """Return the sizes of the grid in which the N ranks are numbered. The last dimension varies fastest.
 
-    Recognises torus, mesh, hyperx, hypercube, hamming and hxmesh, and functions that keep all ranks of one of them
-    (`scaled`, `without(…;link=…)`). All other networks are treated as a single line of ranks. Algorithms on grids are
-    correct for any shape, but a shape that does not fit makes them slower.
+    Recognises torus, mesh, hyperx, hypercube, hamming and hxmesh, and functions that keep all their ranks (`scaled`,
+    `without(…;link=…)`). All other networks are treated as a single line of ranks. Algorithms on grids are correct for
+    any shape, but a shape that does not fit makes them slower.
     """
     ranks = topology.compute_count
     try:
@@ -31,7 +31,7 @@ def grid_shape(topology: Topology) -> tuple[int, ...]:
         while isinstance(tree, FunctionCall):
             tree = tree.arguments[0]
         sizes = _sizes_of(tree) if isinstance(tree, FamilyCall) else ()
-    except InvalidInput:  # a name that is no spec, such as that of a network made by a program
+    except InvalidInput:  # the name is not a spec, for example if a program made the network
         return (ranks,)
     return sizes if sizes and prod(sizes) == ranks else (ranks,)
 
@@ -75,7 +75,7 @@ class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
     Every position starts with a contribution to every block and sends its partial sum of a block at most once. The only
-    position that never sends its partial sum of a block has the complete sum in the end.
+    position that never sends its partial sum of a block has the block's complete sum in the end.
     handed_on: int32[position, block]: step in which the position sends the block, `len(steps)` if it never does
     """
 
@@ -90,11 +90,11 @@ class LineReduceScatter:
         object.__setattr__(self, "handed_on", handed_on)
 
     def held(self, step: int) -> NDArray[np.bool_]:
-        """Return bool[position, block]: whether the position still has its partial sum of the block before `step`."""
+        """Return bool[position, block]: whether the position still has a partial sum of the block before `step`."""
         return self.handed_on >= step
 
     def mirrored(self) -> LineReduceScatter:
-        """Return the mirror image: positions a and blocks b are replaced by -a and -b, modulo size."""
+        """Return the mirror image, in which positions a and blocks b are replaced by -a and -b, modulo size."""
         return LineReduceScatter(self.size, tuple(LineStep(*(-part % self.size for part in (s.src, s.dst, s.block)))
                                      for s in self.steps))  # fmt: skip
 
@@ -110,7 +110,7 @@ def require_line_size(size: int) -> None:
 def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]:
     """Return the steps of a reduce_scatter in which position a exchanges blocks with `peers[s][a]` in step s.
 
-    `home[b]` is the position that keeps block b. A position sends a block in the last step after which the block can
+    `home[b]` is the position that keeps block b. A position sends a block in the last step from which the block can
     still reach its home (Swing paper, appendix A.2: if a block could be sent in two steps, the later one is used). If
     the size is a power of two, there is only one possible step.
     """
@@ -125,7 +125,7 @@ def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]
 
 
 class Turn(NamedTuple):
-    """One step of a grid algorithm: step `number` of dimension `axis`, for one of `pieces` equal pieces of the data."""
+    """A step of a grid algorithm: step `number` of dimension `axis`, for one of `pieces` equal pieces of the data."""
 
     axis: int
     number: int
@@ -134,7 +134,7 @@ class Turn(NamedTuple):
 
 
 def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return the steps of all dimensions in turn, starting with dimension `first`. Finished dimensions are skipped.
+    """Return steps that take turns between dimensions, starting with `first`. Finished dimensions are skipped.
 
     Source: Swing paper, sections 4.1 and 4.2 (omega and sigma).
     """
@@ -151,9 +151,10 @@ def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn 
 def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn | None]:
     """Return steps as in `dimension_by_dimension`, but with equally many steps for every dimension.
 
-    Collectives that start in different dimensions then change dimension at the same time and never share links. To fill
-    the steps of the longest dimension, the steps of shorter ones are divided into several pieces, so that their larger
-    blocks do not delay others. None stands for a step without sending. Source: Swing paper, section 5.2.
+    Collectives that start in different dimensions then switch dimensions at the same time and never share links. To
+    fill the steps of the longest dimension, the steps of shorter ones are divided into several pieces, so that their
+    larger blocks do not delay others. None stands for a step in which nothing is sent. Source: Swing paper, section
+    5.2.
     """
     longest = max(step_counts)
     turns: list[Turn | None] = []

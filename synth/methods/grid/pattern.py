@@ -1,7 +1,7 @@
 """Turns subcollectives on a grid into a schedule, or only into its traffic if the schedule would be too large.
 
-Messages use minimal paths, and are split over two paths if there are two disjoint ones. On a torus, paths have a closed
-form, in dimension order. On any other network, they are found by search and may lead through switches.
+Messages use minimal paths, and are split over two paths if there are two disjoint ones. On a torus, paths follow
+dimension order and have a closed form. On any other network, they are found by search and may lead through switches.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _CHOICES_AT_ONCE = 2**24
 
 
 def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[Routes, Routes]:
-    """Return two tables with a shortest path for each pair of nodes. Both paths are equal if there is only one.
+    """Return two tables with a shortest path for each pair of nodes. A pair with only one path has it in both.
 
     If several links lead nearer to dst, the first path uses the one with index dst modulo their number, which spreads
-    destinations over equal paths like static routing on fat trees. The second path uses the next one.
+    destinations over equally short paths like static routing on fat trees. The second path uses the next link.
     O(targets * links + hops * degree).
     """
     links, nodes = topology.links, topology.node_count
@@ -46,7 +46,7 @@ def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.in
         return direct, direct
     order = np.argsort(dst, kind="stable")
     degree = np.bincount(links.src, minlength=nodes)
-    out_links = np.full((nodes, int(degree.max())), -1, dtype=np.int64)  # the links that leave each node, then -1
+    out_links = np.full((nodes, int(degree.max())), -1, dtype=np.int64)  # links that leave each node, padded with -1
     out_links[np.arange(out_links.shape[1]) < degree[:, None]] = np.argsort(links.src, kind="stable")
     blocks: list[list[NDArray[np.int64]]] = [[], []]
     targets = np.unique(dst)
@@ -73,9 +73,9 @@ def _walk(
     pair: NDArray[np.int64],
     choice: int,
 ) -> list[NDArray[np.int64]]:
-    """Return shortest paths from `src` to `dst` as arrays [3, …] of (pair, hop number, link), one column per hop.
+    """Return shortest paths from `src` to `dst` as arrays [3, …] with rows pair, hop number, link; one column per hop.
 
-    All paths are followed at the same time. `hops[row[i], v]` is the distance from node v to `dst[i]`.
+    All paths are followed in parallel. `hops[row[i], v]` is the distance from node v to `dst[i]`.
     """
     steps = []
     node = src
@@ -106,7 +106,7 @@ def _routes(parts: list[NDArray[np.int64]], pairs: int) -> Routes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorusLinks:
-    """A torus of `shape`: `forward[d][r]` and `backward[d][r]` are the links of rank r along dimension d."""
+    """A torus of `shape`: `forward[d][r]` and `backward[d][r]` are rank r's links along dimension d."""
 
     shape: tuple[int, ...]
     forward: tuple[NDArray[np.int64], ...]
@@ -132,9 +132,9 @@ class TorusLinks:
         return TorusLinks(shape, *by_sign)
 
     def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool = False) -> Routes:
-        """Return the path of each pair in dimension order, taking the shorter direction in each dimension.
+        """Return each pair's path in dimension order, in the shorter direction of each dimension.
 
-        If both directions are equally long, it goes forward, or backward with `backward_ties`. O(hops).
+        If both directions are equally long, the path goes forward, or backward with `backward_ties`. O(hops).
         """
         hops, sign = [], []
         for axis, size in enumerate(self.shape):
@@ -161,7 +161,7 @@ class TorusLinks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRoutes:
-    """Routes of pairs of ranks: one route per pair, or two of equal length that carry half of a message each.
+    """Routes between pairs of ranks: one per pair, or two of equal length that each carry half of a message.
 
     keys:   int64, src * N + dst of each pair, ascending
     first:  int64, index of the first route of each pair
@@ -180,17 +180,17 @@ class PairRoutes:
         return bool((self.second >= 0).any())
 
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first, second) for each of these pairs, which must all be among `keys`. O(pairs log pairs)."""
+        """Return (first, second) for each given pair; all pairs must be in `keys`. O(pairs log pairs)."""
         index = np.searchsorted(self.keys, src * self.ranks + dst)
         return self.first[index], self.second[index]
 
 
 def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int64]) -> PairRoutes:
-    """Return minimal routes for pairs src != dst with `keys` src * N + dst, which must be ascending and unique.
+    """Return minimal routes for pairs src != dst. Their `keys` src * N + dst must be ascending and unique.
 
     This assumes minimal adaptive routing: if there are two disjoint paths, each carries half of a message. On a torus
-    of `shape`, paths follow the order of dimensions, and there are two if the distance in a dimension is exactly half
-    of its size. O(hops) on a torus.
+    of `shape`, paths follow the order of dimensions; two paths are disjoint if the distance in a dimension is exactly
+    half of its size. O(hops) on a torus.
     """
     torus = TorusLinks.of(topology, shape)
     src, dst = np.divmod(keys, topology.compute_count)
@@ -208,7 +208,7 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
         np.concatenate([first.link_ids, split.link_ids]),
     )
     if topology.switch_count == 0 and len(routes.link_ids) == len(routes):
-        links = routes.link_ids.astype(np.int64)  # single links: a route is a link, as in other schedules
+        links = routes.link_ids.astype(np.int64)  # each route is a single link, as in other schedules
         return PairRoutes(
             topology.compute_count, Routes.direct(len(topology.links)), keys, links[index],
             np.where(two, links[np.maximum(other, 0)], -1),
@@ -219,11 +219,11 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
 def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
     """Return for each pair whether its two paths, which must be equally long, are disjoint."""
     result: NDArray[np.bool_] = np.logical_or.reduceat(first.link_ids != second.link_ids, first.offsets[:-1])
-    hops = np.repeat(result, np.diff(first.offsets))  # few pairs have two paths at all
+    hops = np.repeat(result, np.diff(first.offsets))  # most pairs have no second path
     pair = np.repeat(np.arange(len(first)), np.diff(first.offsets))[hops]
     links = int(max(first.link_ids.max(), second.link_ids.max())) + 1
     first_links, second_links = (pair * links + path.link_ids[hops] for path in (first, second))
-    shared = np.isin(second_links, first_links, assume_unique=True)  # a minimal path has no link twice
+    shared = np.isin(second_links, first_links, assume_unique=True)  # a minimal path uses no link twice
     result[pair[shared]] = False
     return result
 
@@ -234,6 +234,9 @@ class CollectivePattern:
 
     `schedule` and `traffic` follow from the same subcollectives and routes, but `traffic` does not consider individual
     shards and only takes O(messages). Steps in which nothing is sent are left out.
+
+    lanes: if above 0, all messages use single links, and subcollective i uses link i modulo `lanes` of the parallel
+           links between two ranks; if 0, messages use `pair_routes`
     """
 
     topology: Topology
@@ -242,9 +245,10 @@ class CollectivePattern:
     parameters: Mapping[str, Parameter]
     subcollectives: tuple[SubCollective, ...]
     kind: Kind = "stepped"
+    lanes: int = 0
 
     def schedule(self, chunks: int | None = None) -> Schedule:
-        """Return the schedule with `chunks` chunks per shard. The default is the smallest number for equal parts.
+        """Return the schedule with `chunks` chunks per shard, by default the smallest number that gives equal parts.
 
         O(transfers log messages).
 
@@ -273,7 +277,7 @@ class CollectivePattern:
         )  # fmt: skip
 
     def traffic(self) -> Traffic:
-        """Return the traffic of the schedule with the default number of chunks. Equal steps share an object.
+        """Return the schedule's traffic with the default number of chunks. Identical steps share an object.
 
         O(messages).
         """
@@ -285,9 +289,9 @@ class CollectivePattern:
             signature = self._signature(step)
             if signature not in by_signature:
                 routes, amounts = [], []
-                for part in self._at(step):
+                for index, part in self._numbered(step):
                     src, dst, shards = part.messages()
-                    first, second = self._pairs.find(src, dst)
+                    first, second = self._routes_of(index, src, dst)
                     amount = shards * (self._units // part.pieces)
                     two = second >= 0
                     routes += [first, second[two]]
@@ -299,16 +303,16 @@ class CollectivePattern:
 
     @property
     def step_count(self) -> int:
-        """The number of steps of the schedule. O(messages)."""
+        """The schedule's number of steps. O(messages)."""
         return len(self._steps)
 
     @property
     def denominator(self) -> int:
-        """Amounts in `messages` are multiples of 1 / `denominator` of the vector."""
+        """Amounts in `messages` are multiples of the vector size / `denominator`."""
         return self.topology.compute_count * len(self.subcollectives) * self._pieces
 
     def messages(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield for each step the senders, the receivers and the amounts in units of 1 / `denominator`. O(messages)."""
+        """Yield senders, receivers and amounts (in units of 1 / `denominator`) of each step. O(messages)."""
         for step in self._steps:
             columns: list[tuple[NDArray[np.int64], ...]] = []
             for part in self._at(step):
@@ -319,7 +323,7 @@ class CollectivePattern:
 
     @cached_property
     def _steps(self) -> list[int]:
-        """The numbers of the steps in which at least one subcollective sends."""
+        """Indices of the steps in which at least one subcollective sends."""
         count = max(map(len, self.subcollectives))
         return [step for step in range(count) if any(len(part.messages()[0]) for part in self._at(step))]
 
@@ -335,7 +339,24 @@ class CollectivePattern:
             for part in self._at(step):
                 src, dst, _ = part.messages()
                 keys.append(src * ranks + dst)
-        return pair_routes(self.topology, grid_shape(self.topology), np.unique(np.concatenate(keys)))
+        used = np.unique(np.concatenate(keys))
+        if not self.lanes:
+            return pair_routes(self.topology, grid_shape(self.topology), used)
+        links, nodes = self.topology.links, self.topology.node_count
+        first = np.searchsorted(links.dst.astype(np.int64) * nodes + links.src, used % ranks * nodes + used // ranks)
+        none = np.full(len(used), -1)
+        if not self.topology.switch_count:
+            return PairRoutes(ranks, Routes.direct(len(links)), used, first, none)
+        lanes = (first[:, None] + np.arange(self.lanes)).ravel()  # a table of all links would include switch links
+        routes = Routes(np.arange(len(lanes) + 1), lanes.astype(np.int32))
+        return PairRoutes(ranks, routes, used, np.arange(len(used)) * self.lanes, none)
+
+    def _routes_of(
+        self, index: int, src: NDArray[np.int64], dst: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the (first, second) routes of messages in subcollective number `index`; second is -1 if unused."""
+        first, second = self._pairs.find(src, dst)
+        return first + index % max(1, self.lanes), second
 
     @cached_property
     def _parts(self) -> int:
@@ -351,23 +372,24 @@ class CollectivePattern:
         return lcm(*{part.pieces for step in self._steps for part in self._at(step)})
 
     def _at(self, step: int) -> Iterator[SendStep]:
-        return (part[step] for part in self.subcollectives if step < len(part))
+        return (part for _, part in self._numbered(step))
+
+    def _numbered(self, step: int) -> Iterator[tuple[int, SendStep]]:
+        """Yield (number of the subcollective, its step) for all subcollectives that have not ended."""
+        return ((index, part[step]) for index, part in enumerate(self.subcollectives) if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:
         return tuple(part[step].signature() if step < len(part) else None for part in self.subcollectives)
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield the columns of the transfers of `step`, which becomes step `number` of the schedule."""
-        for index, steps in enumerate(self.subcollectives):
-            if step >= len(steps):
-                continue
-            part = steps[step]
+        """Yield the transfer columns of `step`, which becomes step `number` of the schedule."""
+        for index, part in self._numbered(step):
             pieces, position = len(self.subcollectives) * part.pieces, index * part.pieces + part.piece
             lo, hi = chunks * position // pieces, chunks * (position + 1) // pieces
             if lo == hi:
                 continue
             src, dst, shard = part.sends()
-            first, second = self._pairs.find(src, dst)
+            first, second = self._routes_of(index, src, dst)
             middle = np.where(second >= 0, (lo + hi) // 2, hi)
             for route, start, end in (
                 (first, np.full_like(middle, lo), middle),

@@ -1,4 +1,4 @@
-"""Steps of subcollectives. Subcollectives run in parallel, each on its own part of every shard.
+"""Steps of subcollectives, which run in parallel, each on its own part of every shard.
 
 A reduce_scatter on a grid is a product of reduce_scatters along its lines. An exchange sends the complete vector in
 every message, which takes the fewest steps but the most bytes.
@@ -28,8 +28,8 @@ class SendStep(NamedTuple):
     """One step of a subcollective. Its messages are computed on demand.
 
     messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`; each pair occurs once
-    sends:         returns (src, dst, shard): each shard of these messages in a separate entry
-    signature:     returns a value that is equal only for steps with equal messages
+    sends:         returns (src, dst, shard), with a separate entry for each shard of these messages
+    signature:     returns a value that only steps with identical messages share
     reduces:       whether the receiver adds the data to its own
     piece, pieces: number of the piece that is sent, and number of equal pieces of the data
     """
@@ -46,7 +46,7 @@ SubCollective: TypeAlias = Sequence[SendStep]
 
 
 def backwards(steps: SubCollective) -> list[SendStep]:
-    """Return `steps` in reverse order and direction, with copies in place of sums."""
+    """Return `steps` in reverse order and direction, with copies instead of sums."""
 
     def turned(columns: Callable[[], Columns]) -> Columns:
         src, dst, amount = columns()
@@ -86,10 +86,10 @@ def whole_vector_step(
 
 
 def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[SendStep]:
-    """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order of `turns`.
+    """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order that `turns` gives.
 
-    A turn of None is a step without sending. Each shard corresponds to one block in every dimension, given by the
-    coordinates of its owner. A rank has a partial sum of the shard as long as its position has this block in all
+    If a turn is None, nothing is sent in this step. Each shard corresponds to one block in every dimension, given by
+    its owner's coordinates. A rank has a partial sum of the shard as long as its position has this block in all
     dimensions. In a turn of dimension d, it sends the blocks that its line sends. So steps are products over the
     dimensions, and counting shards takes only O(N) per step.
     """
@@ -106,7 +106,7 @@ def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn
 
 @dataclass(frozen=True, slots=True)
 class _GridStep:
-    """A turn on a grid after `done[d]` steps of the lines of each dimension d."""
+    """A turn on a grid, after the lines of each dimension d have run `done[d]` steps."""
 
     lines: Sequence[LineReduceScatter]
     turn: Turn
@@ -162,7 +162,7 @@ def outer_sum(parts: Iterable[Numbers]) -> Numbers:
 
 
 def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendStep]:
-    """Return the reduce in which ranks send the complete vector in the steps where `scatter` sends the root's shard."""
+    """Return the reduce in which ranks send the complete vector whenever `scatter` sends the root's shard."""
 
     def ends(step: SendStep) -> tuple[Numbers, Numbers]:
         src, dst, shard = step.sends()
@@ -178,9 +178,9 @@ def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendSt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """The rounds of an exchange on one line, in which the largest possible power of two of positions participate.
+    """Rounds of an exchange on one line. The number of active positions is the largest power of two.
 
-    active: positions that exchange vectors
+    active: positions that participate in the exchange
     folded: the other positions; `onto[i]` receives the vector of `folded[i]` first and returns the sum at the end
     peers:  `peers[s][i]` is the position with which `active[i]` exchanges vectors in round s
     """
@@ -193,7 +193,7 @@ class ExchangeRounds:
 
     @staticmethod
     def of(size: int, peers: Sequence[Positions]) -> ExchangeRounds:
-        """Return the rounds in which positions 0 to 2^k - 1 of `size` exchange with `peers`."""
+        """Return the rounds in which positions 0 to 2^k - 1 (of `size`) exchange vectors with `peers`."""
         active = np.arange(1 << len(peers))
         folded = np.arange(len(active), size)
         return ExchangeRounds(size, active, folded, folded - len(active), tuple(peers))
@@ -207,8 +207,8 @@ class ExchangeRounds:
 def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]) -> list[SendStep]:
     """Return an allreduce in which every message contains the complete vector of the subcollective.
 
-    If the size of a dimension is not a power of two, some of its ranks first send their vectors to others (folding).
-    Then all lines exchange in the order of `turns`, and finally the folded ranks receive the result. For powers of two,
+    If a dimension's size is not a power of two, some of its ranks first send their vectors to others (folding). Then
+    all lines exchange in the order of `turns`, and finally the folded ranks receive the result. For powers of two,
     these are the latency-optimal algorithms of the Swing paper (sections 2.3.2 and 3.1.2).
     """
     ranks = prod(line.size for line in lines)
@@ -245,7 +245,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
 LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
 
 Order = Callable[[Sequence[int], int], list[Turn | None]]
-"""Function that returns the order of all steps, given the number of steps per dimension and the first dimension."""
+"""Function that returns the order of all steps, given each dimension's number of steps and the first dimension."""
 
 
 def grid_collectives(
@@ -254,9 +254,9 @@ def grid_collectives(
     """Return the subcollectives of `collective`, all derived from reduce_scatters (Swing paper, section 4.1).
 
     With `all_ports`, one subcollective starts in each dimension, and each has a mirror image in the opposite direction
-    (unless all sizes of the grid are 2). Otherwise, there is a single one, which starts in the first dimension.
-    An allgather is the reduce_scatter backwards, and an allreduce is both in sequence. A reduce sends the complete
-    vector along the tree of the root's shard, and a broadcast is this reduce backwards.
+    (unless all of the grid's sizes are 2). Otherwise, a single one starts in the first dimension. An allgather is the
+    reduce_scatter backwards, and an allreduce is both in sequence. A reduce sends the complete vector along the tree of
+    the root's shard, and a broadcast is this reduce backwards.
 
     Raises:
         InvalidInput: for an alltoall.
@@ -275,7 +275,7 @@ def grid_collectives(
 
 
 def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
-    """Return the steps of `collective`: those of `scatter`, of `gather`, or of both in sequence for an allreduce.
+    """Return the steps of `collective`, which are `scatter`, `gather`, or both in sequence for an allreduce.
 
     Raises:
         InvalidInput: for any other collective.
@@ -290,7 +290,7 @@ def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collecti
 
 
 def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[SubCollective, ...]:
-    """Return the exchanges of complete vectors that run in parallel, in the same dimensions as `grid_collectives`."""
+    """Return parallel exchanges of complete vectors, which start in the same dimensions as in `grid_collectives`."""
     counts = [len(line.peers) for line in lines]
     return tuple(
         exchange_steps(port_lines, round_robin(counts, first)) for first, port_lines in _beginnings(lines, all_ports)
@@ -307,7 +307,6 @@ def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, 
 
 
 def require_allreduce(collective: Collective, method: str) -> None:
-    """Raise InvalidInput unless `collective` is allreduce."""
     if collective.name != CollectiveName.ALLREDUCE:
         raise InvalidInput(
             f"{method} makes allreduce, broadcast or reduce, not {{}}", collective.name.value, "choose allreduce"

@@ -1,64 +1,84 @@
-"""What prices of links prove about several collectives at the same time; shares no code with the search for plans.
+"""Computes the bounds that link prices prove for concurrent collectives. Shares no code with the planner.
 
-Between members of a group data travels along paths, which cost at least the price distance. Each part of the data of
+Between members of a group, data travel along paths, which cost at least the price distance. Each part of the data in
 
-- an all-to-all goes from its source to its target;
+- an all-to-all travels from its source to its target;
 - an allgather or a broadcast reaches all members; the messages that bring it to a member for the first time form a tree
   from its root, which costs at least as much as a cheapest tree;
-- a reduce-scatter or a reduce is collected along a tree towards its root, likewise;
+- a reduce-scatter or a reduce is collected along such a tree towards its root;
 - an allreduce needs 2 (p - 1) messages between any p groups of members. For every t, the messages longer than t have to
-  join the p(t) groups that the shorter ones leave apart. So all together cost at least twice a cheapest spanning tree,
-  in which the distance of two members is that of the shorter direction. They also bring what a member has to all
-  others, and what the others have to it, so they cost at least as much as a cheapest tree from it, and as one to it.
+  connect the p(t) groups that the shorter ones leave unconnected. So all messages together cost at least twice a
+  cheapest spanning tree, if the distance between two members is that of the shorter direction. They also bring a
+  member's data to all others and the others' data to this member, so they cost at least as much as a cheapest tree from
+  it, and at least as much as a cheapest tree to it.
 
-In time T links earn at most T * price * bandwidth, so T >= total paid / sum of price * bandwidth. Whole numbers.
+In time T, links earn at most T * price * bandwidth, so T >= total paid / sum of price * bandwidth. Computed exactly.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
 
-from chorale.synth.bounds.certificate import least_tree, shortest_distances
+import numpy as np
+
+from chorale.synth.bounds.certificate import Costs, least_tree
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.methods.groups.group import Group
 from chorale.synth.topology.topology import Topology
 
+_FAR = 2**62
+
 
 def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[int]) -> Fraction:
     """Return the lower bound on the time, in amount / bandwidth, that follows from link prices (whole numbers >= 0).
 
-    O(ranks * links * log links + ranks^4 of a group).
+    O(ranks * links * longest path + ranks^3 of a group).
 
     Raises:
-        CheckFailed: for other prices.
+        CheckFailed: unless there is one such price per link, or if prices are too large.
     """
     links = topology.links
-    if len(prices) != len(links) or any(type(price) is not int or price < 0 for price in prices):
+    if (
+        len(prices) != len(links)
+        or any(type(price) is not int or price < 0 for price in prices)
+        or sum(prices) >= _FAR // 4
+    ):
         rule = "the certificate of the groups needs an integer price >= 0 for each link"
         raise CheckFailed(rule, "", "plan them again")
-    earned = sum((price * link.bandwidth for price, link in zip(prices, links, strict=True)), Fraction(0))
+    column = np.array(prices, dtype=np.int64)
+    by_class = (int(column[links.bandwidth_class == number].sum()) for number in range(len(links.bandwidths)))
+    earned = sum((total * width for total, width in zip(by_class, links.bandwidths, strict=True)), Fraction(0))
     if earned == 0:
         return Fraction(0)
-    distances: dict[int, list[int]] = {}
-    for rank in sorted({rank for group in groups for rank in group.ranks}):
-        distances[rank] = shortest_distances(topology, prices, rank)
-    paid = sum((_paid(group, distances) for group in groups), Fraction(0))
-    return paid / earned
+    ranks = sorted({rank for group in groups for rank in group.ranks})
+    distances = np.full((topology.compute_count, topology.compute_count), _FAR)
+    distances[ranks] = _distances(topology, column, ranks)[:, : topology.compute_count]
+    return sum((_paid(group, distances[np.ix_(group.ranks, group.ranks)]) for group in groups), Fraction(0)) / earned
 
 
-def _paid(group: Group, distances: dict[int, list[int]]) -> Fraction:
-    cost = [[distances[one][other] for other in group.ranks] for one in group.ranks]
+def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
+    """Return int64[sources, nodes]: price of a cheapest path, by the Bellman-Ford algorithm for all sources."""
+    links = topology.links
+    order = np.argsort(links.dst, kind="stable")
+    src, price = links.src[order], prices[order]
+    heads, first = np.unique(links.dst[order], return_index=True)
+    reached = np.full((len(sources), topology.node_count), _FAR)
+    reached[np.arange(len(sources)), sources] = 0
+    while True:
+        nearer = np.minimum(np.minimum.reduceat(reached[:, src] + price, first, axis=1), reached[:, heads])
+        if np.array_equal(nearer, reached[:, heads]):
+            return reached
+        reached[:, heads] = nearer
+
+
+def _paid(group: Group, cost: Costs) -> Fraction:
     ranks, name = len(cost), group.collective.name
-    turned = [list(column) for column in zip(*cost, strict=True)]
     if name == CollectiveName.ALLREDUCE:
-        nearer = [
-            [min(pair) for pair in zip(row, column, strict=True)] for row, column in zip(cost, turned, strict=True)
-        ]
-        return Fraction(group.amount * max(2 * least_tree(nearer, 0), least_tree(cost, 0), least_tree(turned, 0)))
+        nearer = np.minimum(cost, cost.T)
+        return Fraction(group.amount * max(2 * least_tree(nearer, 0), least_tree(cost, 0), least_tree(cost.T, 0)))
     if name == CollectiveName.ALLTOALL:
-        return Fraction(group.amount * sum(map(sum, cost)), ranks)
+        return Fraction(group.amount * sum(map(sum, cost.tolist())), ranks)
+    directed = cost if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST) else cost.T
     if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE):
-        directed = cost if name == CollectiveName.BROADCAST else turned
         return Fraction(group.amount * least_tree(directed, group.collective.root or 0))
-    directed = cost if name == CollectiveName.ALLGATHER else turned
     return Fraction(group.amount * sum(least_tree(directed, root) for root in range(ranks)), ranks)

@@ -1,24 +1,17 @@
-"""Groups of ranks that run collectives at the same time over one fabric."""
+"""Groups of ranks that run collectives at the same time on one fabric."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.collective import STANDARD, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.links import Links, link_ids
 from chorale.synth.topology.topology import Topology
 
-COLLECTIVES = (
-    CollectiveName.ALLGATHER,
-    CollectiveName.REDUCE_SCATTER,
-    CollectiveName.ALLREDUCE,
-    CollectiveName.ALLTOALL,
-    CollectiveName.BROADCAST,
-    CollectiveName.REDUCE,
-)
-MAX_GROUP_RANKS = 64
+MAX_GROUP_RANKS = 1024
+MAX_LP_RANKS = 64
 MAX_COMMODITIES = 512
 
 
@@ -37,7 +30,7 @@ class Group:
 
     @property
     def commodities(self) -> int:
-        """Number of roots of trees, or of sources of an all-to-all."""
+        """Number of tree roots, or of all-to-all sources."""
         return 1 if self.collective.name == CollectiveName.ALLREDUCE or self.collective.is_rooted else len(self.ranks)
 
 
@@ -50,8 +43,8 @@ def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
         raise InvalidInput("two groups have the same name: {}", ", ".join(names), "rename one")
     ranks = topology.compute_count
     for group in groups:
-        if group.collective.name not in COLLECTIVES:
-            choice = ", ".join(each.value for each in COLLECTIVES)
+        if group.collective.name not in STANDARD:
+            choice = ", ".join(each.value for each in STANDARD)
             raise InvalidInput(
                 f"groups run {choice}, not {{}}", f"{group.collective} in {group.name}", "choose one of these"
             )
@@ -67,19 +60,27 @@ def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
             raise InvalidInput(rule, f"{group.amount} of {group.name}", "change it")
 
 
+def are_few(groups: tuple[Group, ...]) -> bool:
+    """Return whether the linear program can plan `groups`."""
+    few = sum(group.commodities for group in groups) <= MAX_COMMODITIES
+    return few and max(len(group.ranks) for group in groups) <= MAX_LP_RANKS
+
+
 def require_few(groups: tuple[Group, ...]) -> None:
-    """Raise InvalidInput for more roots and sources than the linear program can have."""
-    count = sum(group.commodities for group in groups)
-    if count > MAX_COMMODITIES:
-        rule = f"groups together must have at most {MAX_COMMODITIES} roots of trees and sources"
-        raise InvalidInput(rule, count, "plan fewer groups together")
+    """Raise InvalidInput if there are more roots and sources than the linear program can handle."""
+    if not are_few(groups):
+        count, largest = sum(group.commodities for group in groups), max(len(group.ranks) for group in groups)
+        rule = (
+            f"here, groups must have at most {MAX_LP_RANKS} ranks each, and {MAX_COMMODITIES} roots and sources in all"
+        )
+        raise InvalidInput(rule, f"{largest} and {count}", "plan smaller or fewer groups together")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupNetwork:
-    """The fabric from the point of view of a group: the members are the ranks, and all other nodes only forward data.
+    """The fabric as a group sees it: the members are the ranks, and all other nodes only forward data.
 
-    link: int32, id in `topology` of each link of the fabric
+    link: int32, each fabric link's id in `topology`
     """
 
     topology: Topology
@@ -88,8 +89,7 @@ class GroupNetwork:
 
 def network_of_group(topology: Topology, group: Group) -> GroupNetwork:
     """Return the fabric with only the members of `group` as ranks. Switches only forward data. O(links log links)."""
-    others = [node for node in range(topology.node_count) if node not in set(group.ranks)]
-    order = np.array([*group.ranks, *others])
+    order = np.concatenate([group.ranks, np.setdiff1d(np.arange(topology.node_count), group.ranks)])
     place = np.empty(len(order), dtype=np.int32)
     place[order] = np.arange(len(order))
     links = topology.links

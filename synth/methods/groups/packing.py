@@ -1,17 +1,17 @@
-"""Plans several collectives that run at the same time: shares the links so that the last one ends as early as possible.
+"""Plans concurrent collectives: divides the links among them so that the last one ends as early as possible.
 
-A commodity is the data of one root of trees or of one source of an all-to-all. A way is a possible routing for it. We
+A commodity is the data of one tree root or of one all-to-all source. A way is one possible routing of a commodity. We
 look for the least time T for which commodities can be divided among ways so that no link carries more than T times its
-bandwidth. Column generation solves this problem: a linear program over the known ways gives prices of links, and the
-cheapest way of every commodity at these prices is added. Prices also prove a bound: in time T, links earn at most
-T * price * bandwidth, and every commodity pays at least the cost of its cheapest way. Schedules use the ways in whole
+bandwidth. Column generation solves this problem: a linear program over the known ways gives link prices, and the
+cheapest way of every commodity at these prices is added. Prices also prove a bound: in time T, links earn at most T *
+price * bandwidth, and every commodity pays at least the cost of its cheapest way. Schedules use the ways in whole
 chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -24,17 +24,26 @@ from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.linear_program import minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.groups.certificate import proven_time
-from chorale.synth.methods.groups.group import Group, GroupNetwork, network_of_group, require_few, require_groups
+from chorale.synth.methods.groups.group import (
+    Group,
+    GroupNetwork,
+    are_few,
+    network_of_group,
+    require_few,
+    require_groups,
+)
 from chorale.synth.methods.groups.rings import (
     Commodity,
-    Edge,
     Floats,
+    GroupLoads,
     GroupPacking,
     Parents,
     PathOf,
     Routing,
+    busiest,
     commodities_of,
     counts_of,
+    loads_of,
     pack_over_rails,
     routing,
     time_in_chunks,
@@ -47,10 +56,10 @@ from chorale.synth.verify.verify import verify
 
 
 def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
-    """Return (distances between all nodes by `prices` > 0, float64[nodes, nodes]; function for cheapest paths)."""
+    """Return (float64[nodes, nodes]: distances in `prices` > 0, function that returns a cheapest path)."""
     nodes, links = topology.node_count, topology.links
     link_of = np.full((nodes, nodes), -1, dtype=np.int64)
-    order = np.argsort(-prices, kind="stable")  # the cheapest of parallel links is written last
+    order = np.argsort(-prices, kind="stable")  # of parallel links, the cheapest is written last
     link_of[links.src[order], links.dst[order]] = order
     np.fill_diagonal(link_of, -1)
     src, dst = np.nonzero(link_of >= 0)
@@ -69,7 +78,7 @@ def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
 
 
 def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Routing:
-    """Return the cheapest way for the data of the group's member `root`. O(ranks^3), or O(ranks^4) for an allreduce."""
+    """Return the cheapest way for the data of group member `root`. O(ranks^3), or O(ranks^4) for an allreduce."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return routing(group, root, path)
@@ -86,7 +95,6 @@ def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Rou
 
 
 def tree_cost(cost: Floats, parents: Parents) -> float:
-    """Return the cost of all edges of a tree."""
     nodes = np.flatnonzero(parents >= 0)
     return float(cost[parents[nodes], nodes].sum())
 
@@ -101,19 +109,20 @@ _STEADY = 0.5
 _LEAST_SHARE = 1e-9
 
 
-def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
-    """Return the best division of the fabric among the groups, with a lower bound on the time. Deterministic.
+def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = Fraction(1, 100)) -> GroupPacking:
+    """Return the best division of the fabric among the groups, and a lower bound on the time. Deterministic.
 
-    Each of at most 80 rounds solves a linear program of links + commodities rows.
+    Each of at most 80 rounds solves a linear program with one row per link and per commodity. Boxes with rails need no
+    linear program if a plan in closed form is within `close` of the bound.
 
     Raises:
         InvalidInput: if the groups cannot be planned together.
     """
     chosen = tuple(groups)
     require_groups(topology, chosen)
-    over_rails = pack_over_rails(topology, chosen)
-    if over_rails is not None:
-        return over_rails
+    rails = pack_over_rails(topology, chosen, close)
+    if rails is not None and rails.gap is not None and (rails.gap <= close or not are_few(chosen)):
+        return rails
     require_few(chosen)
     commodities = commodities_of(chosen)
     links = topology.links
@@ -136,7 +145,13 @@ def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
             break
         prices = _STEADY * best_prices / float(best_prices @ widths) + (1 - _STEADY) * duals / float(duals @ widths)
     whole = _best_prices(topology, chosen, [best_prices, duals], time)
-    return GroupPacking(chosen, commodities, *_used(ways, shares), whole, proven_time(topology, chosen, whole.tolist()))
+    proven = proven_time(topology, chosen, whole.tolist())
+    if rails is not None and rails.gap is not None:
+        if rails.lower > proven:
+            whole, proven = rails.prices, rails.lower
+        if rails.lower * (1 + rails.gap) <= time:
+            return replace(rails, prices=whole, lower=proven)
+    return GroupPacking(chosen, commodities, *_used(ways, shares), whole, proven)
 
 
 def _best_prices(
@@ -153,7 +168,7 @@ def _best_prices(
 
 
 def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
-    """Return link prices that prove the lower bound on the collective of `group` by itself, without other groups."""
+    """Return link prices that prove the lower bound on the collective of `group` if it runs alone."""
     network = network_of_group(topology, group)
     bound = lower_bound(network.topology, group.collective)
     if bound.prices:
@@ -170,7 +185,7 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 
 
 def _links_back(topology: Topology) -> NDArray[np.int64] | None:
-    """Return for each link a link of equal bandwidth in the opposite direction, or None if some link has none."""
+    """Return each link's opposite link of equal bandwidth, or None if some link has no such link."""
     links = topology.links
     there = np.lexsort((links.bandwidth_class, links.src, links.dst))
     back = np.lexsort((links.bandwidth_class, links.dst, links.src))
@@ -212,41 +227,43 @@ def _master(
 def _used(
     ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
 ) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
-    """Return (ways with a share above 0, shares, which add up to 1) of each commodity. Equal ways are merged."""
+    """Return each commodity's (ways with a share above 0, shares, which add up to 1). Equal ways are merged."""
     kept_ways, kept_shares = [], []
     for listed, parts in zip(ways, shares, strict=True):
-        merged: dict[Routing, float] = {}
+        merged: dict[tuple[object, ...], float] = {}
         for way, share in zip(listed, parts.tolist(), strict=True):
             if share > _LEAST_SHARE:
-                merged[way] = merged.get(way, 0.0) + share
-        kept_ways.append(tuple(merged))
+                merged[way.key] = merged.get(way.key, 0.0) + share
+        by_key = {way.key: way for way in listed}
+        kept_ways.append(tuple(by_key[key] for key in merged))
         kept_shares.append(np.array(list(merged.values())) / sum(merged.values()))
     return tuple(kept_ways), tuple(kept_shares)
 
 
+Column = NDArray[np.int64]
 CHUNK_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _NEARLY_BEST = Fraction(1001, 1000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSchedule:
-    """The schedule of one group.
+    """One group's schedule.
 
     network: the fabric with only the group's members as ranks
-    loads:   load of each link of the fabric, in the unit of amounts
+    loads:   loads that this group puts on the fabric's links
     """
 
     group: Group
     network: GroupNetwork
     verified: VerifiedSchedule
-    loads: tuple[Fraction, ...]
+    loads: GroupLoads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedSchedules:
     """Schedules of all groups, which share the fabric.
 
-    time:  time that the busiest link needs for the data of all groups, in amount / bandwidth
+    time:  time that the busiest link needs for all groups' data, in amount / bandwidth
     lower: lower bound on the time of any plan
     """
 
@@ -262,19 +279,12 @@ class SharedSchedules:
 
 
 def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | None = None) -> SharedSchedules:
-    """Return verified schedules for all groups of `packing`. By default, the number of chunks is small but sufficient.
+    """Return verified schedules for all groups in `packing`. By default, the number of chunks is small but sufficient.
 
     Raises:
-        CheckFailed: if the verified rows load links differently from what the packing promised.
+        CheckFailed: if the link loads of the verified rows differ from the packing's.
     """
-    counts = [chunks] if chunks is not None else list(CHUNK_COUNTS)
-    times = []
-    for each in counts:
-        times.append((time_in_chunks(topology, packing, each), each))
-        if times[-1][0] <= packing.lower * _NEARLY_BEST:
-            break
-    best = min(time for time, _ in times)
-    time, count = next(pair for pair in times if pair[0] <= best * _NEARLY_BEST)
+    time, count = _in_chunks(topology, packing, CHUNK_COUNTS if chunks is None else (chunks,))
     members = tuple(_member(topology, packing, number, count) for number in range(len(packing.groups)))
     together = time_together(topology, [member.loads for member in members])
     if together != time:
@@ -286,76 +296,82 @@ def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | No
     return SharedSchedules(topology, members, together, packing.lower, count)
 
 
-def time_together(topology: Topology, loads: Sequence[Sequence[Fraction]]) -> Fraction:
-    """Return the time that the busiest link needs for the loads of all groups, in amount / bandwidth."""
-    sums = [sum(of_link, Fraction(0)) for of_link in zip(*loads, strict=True)]
-    return max(load / link.bandwidth for load, link in zip(sums, topology.links, strict=True))
+def loads_alone(topology: Topology, group: Group) -> list[GroupLoads]:
+    """Return the link loads of a plan in which `group` runs alone.
+
+    A group that runs alone could also send data within a box through NICs and other boxes, which gains less than 1/8.
+    Plans in closed form do not do this.
+    """
+    packing = pack_groups(topology, [group], Fraction(1, 8))
+    return list(loads_of(topology, packing, _in_chunks(topology, packing, CHUNK_COUNTS)[1]))
+
+
+def _in_chunks(topology: Topology, packing: GroupPacking, counts: Sequence[int]) -> tuple[Fraction, int]:
+    """Return (time, chunks per shard) for the first of `counts` that is nearly as fast as the best count."""
+    times = []
+    for each in counts:
+        times.append((time_in_chunks(topology, packing, each), each))
+        if times[-1][0] <= packing.lower * _NEARLY_BEST:
+            break
+    best = min(time for time, _ in times)
+    return next(pair for pair in times if pair[0] <= best * _NEARLY_BEST)
+
+
+def time_together(topology: Topology, loads: Iterable[GroupLoads]) -> Fraction:
+    """Return the time that the busiest link needs for all groups' loads, in amount / bandwidth."""
+    return busiest(topology, loads)[0]
 
 
 def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int) -> GroupSchedule:
     group = packing.groups[number]
     network = network_of_group(topology, group)
-    schedule = _schedule(network, group, list(_pieces(packing, number, chunks)), chunks)
-    verified = verify(schedule)
+    schedule = _schedule(network, packing, number, chunks)
     rows, routes = schedule.transfers, schedule.routes
+    moved = np.zeros(len(routes), dtype=np.int64)
+    np.add.at(moved, rows.route, rows.hi.astype(np.int64) - rows.lo)
     loads = np.zeros(len(topology.links), dtype=np.int64)
-    for route, size in zip(rows.route.tolist(), (rows.hi.astype(np.int64) - rows.lo).tolist(), strict=True):
-        np.add.at(loads, routes.path(route), size)
-    part = group.amount * schedule.chunk_part
-    return GroupSchedule(group, network, verified, tuple(part * int(load) for load in loads[network.link].tolist()))
+    np.add.at(loads, routes.link_ids, np.repeat(moved, np.diff(routes.offsets)))
+    return GroupSchedule(
+        group, network, verify(schedule), GroupLoads(group.amount * schedule.chunk_part, loads[network.link])
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of a commodity that takes one way: units `first` to `last` - 1 of the data of `root`."""
-
-    root: int
-    way: Routing
-    first: int
-    last: int
-
-
-def _pieces(packing: GroupPacking, number: int, chunks: int) -> Iterator[_Piece]:
+def _schedule(network: GroupNetwork, packing: GroupPacking, number: int, chunks: int) -> Schedule:
+    """Return a group's schedule in whole chunks, on the network in which its members are the ranks."""
+    topology, group = network.topology, packing.groups[number]
+    routes: dict[tuple[int, ...], int] = {}
+    parts: list[tuple[Column, ...]] = []
     for index, commodity in enumerate(packing.commodities):
         if commodity.group != number:
             continue
         first = 0
         for way, count in zip(packing.ways[index], counts_of(packing, index, chunks), strict=True):
             if count:
-                yield _Piece(commodity.root, way, first, first + count)
+                route = np.array([routes.setdefault(path, len(routes)) for path in way.paths], dtype=np.int64)
+                shards = _shards(group, commodity.root, way, (first, first + count), chunks)
+                parts += [np.broadcast_arrays(way.depth, route, *each, way.reduces) for each in shards]
             first += count
-
-
-def _schedule(network: GroupNetwork, group: Group, pieces: Sequence[_Piece], chunks: int) -> Schedule:
-    """Return the schedule of `group` for `pieces` of its data, on the network in which its members are the ranks."""
-    topology = network.topology
-    routes: dict[tuple[int, ...], int] = {}
-    rows: list[tuple[int, int, int, int, int, int]] = []
-    for piece in pieces:
-        for edge in piece.way.edges:
-            path = tuple(int(network.link[link]) for link in edge.path)
-            route = routes.setdefault(path, len(routes))
-            for shard, low, high in _intervals(group, piece, edge, chunks):
-                rows.append((edge.depth, route, shard, low, high, int(edge.reduces)))
-    table = np.array(sorted(rows), dtype=np.int64).T
-    steps = 1 + int(table[0].max())
-    ranks = topology.compute_count
-    shards = ranks * ranks if group.collective.is_alltoall else ranks
-    bounds = ColumnBounds(steps, len(routes), shards, chunks)
+    table = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.lexsort(table[4::-1])
+    ranks, steps = topology.compute_count, 1 + int(table[0].max())
+    bounds = ColumnBounds(steps, len(routes), ranks * ranks if group.collective.is_alltoall else ranks, chunks)
+    seen = network.link.tolist()
+    paths = ([seen[link] for link in path] for path in routes)
     return Schedule(
-        topology, group.collective, "pipelined", steps, chunks, bounds.pack(list(table)), Routes.of_paths(routes),
-        "groups", {"group": group.name},
+        topology, group.collective, "pipelined", steps, chunks, bounds.pack([column[order] for column in table]),
+        Routes.of_paths(paths), "groups", {"group": group.name},
     )  # fmt: skip
 
 
-def _intervals(group: Group, piece: _Piece, edge: Edge, chunks: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (shard, first chunk, last chunk + 1) of the data that an edge moves."""
-    name, ranks = group.collective.name, len(group.ranks)
-    if name == CollectiveName.ALLTOALL:
-        yield piece.root * ranks + edge.target, piece.first, piece.last
-        return
-    if group.commodities > 1:
-        yield piece.root, piece.first, piece.last
-        return
-    for shard in range(piece.first // chunks, (piece.last - 1) // chunks + 1):
-        yield shard, max(0, piece.first - shard * chunks), min(chunks, piece.last - shard * chunks)
+def _shards(
+    group: Group, root: int, way: Routing, units: tuple[int, int], chunks: int
+) -> Iterator[tuple[Column, int, int]]:
+    """Yield (shard of each transfer, first chunk, last chunk + 1) for the root's `units`, which take `way`."""
+    first, last = units
+    if group.collective.is_alltoall:
+        yield root * len(group.ranks) + way.target, first, last
+    elif group.commodities > 1:
+        yield np.array(root), first, last
+    else:
+        for shard in range(first // chunks, (last - 1) // chunks + 1):
+            yield np.array(shard), max(0, first - shard * chunks), min(chunks, last - shard * chunks)

@@ -1,15 +1,17 @@
-"""Ways to route the data of groups, with a closed form for boxes with rails.
+"""Ways to route the groups' data, with a closed form for boxes with rails.
 
-On boxes with rails, the data of every root follow a path through all members: it visits all members of a box, crosses
-to the next box over the rail of the last one, and continues there. The paths of different roots start at different
-members, so that all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time,
-equal prices on them prove that no plan is faster.
+On boxes with rails, every root's data follow a path through all members: it visits all members in a box, crosses to the
+next box over the last member's rail, and continues there. Different roots' paths start at different members, so that
+all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time, equal prices on
+them prove that no plan is faster.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property, lru_cache, partial
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,89 +24,82 @@ from chorale.synth.topology.topology import Topology
 
 Floats = NDArray[np.float64]
 Parents = NDArray[np.int64]
-"""A tree over the members of a group, as the index of each member's parent, -1 for the root."""
+"""A tree over a group's members: the index of each member's parent, -1 for the root."""
 PathOf = Callable[[int, int], tuple[int, ...]]
 """Function that returns the links of the path from one rank to another, in travel order."""
 
 
-@dataclass(frozen=True)
-class Edge:
-    """A transfer between two members of a group. Members are given by their index in the group.
+@dataclass(frozen=True, eq=False)
+class Routing:
+    """One way to move a commodity's unit: transfers between a group's members.
 
-    depth:   step in which the sender sends
-    path:    links from sender to receiver
+    depth:   step in which the transfer's sender sends
     reduces: whether the receiver adds the data to its own
-    target:  member for which the data of an all-to-all are meant, -1 for all members
+    target:  index of the member that should receive the data in an all-to-all; -1 for all members
+    paths:   links from sender to receiver
     """
 
-    depth: int
-    sender: int
-    receiver: int
-    path: tuple[int, ...]
-    reduces: bool = False
-    target: int = -1
-
-
-@dataclass(frozen=True)
-class Routing:
-    """One way to move a unit of a commodity."""
-
-    edges: tuple[Edge, ...]
+    depth: NDArray[np.int64]
+    reduces: NDArray[np.bool_]
+    target: NDArray[np.int64]
+    paths: tuple[tuple[int, ...], ...]
 
     @cached_property
     def links(self) -> NDArray[np.int64]:
-        """The links of all edges. A link that several edges cross occurs several times."""
-        return np.array([link for edge in self.edges for link in edge.path], dtype=np.int64)
+        """The links of all transfers. A link that several transfers use occurs several times."""
+        return np.fromiter(chain.from_iterable(self.paths), dtype=np.int64)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """A key that two ways share exactly when they are identical."""
+        return self.paths, self.depth.tobytes(), self.reduces.tobytes()
 
 
 def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
-    """Return the way of an all-to-all from `root`, or along trees with this root: `up` for sums, `down` for copies.
+    """Return the way that the data of `root` take. Except in an all-to-all, it follows trees: sums `up`, copies `down`.
 
-    All sums come before the copies. Members are given by their index in the group, but `path` is called with ranks.
+    All sums come before the copies. Members are identified by their index in the group, but `path` is called with
+    ranks.
     """
-
-    def links(sender: int, receiver: int) -> tuple[int, ...]:
-        return path(group.ranks[sender], group.ranks[receiver])
-
+    ranks, nothing = group.ranks, np.zeros(0, dtype=np.int64)
     if group.collective.name == CollectiveName.ALLTOALL:
-        others = [place for place in range(len(group.ranks)) if place != root]
-        return Routing(tuple(Edge(0, root, place, links(root, place), target=place) for place in others))
-    edges: list[Edge] = []
+        others = np.delete(np.arange(len(ranks)), root)
+        paths = tuple(path(ranks[root], ranks[place]) for place in others.tolist())
+        return Routing(np.zeros_like(others), np.zeros(len(others), dtype=np.bool_), others, paths)
+    depth, senders, receivers = [nothing], [nothing], [nothing]
+    sums = 0
     if up is not None:
-        depths = _depths(up)
-        last = max(depths) - 1
-        edges += [
-            Edge(last - depths[above], place, above, links(place, above), reduces=True)
-            for place, above in enumerate(up.tolist())
-            if above >= 0
-        ]
+        depths, below = _depths(up), np.flatnonzero(up >= 0)
+        depth.append(depths.max() - depths[below])
+        senders.append(below)
+        receivers.append(up[below])
+        sums = len(below)
     if down is not None:
-        depths = _depths(down)
-        first = 1 + max((edge.depth for edge in edges), default=-1)
-        edges += [
-            Edge(first + depths[above], above, place, links(above, place))
-            for place, above in enumerate(down.tolist())
-            if above >= 0
-        ]
-    return Routing(tuple(edges))
+        depths, below = _depths(down), np.flatnonzero(down >= 0)
+        depth.append(depth[-1].max(initial=-1) + depths[below])
+        senders.append(down[below])
+        receivers.append(below)
+    pairs = zip(np.concatenate(senders).tolist(), np.concatenate(receivers).tolist(), strict=True)
+    together = tuple(path(ranks[sender], ranks[receiver]) for sender, receiver in pairs)
+    edges = np.arange(len(together))
+    return Routing(np.concatenate(depth), edges < sums, np.full_like(edges, -1), together)
 
 
-def _depths(parents: Parents) -> list[int]:
-    """Return the number of edges from the root to each node."""
-    depths = np.zeros(len(parents), dtype=np.int64)
-    above = parents
-    while (below := above >= 0).any():
-        depths += below
-        above = np.where(below, parents[above], -1)
-    return list(depths.tolist())
+def _depths(parents: Parents) -> NDArray[np.int64]:
+    """Return the number of edges from the root to each node. Each round doubles the counted edges."""
+    above = np.where(parents < 0, np.arange(len(parents)), parents)
+    depths = (parents >= 0).astype(np.int64)
+    while (further := depths[above]).any():
+        depths, above = depths + further, above[above]
+    return depths
 
 
 @dataclass(frozen=True, slots=True)
 class Commodity:
     """The data of one root or source.
 
-    group:  number of the group
-    root:   index of the root or source in the group
+    group:  index of the group
+    root:   index of the root or source in its group
     amount: amount of the data
     """
 
@@ -115,10 +110,11 @@ class Commodity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPacking:
-    """A plan for several groups: the ways of every commodity, and their shares, which add up to 1.
+    """A plan for several groups: every commodity's ways, and their shares, which add up to 1.
 
     prices: int64[links]: link prices, which prove `lower`
     lower:  lower bound on the time of any plan, in amount / bandwidth
+    gap:    for a plan in closed form, its time above `lower`, relative to `lower`; None for one from a linear program
     """
 
     groups: tuple[Group, ...]
@@ -127,6 +123,7 @@ class GroupPacking:
     shares: tuple[Floats, ...]
     prices: NDArray[np.int64]
     lower: Fraction
+    gap: Fraction | None = None
 
 
 def commodities_of(groups: Sequence[Group]) -> tuple[Commodity, ...]:
@@ -139,21 +136,46 @@ def commodities_of(groups: Sequence[Group]) -> tuple[Commodity, ...]:
     return tuple(found)
 
 
+class GroupLoads(NamedTuple):
+    """Link loads of a group: the load of link i is `links[i]` times `unit`."""
+
+    unit: Fraction
+    links: NDArray[np.int64]
+
+
+def busiest(topology: Topology, loads: Iterable[GroupLoads]) -> tuple[Fraction, NDArray[np.bool_]]:
+    """Return the time that the busiest links need for all `loads`, in amount / bandwidth, and flags of these links."""
+    rows: dict[Fraction, NDArray[np.int64]] = {}
+    for unit, links in loads:
+        rows[unit] = rows[unit] + links if unit in rows else links
+    kinds, kind = np.unique([*rows.values(), topology.links.bandwidth_class], axis=1, return_inverse=True)
+    times = [
+        sum((unit * load for unit, load in zip(rows, column, strict=True)), Fraction(0))
+        / topology.links.bandwidths[last]
+        for *column, last in kinds.T.tolist()
+    ]
+    longest = max(times)
+    return longest, np.array([time == longest for time in times])[kind]
+
+
 def time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fraction:
     """Return the time that the busiest link needs with `chunks` chunks per shard, in amount / bandwidth."""
-    totals = [Fraction(0)] * len(topology.links)
+    return busiest(topology, loads_of(topology, packing, chunks))[0]
+
+
+def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable[GroupLoads]:
+    """Yield the link loads of each commodity, with `chunks` chunks per shard."""
     for number, commodity in enumerate(packing.commodities):
-        counts = counts_of(packing, number, chunks)
+        counts, links = counts_of(packing, number, chunks), np.zeros(len(topology.links), dtype=np.int64)
         for way, count in zip(packing.ways[number], counts, strict=True):
-            for link in way.links.tolist() if count else ():
-                totals[link] += commodity.amount * count / sum(counts)
-    return max(load / link.bandwidth for load, link in zip(totals, topology.links, strict=True))
+            np.add.at(links, way.links, count)
+        yield GroupLoads(commodity.amount / sum(counts), links)
 
 
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
-    """Return the number of units of each way of commodity `number`: its share, rounded by the largest remainders.
+    """Return the number of units on each way of commodity `number`: its share, rounded by largest remainders.
 
-    A unit is a chunk of the shard of a root or pair, or a chunk of any shard if the collective has one commodity.
+    A unit is a chunk of a root's or pair's shard, or of any shard if the collective has one commodity.
     """
     group = packing.groups[packing.commodities[number].group]
     units = chunks * (len(group.ranks) if group.commodities == 1 else 1)
@@ -167,68 +189,105 @@ def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
 _CLOSE = Fraction(1, 100)
 
 
-def pack_over_rails(topology: Topology, groups: tuple[Group, ...]) -> GroupPacking | None:
-    """Return the plan in closed form for all groups, or None if it is not within 1 % of a lower bound.
+def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fraction = _CLOSE) -> GroupPacking | None:
+    """Return the best plan in closed form for all groups, or the first one whose gap is at most `close`.
 
-    Also None unless the network consists of boxes with rails, and each group has members at the same positions in each
-    of its boxes.
+    Groups use their members' NICs or, if these are few, all NICs of their boxes. Returns None unless the network
+    consists of boxes with rails, and each group has members at the same positions in each of its boxes.
     """
     fabric = rail_fabric(topology)
-    if fabric is None:
+    if fabric is None or not all(len(_grid(fabric, group)) for group in groups):
         return None
-    for group in groups:
-        places: dict[int, list[int]] = {}
-        for rank in group.ranks:
-            places.setdefault(int(fabric.box[rank]), []).append(int(fabric.place[rank]))
-        if len(set(map(tuple, places.values()))) > 1:
-            return None
-    commodities = commodities_of(groups)
-    ways = tuple(_ways(fabric, groups[commodity.group], commodity.root) for commodity in commodities)
-    shares = tuple(np.full(len(each), 1 / len(each)) for each in ways)
-    nics, lanes = np.zeros((2, len(topology.links)), dtype=np.int64)  # prices on all NICs, and on all lanes into ranks
-    lanes[fabric.lane_links[1] if fabric.has_switch else fabric.lane_links[fabric.lanes > 0]] = 1
+    commodities, nothing = commodities_of(groups), np.zeros(len(topology.links), dtype=np.int64)
+    direct = [cache(fabric.direct_path)]
+    every = [cache(partial(fabric.path_over, place)) for place in range(fabric.members.shape[1])]
+    choices = [direct] if all(_grid(fabric, group).shape[1] == len(every) for group in groups) else [direct, every]
+    best: GroupPacking | None = None
+    for paths in choices if len(groups) > 1 else choices[::-1]:
+        ways = tuple(
+            tuple(way for path in paths for way in _ways(fabric, groups[each.group], each.root, path))
+            for each in commodities
+        )
+        shares = tuple(np.full(len(each), 1 / len(each)) for each in ways)
+        packing = _with_bound(
+            fabric, GroupPacking(groups, commodities, ways, shares, nothing, Fraction(0)), len(paths), close
+        )
+        gap = packing.gap
+        best = packing if best is None or best.gap is None or (gap is not None and gap < best.gap) else best
+        if gap is not None and gap <= close:
+            break
+    return best
+
+
+@lru_cache(maxsize=256)
+def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
+    """Return member indices by box and place, int64[boxes, places], or an empty array if boxes use different places."""
+    ranks = list(group.ranks)
+    order, boxes = np.lexsort((fabric.place[ranks], fabric.box[ranks])), len(np.unique(fabric.box[ranks]))
+    grid = order[: len(order) // boxes * boxes].reshape(boxes, -1)
+    same = grid.size == len(ranks) and len(np.unique(fabric.place[ranks][grid], axis=0)) == 1
+    return grid if same and (np.diff(fabric.box[ranks][grid], axis=1) == 0).all() else grid[:0]
+
+
+def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fraction) -> GroupPacking:
+    """Return `packing` with the best bound from a few sets of prices, and its gap with `parts` chunks per shard.
+
+    If `close` is above 1 %, the first bound that is close enough is used.
+    """
+    topology = fabric.topology
+    time, busy = busiest(topology, loads_of(topology, packing, parts))
+    links, members = topology.links, sorted({rank for group in packing.groups for rank in group.ranks})
+    nics, into = np.zeros((2, len(links)), dtype=np.bool_)  # all NICs, in one direction; all links into ranks
     if fabric.boxes > 1:
-        nics[fabric.narrowest[1]] = 1
-    time = time_in_chunks(topology, GroupPacking(groups, commodities, ways, shares, nics, Fraction(0)), 1)
-    for prices in (nics, lanes, lanes + nics):
-        lower = proven_time(topology, groups, prices.tolist())
-        if time <= lower * (1 + _CLOSE):
-            return GroupPacking(groups, commodities, ways, shares, prices, lower)
-    return None
+        nics[fabric.narrowest[1]] = True
+    into[[link for path in fabric.nic_links[1] for link in path]] = True
+    into |= links.dst < topology.compute_count
+    ends = np.isin(links.dst, members), np.isin(links.src, members)
+    for prices in (busy, *ends, busy & into, busy & ~into, nics, into & ~nics):
+        lower = proven_time(topology, packing.groups, prices.astype(int).tolist())
+        if lower > packing.lower:
+            packing = replace(packing, prices=prices.astype(np.int64), lower=lower, gap=time / lower - 1)
+        if time == lower or (packing.gap is not None and _CLOSE < packing.gap <= close):
+            break
+    return packing
 
 
-def _ways(fabric: RailFabric, group: Group, root: int) -> tuple[Routing, ...]:
-    def path(sender: int, receiver: int) -> tuple[int, ...]:
-        if fabric.box[sender] == fabric.box[receiver]:
-            return fabric.lane(sender, receiver)
-        return fabric.path(sender, receiver, sender, receiver)
-
-    def direct(sender: int, receiver: int) -> tuple[int, ...]:
-        return fabric.path(sender, receiver, *(int(side[sender, receiver]) for side in fabric.usual["direct"]))
-
-    name = group.collective.name
+def _ways(fabric: RailFabric, group: Group, root: int, path: PathOf) -> tuple[Routing, ...]:
+    name, ranks = group.collective.name, len(group.ranks)
     if name == CollectiveName.ALLTOALL:
-        return (routing(group, root, direct),)
+        return (routing(group, root, path),)
     if name == CollectiveName.ALLREDUCE:
-        trees = [_path_through(fabric, group, start) for start in range(len(group.ranks))]
+        trees = [_tree(fabric, group, start) for start in range(ranks)]
         return tuple(routing(group, start, path, tree, tree) for start, tree in enumerate(trees))
-    tree = _path_through(fabric, group, root)
+    trees = [_tree(fabric, group, root)]
+    if group.collective.is_rooted:  # one part of the data for each NIC of the root's box
+        trees = [_tree(fabric, group, root, entry) for entry in range(_grid(fabric, group).shape[1])]
     if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
-        return (routing(group, root, path, down=tree),)
-    return (routing(group, root, path, up=tree),)
+        return tuple(routing(group, root, path, down=tree) for tree in trees)
+    return tuple(routing(group, root, path, up=tree) for tree in trees)
 
 
-def _path_through(fabric: RailFabric, group: Group, root: int) -> Parents:
-    """Return the path from `root` through all members, box after box, as a tree."""
-    by_box = sorted(range(len(group.ranks)), key=lambda place: (fabric.box[group.ranks[place]], group.ranks[place]))
-    boxes = len({int(fabric.box[rank]) for rank in group.ranks})
-    width = len(by_box) // boxes
-    first_box, start = divmod(by_box.index(root), width)
-    order = []
-    for turn in range(boxes):
-        box = (first_box + turn) % boxes
-        order += [by_box[box * width + (start + step) % width] for step in range(width)]
-        start = (start - 1) % width
-    parents = np.full(len(order), -1, dtype=np.int64)
-    parents[order[1:]] = order[:-1]
+def _tree(fabric: RailFabric, group: Group, root: int, entry: int | None = None) -> Parents:
+    """Return a tree from `root` through all members, box after box.
+
+    In a box with a switch, the tree is a path. In a box with links between all pairs, the first member sends to the
+    others.
+
+    entry: position in each box of the member that sends to the next box; by default, it differs between boxes
+    """
+    grid = _grid(fabric, group)
+    boxes, width = grid.shape
+    box, start = (int(index[0]) for index in np.nonzero(grid == root))
+    is_turning = entry is None and fabric.has_switch
+    starts = (start if entry is None else entry) - np.arange(boxes) * is_turning
+    places = (starts[:, None] + np.arange(width)) % width
+    order = np.take_along_axis(np.roll(grid, -box, axis=0), places, axis=1)
+    parents = np.full(grid.size, -1, dtype=np.int64)
+    parents[order[:, 1:]] = order[:, :-1] if fabric.has_switch else order[:, :1]
+    parents[order[1:, 0]] = order[:-1, -1 if is_turning else 0]
+    if order[0, 0] != root:  # the root sends to its box's entry, and no member sends to the root
+        place = int(np.flatnonzero(order[0] == root)[0])
+        if place + 1 < width:
+            parents[order[0, place + 1]] = parents[root]
+        parents[order[0, 0]], parents[root] = root, -1
     return parents

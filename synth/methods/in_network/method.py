@@ -26,16 +26,16 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
 
 _MANY_UNITS = 1024
-"""Above this number of units per rank, fewer units are tried, because measured bandwidths need unnecessarily many."""
+"""Above this number of units per rank, fewer units are tried, because measured bandwidths would need very many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Builder:
-    """A way to build trees.
+    """A method of building trees.
 
-    rate: rate of the allreduce that its linear program promises
-    build: makes trees of about this number of units of the vector; None: as many as lose nothing
-    proof: certificate that no pairs of trees are better, if there is one
+    rate: allreduce rate that its linear program promises
+    build: makes trees for about this number of units of the vector, or, given None, for enough to lose nothing
+    proof: certificate that no pairs of trees are better, or None
     """
 
     name: str
@@ -50,7 +50,7 @@ def in_network_schedule(
     """Return the fastest known schedule with switches that add and multicast. Not verified.
 
     Args:
-        ranks_alone: makes the schedule of ranks alone, which is returned if it is faster.
+        ranks_alone: makes a schedule in which only ranks act, which is returned if it is faster.
 
     Raises:
         InvalidInput: if no switch can add or multicast.
@@ -81,8 +81,9 @@ def in_network_schedule(
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
     """Yield ways to build trees, until one promises the rate `enough`.
 
-    First trees that visit all switches that add and multicast without a limit ("promotion"); then column generation
-    over trees that are the same up and down ("columns"); then over pairs of different trees ("pairs").
+    First: trees that visit all switches that add and multicast without a limit ("promotion"). Then: column generation
+    over trees that are the same up and down ("columns"). Last: column generation over pairs of different trees
+    ("pairs").
     """
     equal = with_equal_widths(topology)
     mates = None if equal is None else mates_of(equal)
@@ -106,7 +107,7 @@ def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterato
                 return
         packing = pair_packing(equal, enough, mates)
         if packing is not None and packing.rate > 0:
-            # Prices prove something about the topology itself only, not about one with narrower links.
+            # Prices prove a bound only for the topology itself, not for one with narrower links.
             proof = packing.certificate if equal is topology else None
             yield _Builder("columns", packing.rate, lambda units: pairs_of_packing(packing, units), proof)
             if packing.rate >= enough:
@@ -118,9 +119,9 @@ def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterato
 
 
 def _built(builder: _Builder, topology: Topology, options: Options) -> PairedTrees | None:
-    """Return the trees, or None if a switch stands in the way or numbers are too large.
+    """Return the trees, or None if a switch cannot be removed or numbers are too large.
 
-    They carry k units per rank, or the fewest units that lose at most the gap of `options`.
+    They carry k units per rank, or the fewest units that lose at most the gap in `options`.
     """
 
     def built(units: int | None) -> PairedTrees | None:
@@ -155,7 +156,7 @@ def _one_way(
     if not switches:
         return ranks_alone()
     back, network = mates_of(topology) if is_sum else None, topology
-    if is_sum and back is None:  # sums run backwards along trees of the transposed network
+    if is_sum and back is None:  # sums run backwards along trees on the transposed network
         network, back = transpose_with_links(topology)
     trees, time = spreading_trees(network, spread, switches, options)
     pairs = PairedTrees(trees, trees) if back is None else there_and_back(trees, back)

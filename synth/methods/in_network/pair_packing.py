@@ -1,13 +1,13 @@
-"""Pairs of trees on networks of any bandwidths and abilities: one collects sums, one spreads results.
+"""Packs pairs of trees on any network: one tree collects sums, the other spreads results.
 
-The first may branch at switches that add, the second at switches that multicast. Both have the same root, a rank; or
-the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs: prices
-of links say which pairs are cheap. If all roots and all sets of switches were compared in the last round, no pairs
-are better, and the prices prove it.
+The first may branch at switches that add, the second at switches that multicast. Both have the same rank as root, or
+the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs uses
+link prices to find cheap pairs. If all roots and all sets of switches were compared in the last round, no pairs are
+better, and the prices prove it.
 
-If every link is as wide in both directions, some best pairs go up and down the same tree, over switches that both add
-and multicast, and cost the same from every root. Then only trees of rank 0 are compared, a link and the link back
-share one price, and larger networks can be solved.
+If every link is equally wide in both directions, some best pairs go up and down the same tree, over switches that both
+add and multicast, and cost the same from every root. Then only trees from rank 0 are compared, a link and the opposite
+link share a price, and larger networks can be solved.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
 Column = dict[int, int]
-"""Coefficients of a pair by row of the linear program: how often it uses the resource that the row limits."""
+"""A pair's coefficients by row of the linear program: how often it uses the resource that the row limits."""
 
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Largest number of ranks and switches that add or multicast, for trees of every root and for trees of one root."""
+"""Largest number of ranks and acting switches if trees from every root, or from one root, are compared."""
 _MAX_WORK = 2**17
-"""Approximate limit of the number of trees made in all rounds, times their number of nodes."""
+"""Approximate limit on the number of trees made in all rounds, times their number of nodes."""
 MAX_TREES = 2**11
-"""Maximum number of sets of switches times roots for which all trees are compared at the end."""
+"""Maximum of (sets of switches) * (roots) for which all trees are compared at the end."""
 _LEAST_ROUNDS = 4
 _ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
 
@@ -62,7 +62,7 @@ _CostedTree = tuple[float, Edges]
 
 
 class Pair(NamedTuple):
-    """A tree that leads to `root`, which is a rank or a switch that adds, and a tree that starts there."""
+    """A tree that leads to `root`, which is a rank or a switch that adds, and a tree that spreads its results."""
 
     root: int
     inward: Edges
@@ -71,7 +71,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairPacking:
-    """pairs, rates: a packing;  certificate: proof that no pairs are better, None if not all were compared"""
+    """Pairs of trees and their rates. certificate: proof that no pairs are better, None if not all were compared"""
 
     pairs: list[Pair]
     rates: list[Fraction]
@@ -83,9 +83,9 @@ class PairPacking:
 
 
 def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None) -> PairPacking | None:
-    """Return a packing with the rate `enough`, or the best that was found; None for networks that are too large.
+    """Return a packing with the rate `enough` or the best one found, or None if the network is too large.
 
-    mates: per link, the link back of the same width; then pairs go up and down the same tree
+    mates: per link, the opposite link of the same width; if given, pairs go up and down the same tree
     """
     links = topology.links
     rows = np.arange(len(links)) if mates is None else np.minimum(np.arange(len(links)), mates)
@@ -117,7 +117,7 @@ def _generated(
 ) -> tuple[list[Pair], list[Column], Floats, Floats, bool]:
     """Return (pairs, columns, rate per pair, price per row, whether all pairs were compared at the end).
 
-    Ends when the rates add up to `enough`, when no pair is cheap enough to help, or after this number of rounds.
+    Ends when the rates add up to `enough`, when no pair is cheap enough to help, or after `rounds` rounds.
     """
     pairs: list[Pair] = []
     columns: list[Column] = []
@@ -150,7 +150,7 @@ def _generated(
 
 
 def _exact_rates(columns: Sequence[Column], bound: Sequence[Fraction], point: Floats) -> list[Fraction]:
-    """Return exact rates within all limits: the vertex near `point`, or `point` rounded and scaled down."""
+    """Return the exact vertex near `point`, or `point` rounded if that is better, scaled down to fit all limits."""
     rates = exact_vertex(column_matrix(columns, len(bound)), bound, point)
     if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
         rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
@@ -163,16 +163,16 @@ def _exact_rates(columns: Sequence[Column], bound: Sequence[Fraction], point: Fl
 
 
 def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
-    """Return float64[rows, columns]."""
+    """Return `columns` as a sparse matrix, float64[rows, columns]."""
     entries = [(row, index, count) for index, column in enumerate(columns) for row, count in column.items()]
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
     return of_entries(row, column, value, rows, len(columns))
 
 
 def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[int, float]) -> Mapping[str, Any] | None:
-    """Return the certificate of prices of links, and of sums at adders with a limit, rounded to whole numbers.
+    """Return the certificate made from prices of links and of sums at limited adders, rounded to whole numbers.
 
-    None if a check would have to compare too many trees.
+    Returns None if a check would have to compare too many trees.
     """
     switches = sorted(sum_prices)
     whole = integer_prices(np.append(prices, [sum_prices[switch] for switch in switches])).tolist()
@@ -189,7 +189,7 @@ def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[in
 
 
 def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -> Pair:
-    """Return the pair that uses `tree` in both directions, with the rank as root that gives the least height."""
+    """Return the pair that uses `tree` in both directions, rooted at the rank that gives the least height."""
 
     def turned(path: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(int(mates[link]) for link in reversed(path))
@@ -220,7 +220,7 @@ class _PairSearch:
 
     nodes: ranks, then the switches that add or multicast; `place` is the index of each of them
     adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, switches that do both
-    limits: sums per second of the adders that have a limit; in the linear program their rows follow those of links
+    limits: sums per second of the adders that have a limit; in the linear program their rows follow the rows of links
     row: for each link, the row of the program that limits it
     """
 
@@ -241,16 +241,16 @@ class _PairSearch:
         for index, link in enumerate(topology.links):
             if link.src != link.dst:
                 self._leaving[link.src].append((link.dst, index))
-        # No path leads through ranks, nor, for the same tree both ways, through switches that act without a limit.
+        # No path leads through ranks or, for the same tree both ways, through switches that act without a limit.
         unlimited = [node for node in self.adders if is_both_ways and node not in self.limits]
         self._ends = frozenset([*ranks, *unlimited])
-        self._cost: Floats = np.zeros((0, 0))  # of the cheapest path from each node that acts to each other
+        self._cost: Floats = np.zeros((0, 0))  # cost of the cheapest path between each two acting nodes
         self._came: list[dict[int, tuple[int, int]]] = []  # (node before, link) on these paths, by source
 
     def offers(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:
-        """Yield (cost, pair, column) of cheap pairs: the cheapest of each root, or several of rank 0.
+        """Yield (cost, pair, column) of cheap pairs: the cheapest one from each root, or several from rank 0.
 
-        thorough: compare all sets of switches, instead of a local search
+        thorough: whether to compare all sets of switches instead of searching locally
         """
         self._find_paths(prices[self.row])
         per_sum = dict(zip(self.limits, prices[int(self.row.max()) + 1 :].tolist(), strict=True))
@@ -270,7 +270,7 @@ class _PairSearch:
                 (cost_in, trees_in), (cost_out, trees_out) = inward(root), outward(root)
                 pairs.append((cost_in + cost_out, Pair(root, trees_in, trees_out)))
             spread = {switch: outward(switch) for switch in self.copiers if self.adders}
-            for adder in self.adders if spread else ():  # sums end there and go on to the cheapest switch that copies
+            for adder in self.adders if spread else ():  # sums end there and go to the cheapest switch that copies
                 cost_in, trees_in = inward(adder)
                 between = {switch: float(self._cost[self.place[adder], self.place[switch]]) for switch in spread}
                 start = min(spread, key=lambda switch: spread[switch][0] + between[switch])
@@ -294,7 +294,7 @@ class _PairSearch:
         return column
 
     def _find_paths(self, price: Floats) -> None:
-        """Find the cheapest paths between all nodes that act, by Dijkstra's algorithm; price: per link."""
+        """Find the cheapest paths between all nodes that act, by Dijkstra's algorithm. `price` is per link."""
         self._cost = np.full((len(self.nodes), len(self.nodes)), np.inf)
         self._came = []
         for index, source in enumerate(self.nodes):
@@ -321,7 +321,7 @@ class _PairSearch:
         return tuple(reversed(links))
 
     def _tree(self, root: int, chosen: Sequence[int], inward: bool, per_sum: Mapping[int, float]) -> _CostedTree:
-        """Return (cost, edges) of the cheapest tree over all ranks and `chosen`, without switches at its ends.
+        """Return (cost, edges) of the cheapest tree over all ranks and `chosen`. No leaf is a switch.
 
         per_sum: prices of sums at adders with a limit
         """
@@ -345,7 +345,7 @@ class _PairSearch:
     def _trees_nearby(
         self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
     ) -> Iterator[_CostedTree]:
-        """Yield two cheap trees, found by local search over sets of switches from the empty and from the full set."""
+        """Yield two cheap trees, found by local search over switch sets, starting with the empty and the full set."""
         for start in ((), switches):
             chosen, value = set(start), self._tree(root, tuple(start), inward, per_sum)
             is_better = True
@@ -361,14 +361,14 @@ class _PairSearch:
     def _trees_of_all(
         self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
     ) -> Iterator[_CostedTree]:
-        """Yield the cheapest tree over each set of switches: the cheapest of all trees is among them."""
+        """Yield the cheapest tree over each set of switches. The cheapest of all trees is among them."""
         for size in range(len(switches) + 1):
             for chosen in combinations(switches, size):
                 yield self._tree(root, chosen, inward, per_sum)
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the packing in whole units: about `units`; None for the smallest exact number unless it is too large."""
+    """Return the packing in about `units` whole units; None means the fewest exact ones, if not too many."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]

@@ -23,12 +23,12 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReversibleTrees:
-    """Trees over ranks and switches that add or multicast. The trees take the units of the vector in order.
+    """Trees over ranks and switches that add or multicast. The trees take the vector's units in order.
 
     Attributes:
-        root, weight: int64 per tree: its root (a rank or a switch that adds), and how many units it carries.
-        tree, src, dst, lo, hi: int64 per edge: its tree, the node nearer to the root, the other node, and the units
-            of the vector for which the tree uses this edge. The edges of a tree take each unit to each node once.
+        root, weight: int64 per tree: its root (a rank or a switch that adds), and the number of units it carries.
+        tree, src, dst, lo, hi: int64 per edge: its tree, the node nearer to the root, the other node, and the units of
+            the vector for which the tree uses this edge. A tree's edges take each unit to each node once.
         route: int64 per edge, index into `routes`, whose links lead from src to dst.
     """
 
@@ -49,9 +49,9 @@ class ReversibleTrees:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairedTrees:
-    """Trees that collect sums at their roots, and trees that spread the results from the same roots.
+    """Trees that collect sums at their roots, and trees that spread results from the same roots.
 
-    inward: its routes lead from dst to src; roots and weights are those of `outward`
+    inward: trees whose routes lead from dst to src, with the same roots and weights as `outward`
     """
 
     inward: ReversibleTrees
@@ -77,14 +77,14 @@ def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> Reversi
 
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
-    """Return for each link the opposite link of equal bandwidth (int32), or None if some link has none."""
+    """Return each link's opposite link of equal bandwidth (int32), or None if some link has none."""
     mates = _links_back(topology)
     classes = topology.links.bandwidth_class
     return mates if mates is not None and np.array_equal(classes, classes[mates]) else None
 
 
 def with_equal_widths(topology: Topology) -> Topology | None:
-    """Return `topology` with equal bandwidths in both directions: the smaller one of each link and its opposite link.
+    """Return `topology` with equal bandwidths in both directions: the smaller of a link's and its opposite link's.
 
     Returns None if a link has no opposite link. Links keep their ids, and trees that fit into the result also fit into
     `topology`.
@@ -115,9 +115,9 @@ def _links_back(topology: Topology) -> NDArray[np.int32] | None:
 
 
 def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
-    """Return `trees` with their reversal as in-trees.
+    """Return pairs of `trees` and, as in-trees, their reversal.
 
-    mates: int32 per link of the network of `trees`: the link that leads back
+    mates: int32 per link of the trees' network: the link that leads back
     """
     routes = trees.routes
     lengths = np.diff(routes.offsets)
@@ -127,7 +127,7 @@ def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTr
 
 
 def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
-    """Return the exact rate of an allreduce by `pairs`, limited by links and by adders with a limit."""
+    """Return the exact rate of an allreduce along `pairs`, limited by links and by adders with a limit."""
     loads = np.zeros(len(topology.links), dtype=np.int64)
     for trees in (pairs.inward, pairs.outward):
         offsets, links = trees.routes.offsets, trees.routes.link_ids
@@ -143,7 +143,7 @@ def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
 
 
 def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
-    """Return (step in which the source of each edge sends a result, number of steps of each tree).
+    """Return (step in which each edge's source sends a result, each tree's number of steps).
 
     Steps are counted from the root. A rank sends one step after receiving, a switch in the same step.
     O(edges * height).
@@ -185,7 +185,7 @@ def schedule_of_pairs(
         tables.append(inward.routes)
         first = len(inward.routes)
     if not is_sum:
-        sums_end = height - (inward.root >= topology.compute_count)  # a switch sends on in the step of the last sums
+        sums_end = height - (inward.root >= topology.compute_count)  # a switch forwards in the step of the last sums
         start = sums_end[outward.tree] if collective == ALLREDUCE else 0
         parts.append((start + out_step, outward.route + first, outward.lo, outward.hi, 0))
         tables.append(outward.routes)

@@ -1,9 +1,9 @@
-"""The best split of links that are as wide in both directions, for trees that carry sums up and results down.
+"""Finds the best split of links with equal bandwidth both ways, for trees that carry sums up and results down.
 
-A tree takes its rate from both directions of every link it uses. So out-trees alone may be packed if what they take
-of a link in both directions together stays within its bandwidth. The linear program has a variable per orbit of known
-symmetries: averaging a solution over the symmetries gives another solution. Its result is only a proposal, which is
-rounded to fractions and checked on all links.
+A tree takes its rate from both directions of every link it uses. So it is enough to pack out-trees whose total in both
+directions of a link stays within its bandwidth. The linear program has one variable per orbit of known symmetries,
+because averaging a solution over the symmetries gives another solution. Its result is only a proposal, which is rounded
+to fractions and checked on all links.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _FINE = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UndirectedSplit:
-    """A split of links between both directions of trees.
+    """A split of link bandwidths between both directions of trees.
 
-    roots:   rate of the trees rooted at each compute node that may be a root
+    roots:   total rate of the trees rooted at each compute node that may be a root
     outward: bandwidth of each arc for out-trees
     """
 
@@ -67,10 +67,10 @@ class UndirectedSplit:
 
 
 def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
-    """Return the best split for trees that span all compute nodes; None above the limits of the linear program.
+    """Return the best split for trees that span all compute nodes, or None above the linear program's limits.
 
-    The amounts fit into the links, and no switch sends more than it receives, exactly. The caller must check whether
-    all cuts carry the trees (`whole_units` does).
+    The amounts fit exactly into the links, and no switch sends more than it receives. The caller must check whether all
+    cuts carry the trees (`whole_units` does).
     """
     network = relabelled.network
     arcs, nodes = merged_arcs(network), network.node_count
@@ -80,7 +80,7 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
     node_orbit = orbits(nodes, network.automorphisms)
     root_orbit = np.unique(node_orbit[: relabelled.roots], return_inverse=True)[1].astype(np.int64)
     out_column = np.unique(orbits(len(keys), moves), return_inverse=True)[1] + int(root_orbit.max()) + 1
-    # One sink of each orbit is enough, because cuts around the others give the same constraints.
+    # One sink of each orbit is enough, because cuts around other sinks give the same constraints.
     sinks = np.zeros(nodes, dtype=np.bool_)
     sinks[np.unique(node_orbit[: network.compute_count], return_index=True)[1]] = True
     program = TreeProgram(
@@ -104,12 +104,12 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
 
 
 def _solved(program: TreeProgram) -> Floats:
-    """Return the optimum, up to the solver's tolerances: cuts are added until none is violated.
+    """Return the optimum, up to the solver's tolerances. Cuts are added until none is violated.
 
-    Many vertices are optimal, and a cut that one of them violates says little about the others. So cuts are also
-    searched halfway to a point that all cuts carry. If there are none, that point moves there; it is the result if
-    the rounds run out. Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and column generation
-    algorithms" (Networks 49, 2007), section 2.
+    Many vertices are optimal, and a cut that one of them violates says little about the others. So the search also
+    looks for violated cuts halfway to a point that satisfies all cuts. If there are none, that point moves to the
+    middle. It is the result if the rounds run out. Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and
+    column generation algorithms" (Networks 49, 2007), section 2.
     """
     most = min(int(program.sinks.sum()) + 1, _MOST_CUTS)
     carried = np.zeros(program.variables)
@@ -128,7 +128,7 @@ def _solved(program: TreeProgram) -> Floats:
 
 
 def _is_met(program: TreeProgram, values: Sequence[Fraction]) -> bool:
-    """Return whether `values` satisfy all rows, exactly."""
+    """Return whether `values` satisfy all rows exactly."""
     matrix, bound = program.matrix(), program.exact_bound()
     begins = matrix.indptr.tolist()
     for row, span in enumerate(map(slice, begins[:-1], begins[1:])):
@@ -151,11 +151,11 @@ class WholeUnits:
 
 
 def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | None) -> WholeUnits:
-    """Return `split` in whole units whose trees fit through all cuts.
+    """Return `split` in whole units, so that the trees fit through all cuts.
 
     Args:
-        units: about this many units; None for the fewest that lose nothing, or about 2^17 if those were more than
-            `MAX_UNITS`. Roots get them in proportion to their rates, at the smallest scale found that fits.
+        units: approximate number of units; None for the fewest that lose nothing, or about 2^17 if that exceeds
+            `MAX_UNITS`. Roots get units in proportion to their rates, at the smallest scale found that fits.
 
     Raises:
         InvalidInput: if the trees fit at no scale within 64 bits.
@@ -166,7 +166,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
         return scale * max(network.links.bandwidths) * len(network.links) < LARGEST_AMOUNT
 
     def whole_at(scale: Fraction | int, counts: Sequence[int]) -> WholeUnits:
-        if not is_small(scale):  # the split is almost right, except for a cut without any bandwidth
+        if not is_small(scale):  # the split is almost right, but some cut has no bandwidth at all
             rule = "the links of a split must carry its trees, in amounts of 64 bits"
             raise InvalidInput(rule, network.spec, "leave these switches as they are")
         supply = np.zeros(network.compute_count, dtype=np.int64)
@@ -186,7 +186,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
 
 
 def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | int) -> Integers:
-    """Return int64 per link: `split` times `scale` in whole units, so that both directions of a link fit into it.
+    """Return int64 per link: `split` times `scale` in whole units, so that each link carries both directions.
 
     Of parallel links, the first ones carry one direction and the last ones the other.
     """
@@ -207,7 +207,7 @@ def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | i
         for link in sorted(members, key=lambda link: parallel[link], reverse=src > dst):
             carried[link] = min(left, int(room[link]))
             left -= int(carried[link])
-    for key, members in by_pair.items():  # take off what is too much for both directions together
+    for key, members in by_pair.items():  # remove the excess of both directions together
         src, dst = divmod(key, nodes)
         back = {parallel[link]: link for link in by_pair[dst * nodes + src]}
         for link in members if src < dst else ():
@@ -222,13 +222,13 @@ def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | i
 
 
 def packed_trees(topology: Topology, relabelled: Relabelled, whole: WholeUnits, options: Options) -> ReversibleTrees:
-    """Return trees of `topology` that carry all units, without edges to switches that pass nothing on.
+    """Return trees on `topology` that carry all units, without edges to switches that forward nothing.
 
     Args:
         relabelled: the network of `promoted(topology, …)`.
 
     Raises:
-        InvalidInput: if a switch stands in the way, as `remove_switches` does.
+        InvalidInput: if a switch cannot be removed (see `remove_switches`).
     """
     network, links = relabelled.network, topology.links
     split = remove_switches(network_of_links(network, whole.carried, whole.supply), names=network.node_ids)
@@ -247,13 +247,13 @@ def packed_trees(topology: Topology, relabelled: Relabelled, whole: WholeUnits, 
 def spreading_trees(
     topology: Topology, collective: Collective, switches: Sequence[int], options: Options
 ) -> tuple[ReversibleTrees, Fraction]:
-    """Return out-trees of allgather or broadcast that span ranks and `switches`, and their time per byte.
+    """Return out-trees for allgather or broadcast that span ranks and `switches`, and their time per byte.
 
-    They are as fast as any trees that visit all these switches. Reversed, they are in-trees on links that are as wide
-    in both directions.
+    They are as fast as any trees that visit all these switches. If links are equally wide in both directions, reversing
+    them gives in-trees.
 
     Raises:
-        InvalidInput: as `packed_trees` does.
+        InvalidInput: in the same cases as `packed_trees`.
     """
     relabelled = promoted(topology, switches)
     network = relabelled.network

@@ -1,49 +1,39 @@
 """Rings: in every step, each rank sends the data that it received in the previous step along a Hamiltonian cycle.
 
-Cycles are found by merging cycle covers; sets of cycles without a common link use every port. Patterns run along one
-cycle, along edge-disjoint cycles of a torus, and over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
+Cycles are found by merging cycle covers. Sets of cycles without a common link use every port. Patterns run along one
+cycle, along a torus's edge-disjoint cycles, or over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
 all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from math import gcd, lcm
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import (
-    ALLGATHER,
-    ALLREDUCE,
-    REDUCE_SCATTER,
-    Collective,
-    CollectiveName,
-    require_collective,
-)
+from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.methods.grid.steps import Columns, SendStep, SubCollective, backwards, of_parts
-from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
-from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.families.grids import shifted_stride
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.topology.topology import Topology
 
 
 def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
-    """Return the ranks in the order of a Hamiltonian cycle, or None if none is found.
+    """Return the ranks in the order of a Hamiltonian cycle, or None if no cycle is found.
 
-    Rank order is used if it is such a cycle. Otherwise a cover of all ranks by cycles (a bipartite matching of ranks
-    to successors) is merged by swapping the successors of two cycles, a -> b and c -> d into a -> d and c -> b, until
-    one is left. If all links go both ways, a cycle may be reversed first. Only links between ranks count.
-    Deterministic, about O(links * merges). It may miss a cycle that exists, because the problem is NP-complete.
+    Rank order is used if it is such a cycle. Otherwise, a cover of all ranks by cycles (a bipartite matching of ranks
+    to successors) is merged until one cycle is left: a -> b and c -> d in two cycles become a -> d and c -> b. If all
+    links go both ways, a cycle may be reversed first. Only links between ranks count. Deterministic, about O(links *
+    merges). It may miss an existing cycle, because the problem is NP-complete.
     """
     ranks = topology.compute_count
     links = topology.links
@@ -77,7 +67,7 @@ class _Cover:
     members: dict[int, list[int]]
 
     def merge_at(self, first: int, reversible: bool) -> bool:
-        """Insert another cycle between `first` and its successor if two links allow it; return whether they do."""
+        """Insert another cycle between `first` and its successor if two links allow this. Return whether they do."""
         for target in sorted(self.neighbours[first]):
             if self.cycle_of[target] == self.cycle_of[first]:
                 continue
@@ -105,7 +95,7 @@ class _Cover:
 
 
 def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
-    """Return the cycle that results from merging all cycles, or None if several are left that cannot be merged."""
+    """Return the cycle that results from merging all cycles, or None if some cycles cannot be merged."""
     ranks = range(len(neighbours))
     cycle_of = [-1] * len(neighbours)
     for start in ranks:
@@ -136,9 +126,9 @@ Order = NDArray[np.int64]
 def disjoint_cycles(topology: Topology) -> list[Order]:
     """Return edge-disjoint Hamiltonian cycles as orders of ranks. They share no link in either direction. O(links).
 
-    Two on a torus of r x c nodes (r, c >= 3) if r = c k for a whole k and gcd(r, c - 1) = 1, or with r and c exchanged
-    (the condition of the Swing paper, section 2.3.1); also on grids with more links, such as HyperX, or whose rows and
-    columns close over switches, as in HammingMesh. Two on shiftedring:m, one on networks of degree 2 such as rings.
+    Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for a whole k and gcd(r, c - 1) = 1, or vice
+    versa (see Swing paper, section 2.3.1), even if the grid has more links, as in HyperX, or its rows and columns close
+    over switches, as in HammingMesh. Returns two on shiftedring:m, and one on networks of degree 2 such as rings.
     Raises InvalidInput for other networks.
     """
     shape = grid_shape(topology)
@@ -170,18 +160,18 @@ def _of_torus(topology: Topology, rows: int, columns: int) -> list[Order]:
 
 
 def _are_linked(topology: Topology, cycles: list[Order]) -> bool:
-    """Return whether all hops of `cycles` are links."""
+    """Return whether all hops in `cycles` are links."""
     ranks = topology.compute_count
     hops = np.concatenate([cycle * ranks + np.roll(cycle, -1) for cycle in cycles])
     return bool(np.isin(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
 
 
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
-    """Return two cycles as (row, column) of each node in turn.
+    """Return two cycles, each as the rows and the columns of its nodes in order.
 
-    The first runs through a row except its last hop, then down to the next row. The second runs down a column as far
-    as it is free, columns - 1 hops, and takes the hop of the row that the first left out: it moves columns - 1 rows
-    down and one column to the right, so it meets every row before it returns if gcd(rows, columns - 1) = 1.
+    The first runs through a row except for its last hop, then down to the next row. The second runs down a column for
+    columns - 1 hops, as far as it is free, and then takes the row's hop that the first left out. So it moves columns -
+    1 rows down and one column to the right, and meets every row before it returns if gcd(rows, columns - 1) = 1.
     """
     turn, position = np.divmod(np.arange(rows * columns), columns)
     return [(turn, (position - turn) % columns), ((turn * (columns - 1) + position) % rows, turn % columns)]
@@ -193,7 +183,7 @@ def _refuse(topology: Topology) -> list[Order]:
 
 
 def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
-    """Return the reduce_scatter in which position p forwards the sum of the shard of position p - 1 - t in step t."""
+    """Return the reduce_scatter in which position p forwards the sum for position p - 1 - t in step t."""
     following, one = np.roll(order, -1), np.ones_like(order)
 
     def sends(step: int) -> Columns:
@@ -206,10 +196,10 @@ def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
 
 
 def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> list[SendStep]:
-    """Return a reduce_scatter in which the sum for a position comes from `ahead` positions before and `back` after it.
+    """Return a reduce_scatter in which sums come from `ahead` positions before and `back` positions after their owner.
 
-    BFB on a ring, run backwards in time, in max(ahead, back) steps. Source: Zhao et al., "Efficient Direct-Connect
-    Topologies for Collective Communications", appendix F.1.
+    This is BFB on a ring, backwards in time. It takes max(ahead, back) steps. Source: Zhao et al., "Efficient Direct-
+    Connect Topologies for Collective Communications", appendix F.1.
     """
 
     def sends(distance: int) -> Columns:
@@ -231,18 +221,31 @@ def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> l
     ]
 
 
-def ring_subcollective(order: NDArray[np.integer], collective: Collective, method: str) -> SubCollective:
-    """Return the steps of `collective` around the cycle `order`, in one direction."""
+def ring_subcollective(
+    order: NDArray[np.integer], collective: Collective, method: str, is_mirrored: bool = False
+) -> SubCollective:
+    """Return the steps of `collective` around the cycle `order`. Allgather and reduce_scatter follow its direction.
+
+    is_mirrored: whether the reduce_scatter goes against the allgather, over the opposite links, so that the phases of
+    consecutive chunks can overlap
+    """
     around = np.asarray(order, dtype=np.int64)
-    gather = backwards(ring_reduce_scatter(around[::-1].copy()))
-    return of_parts(ring_reduce_scatter(around), gather, collective, method)
+    mirror = ring_reduce_scatter(around[::-1].copy())
+    return of_parts(mirror if is_mirrored else ring_reduce_scatter(around), backwards(mirror), collective, method)
+
+
+def _is_two_way(topology: Topology) -> bool:
+    """Return whether every link has a link in the opposite direction."""
+    src, dst = topology.links.src.astype(np.int64), topology.links.dst.astype(np.int64)
+    return np.array_equal(np.unique(dst * topology.node_count + src), np.unique(src * topology.node_count + dst))
 
 
 def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce around every cycle of `disjoint_cycles`, in both directions.
 
-    N - 1 steps per phase. Every direction of every cycle carries an equal part of the data: bandwidth-optimal.
-    On shiftedring:m this is the baseline ShiftedRing of Zhao et al., section 8.2. Source: Swing paper, section 2.3.1.
+    Takes N - 1 steps per phase. Every direction of every cycle carries an equal part of the data, which is
+    bandwidth-optimal. On shiftedring:m, this is the baseline ShiftedRing of Zhao et al., section 8.2. Source: Swing
+    paper, section 2.3.1.
     """
     parts = [
         ring_subcollective(direction, collective, "hamiltonian-ring")
@@ -255,7 +258,7 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return BFB on every cycle of `disjoint_cycles`: floor(N / 2) steps per phase, bandwidth-optimal.
 
-    On shiftedring:m this is the baseline ShiftedBFBRing. On an even cycle, the data of the opposite rank come half from
+    On shiftedring:m, this is the baseline ShiftedBFBRing. On an even cycle, half of the opposite rank's data comes from
     either side. Source: Zhao et al., appendix F.1.
     """
     half = topology.compute_count // 2
@@ -268,9 +271,9 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 
 
 def count_boxes(topology: Topology) -> int:
-    """Return the number of boxes of equal size, 1 if there are none.
+    """Return the number of equally large boxes, or 1 if there are none.
 
-    The box is the part of a rank's id before the last dot, as in "2.5" (GPU 5 of box 2). Its ranks are consecutive.
+    The box is the part of a rank's id before the last dot, as in "2.5" (GPU 5 in box 2). A box's ranks are consecutive.
     """
     names = [node_id.rpartition(".")[0] for node_id in topology.node_ids[: topology.compute_count]]
     boxes = list(dict.fromkeys(names))
@@ -279,13 +282,13 @@ def count_boxes(topology: Topology) -> int:
 
 
 def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return reduce_scatter, allgather or allreduce around one ring per rank of a box, each with an equal part.
+    """Return reduce_scatter, allgather or allreduce around one ring per rank of a box; each carries an equal part.
 
     Every ring crosses a box along a cycle of links between its ranks, or else in rank order over the box's switch, and
-    continues in the next box. Ring c enters the first box at the c-th rank of the cycle, so that every network port
-    receives one ring and sends one. Every second box is crossed backwards, so that a ring enters a box on the rail on
-    which it left the last one (except between the last and the first of an odd number of boxes). N - 1 steps per
-    phase. For `count_boxes` >= 2.
+    continues in the next box. Ring c enters the first box at the cycle's c-th rank, so that every network port receives
+    one ring and sends one. Every second box is crossed backwards, so that a ring enters a box on the rail on which it
+    left the previous one (except between the last and the first of an odd number of boxes). Takes N - 1 steps per
+    phase. Requires `count_boxes` >= 2.
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes
@@ -293,176 +296,38 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     box = Topology("box", tuple(map(str, range(size))), size, Links.build(links))
     cycle = hamiltonian_cycle(box) if links else None
     inside = np.arange(size) if cycle is None else cycle.astype(np.int64)
-    starts = np.arange(boxes)[:, None] * size
+    starts, is_two_way = np.arange(boxes)[:, None] * size, _is_two_way(topology)
     parts = []
     for channel in range(size):
         order = starts + np.roll(inside, -channel)
         order[1::2] = order[1::2, ::-1]
-        parts.append(ring_subcollective(order.ravel(), collective, "ring"))
+        parts.append(ring_subcollective(order.ravel(), collective, "ring", is_two_way))
     return CollectivePattern(topology, collective, "ring", {"channels": size}, tuple(parts))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lane:
-    """One ring: `order` of the ranks and, for each position, the route to the next rank."""
+def ring(topology: Topology, collective: Collective, bidirectional: bool = False) -> CollectivePattern:
+    """Return reduce_scatter, allgather or allreduce along a Hamiltonian cycle, in N - 1 steps per phase.
 
-    order: NDArray[np.int32]
-    routes: NDArray[np.int64]
-
-
-def ring_allgather(topology: Topology, bidirectional: bool, chunks: int | None = None) -> Schedule:
-    """Return the ring allgather of `topology`, with N - 1 steps.
-
-    It runs along a Hamiltonian cycle if one is found, otherwise in rank order over shortest routes. If every hop of
-    the cycle has parallel links, shards are spread over them.
+    If no cycle is found, the ring goes in rank order over shortest routes, or over boxes of GPUs as `box_ring` does.
+    If every hop has parallel links, shards are spread over them. If all links go both ways, a reduce_scatter goes
+    against the allgather, so that the phases of consecutive chunks can overlap.
 
     Args:
-        bidirectional: send half of every shard in either direction (biring).
-        chunks: chunks per shard; None for the smallest number that balances directions and parallel links.
+        bidirectional: whether half of every shard goes either way (biring), around all ranks even if there are boxes.
     """
-    _check_size(topology, 1)  # before a cycle is looked for
-    cycle = hamiltonian_cycle(topology)
-    lanes, paths = _all_lanes(topology, cycle, bidirectional)
-    chunk_count = len(lanes) if chunks is None else chunks
-    if chunk_count < 1:
-        raise InvalidInput("chunks per shard must be at least 1", chunks, "choose a larger number")
-    _check_size(topology, len(lanes))
-    if _are_links(topology, paths):
-        routes, new_route = Routes.direct(len(topology.links)), np.array([path[0] for path in paths])
-    else:
-        routes, new_route = Routes.of_paths(paths), np.arange(len(paths))
-    parts = [
-        _lane_rows(lane, new_route, chunk_count * index // len(lanes), chunk_count * (index + 1) // len(lanes))
-        for index, lane in enumerate(lanes)
-    ]
-    rows = np.concatenate([part for part in parts if part.size])
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    steps = topology.compute_count - 1
-    bounds = ColumnBounds(steps, len(routes), topology.compute_count, chunk_count)
+    if not bidirectional and topology.switch_count and count_boxes(topology) > 1:
+        return box_ring(topology, collective)
+    cycle, ranks, links = hamiltonian_cycle(topology), topology.compute_count, topology.links
+    order = np.arange(ranks) if cycle is None else cycle.astype(np.int64)
+    directions = [order, order[::-1]] if bidirectional else [order]
+    is_two_way = _is_two_way(topology)
+    used = [order, order[::-1]] if bidirectional or is_two_way else [order]
+    keys = links.dst.astype(np.int64) * topology.node_count + links.src
+    hops = np.concatenate([np.roll(each, -1) * topology.node_count + each for each in used])
+    lanes = int((np.searchsorted(keys, hops, side="right") - np.searchsorted(keys, hops)).min())
     method = "biring" if bidirectional else "ring"
-    parameters = {"chunks": chunks, "hamiltonian": cycle is not None}
-    return Schedule(
-        topology, ALLGATHER, "stepped", steps, chunk_count, bounds.pack(list(rows.T)), routes, method, parameters
+    each_part = [ring_subcollective(each, collective, method, is_two_way) for each in directions]
+    parts = [part for part in each_part for _ in range(max(1, lanes))]
+    return CollectivePattern(
+        topology, collective, method, {"hamiltonian": cycle is not None}, tuple(parts), lanes=lanes
     )
-
-
-def ring_paths(topology: Topology, bidirectional: bool) -> list[list[int]]:
-    """Return the links of every hop of these rings, lane after lane: N paths per lane."""
-    return _all_lanes(topology, hamiltonian_cycle(topology), bidirectional)[1]
-
-
-def _all_lanes(
-    topology: Topology, cycle: NDArray[np.int32] | None, both_ways: bool
-) -> tuple[list[_Lane], list[list[int]]]:
-    order = np.arange(topology.compute_count, dtype=np.int32) if cycle is None else cycle
-    directions = [order, order[::-1].copy()] if both_ways else [order]
-    paths: list[list[int]] = []
-    return [lane for direction in directions for lane in _lanes(topology, direction, paths)], paths
-
-
-def _check_size(topology: Topology, lanes: int) -> None:
-    transfers = topology.compute_count * (topology.compute_count - 1) * lanes
-    if transfers > MAX_TRANSFERS:
-        rule = f"a ring schedule holds at most {MAX_TRANSFERS} transfers"
-        raise InvalidInput(rule, f"{transfers} for {topology.spec}", "use fewer nodes")
-
-
-def _lanes(topology: Topology, order: NDArray[np.int32], paths: list[list[int]]) -> list[_Lane]:
-    """Return one lane per parallel link of all hops, or one if hops need longer routes. Appends to `paths`."""
-    hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
-    direct = [_parallel_links(topology, src, dst) for src, dst in hops]
-    width = min(len(links) for links in direct)
-    if width == 0:
-        following = _followers(topology)
-        table = [
-            [links[0]] if links else _shortest_path(topology, following, *hop)
-            for hop, links in zip(hops, direct, strict=True)
-        ]
-        paths.extend(table)
-        return [_Lane(order, np.arange(len(paths) - len(table), len(paths)))]
-    lanes = []
-    for index in range(width):
-        paths.extend([links[index]] for links in direct)
-        lanes.append(_Lane(order, np.arange(len(paths) - len(direct), len(paths))))
-    return lanes
-
-
-def _parallel_links(topology: Topology, src: int, dst: int) -> list[int]:
-    first, last = np.searchsorted(topology.links.dst, (dst, dst + 1))
-    return [int(link) for link in range(first, last) if topology.links.src[link] == src]
-
-
-def _shortest_path(topology: Topology, following: Sequence[Sequence[int]], src: int, dst: int) -> list[int]:
-    """Return the links of a shortest path, by breadth-first search in which lower node ids come first."""
-    before, reached = {src: src}, [src]
-    for node in reached:  # grows
-        for target in following[node]:
-            if target not in before:
-                before[target] = node
-                reached.append(target)
-        if dst in before:
-            break
-    path: list[int] = []
-    while dst != src:
-        path.append(_parallel_links(topology, before[dst], dst)[0])
-        dst = before[dst]
-    return path[::-1]
-
-
-def _followers(topology: Topology) -> list[list[int]]:
-    """Return the nodes that each node has links to, ascending."""
-    order = np.lexsort((topology.links.dst, topology.links.src))
-    first = np.searchsorted(topology.links.src[order], np.arange(topology.node_count + 1)).tolist()
-    ends = topology.links.dst[order].tolist()
-    return [ends[begin:end] for begin, end in pairwise(first)]
-
-
-def _are_links(topology: Topology, paths: list[list[int]]) -> bool:
-    """Return whether all paths are single links, and no link of the network ends at a switch."""
-    return topology.switch_count == 0 and all(len(path) == 1 for path in paths)
-
-
-def _lane_rows(lane: _Lane, new_route: NDArray[np.int64], lo: int, hi: int) -> NDArray[np.int64]:
-    """Return rows (step, route, shard, lo, hi, reduce): in step t position i sends the shard of position i - t."""
-    if lo == hi:
-        return np.zeros((0, 6), dtype=np.int64)
-    ranks = len(lane.order)
-    step, position = np.divmod(np.arange(ranks * (ranks - 1)), ranks)
-    shard = lane.order[(position - step) % ranks]
-    route = new_route[lane.routes[position]]
-    constant = np.ones_like(step)
-    return np.stack([step, route, shard, lo * constant, hi * constant, 0 * constant], axis=1)
-
-
-def ring_traffic(topology: Topology, collective: Collective, bidirectional: bool) -> Traffic:
-    """Return the traffic of method ring (`bidirectional`: biring) with default chunks; equal steps are one object.
-
-    allgather uses the lanes of `ring_allgather`, reduce_scatter those of the transpose backwards, allreduce both. O(N),
-    and the search for a cycle. Raises InvalidInput for other collectives.
-    """
-    parts = _parts(topology, collective, bidirectional)
-    paths = [path for part in parts for path in part]
-    is_direct = _are_links(topology, paths)
-    routes = Routes.direct(len(topology.links)) if is_direct else Routes.of_paths(paths)
-    ranks = topology.compute_count
-    lanes = [len(part) // ranks for part in parts]
-    chunks = lcm(*lanes)
-    steps: list[TrafficStep] = []
-    first = 0
-    for part, lane_count in zip(parts, lanes, strict=True):
-        route = np.array([path[0] for path in part]) if is_direct else first + np.arange(len(part))
-        steps += [merged_step(route, np.full(len(part), chunks // lane_count))] * (ranks - 1)
-        first += len(part)
-    return Traffic(topology, collective, "stepped", tuple(steps), ranks * chunks, routes)
-
-
-def _parts(topology: Topology, collective: Collective, both_ways: bool) -> list[list[list[int]]]:
-    """Return the paths of all hops of the reduce_scatter, of the allgather, or of both."""
-    require_collective("a ring", collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
-    parts = []
-    if collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
-        transposed, original_link = transpose_with_links(topology)
-        parts.append([original_link[path[::-1]].tolist() for path in ring_paths(transposed, both_ways)])
-    if collective.name in (CollectiveName.ALLGATHER, CollectiveName.ALLREDUCE):
-        parts.append(ring_paths(topology, both_ways))
-    return parts

@@ -1,13 +1,16 @@
-"""Independent checkers of the certificates of given traffic; they share no code with the search for plans."""
+"""Checks the certificates of traffic plans. Shares no code with the planner."""
 
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from chorale.synth.bounds.certificate import shortest_distances
+from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
+
+PLAN_CERTIFICATES = ("traffic-prices", "copies-cut")
 
 
 def _refusal(value: str) -> CheckFailed:
@@ -22,9 +25,9 @@ def _stated_time(certificate: Mapping[str, Any]) -> Fraction:
 
 
 def check_traffic_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the proven lower bound on the time of the amounts in `certificate`, in amount / bandwidth.
+    """Return the proven lower bound on the time to send the amounts in `certificate`, in amount / bandwidth.
 
-    Each unit from s to t pays at least the price distance, and in time T links earn at most T * price * bandwidth, so
+    Each unit from s to t pays at least the price distance, and in time T, links earn at most T * price * bandwidth, so
     T >= sum of amount * distance / sum of price * bandwidth. Exact. O(ranks * links * log links).
 
     Raises:
@@ -53,6 +56,25 @@ def _are_whole(numbers: object, count: int) -> bool:
     if not isinstance(numbers, list) or len(numbers) != count:
         return False
     return all(type(number) is int and number >= 0 for number in numbers)
+
+
+def proven_time_per_byte(schedule: Schedule) -> Fraction | None:
+    """Return the lower bound on the time per byte that a plan's certificate proves, or None for other schedules.
+
+    Raises:
+        CheckFailed: if the certificate does not prove what it claims.
+    """
+    if schedule.collective.members is not None:
+        return check_copies_certificate(schedule) * schedule.chunk_part
+    if schedule.collective.name != CollectiveName.ALLTOALLV:
+        return None
+    time, sizes = check_traffic_certificate(schedule.topology, schedule.certificate), schedule.collective.sizes or ()
+    amounts = [amount for row in schedule.certificate["amounts"] for amount in row]
+    # The smallest chunk size for which each pair's chunks hold its amount
+    chunk = max((Fraction(amount, size) for amount, size in zip(amounts, sizes, strict=True) if size), default=None)
+    if chunk is None or any(amount and not size for amount, size in zip(amounts, sizes, strict=True)):
+        raise _refusal("amounts that the schedule does not send")
+    return time / chunk * schedule.chunk_part
 
 
 def check_copies_certificate(schedule: Schedule) -> Fraction:

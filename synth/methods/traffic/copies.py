@@ -1,11 +1,12 @@
-"""Plans for tokens that several ranks receive, as in mixtures of experts: copied on the way, summed on the way back.
+"""Plans paths for tokens that go to several ranks (mixture of experts) and are summed on the way back.
 
-On boxes with rails a token crosses to another box once and is copied there; NICs are balanced as in
-`chorale.synth.methods.traffic.two_level`. On other networks tokens follow trees of shortest paths, along which ranks
+On boxes with rails, a token crosses to another box once and is copied there; NICs are balanced as in
+`chorale.synth.methods.traffic.two_level`. On other networks, tokens follow trees of shortest paths, along which ranks
 copy them.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ _CLOSE = Fraction(1, 100)
 
 
 class Edges(NamedTuple):
-    """Row i: chunks `lo` to `hi - 1` of `shard` go from rank `sender` to `receiver`, `depth` edges after the source."""
+    """Row i: chunks `lo` to `hi - 1` of `shard` go from rank `sender`, `depth` edges from the source, to `receiver`."""
 
     shard: Numbers
     lo: Numbers
@@ -49,12 +50,12 @@ PathOf = Callable[[int, int], tuple[int, ...]]
 class DispatchPlan:
     """Trees along which tokens spread; every rank receives each chunk of a token at most once.
 
-    edges:  their amounts count `parts` to a unit
+    edges:  the trees' edges, with amounts in 1 / `parts` of a unit
     routes: paths of links
-    pair:   the route of each edge
-    bound:  the cut that gives the lower bound on the time of any plan
+    pair:   index of each edge's route
+    bound:  cut that gives the lower bound on the time of any plan
     method: `two level`, `shortest paths` or `no copies`
-    uncopied_time: the time of the plan in which sources send every copy
+    uncopied_time: time of the plan in which sources send every copy
     time:   time that the busiest link needs, in amount / bandwidth
     """
 
@@ -78,8 +79,15 @@ class DispatchPlan:
         return self.time / self.bound.time - 1
 
     @property
+    def can_return(self) -> bool:
+        """Whether all links have a reverse link, which a combine needs."""
+        with suppress(InvalidInput):
+            return bool(reverse_routes(self.topology, self.routes))
+        return False
+
+    @property
     def combine_time(self) -> Fraction:
-        """Time of the combine, which uses the reverse of every link."""
+        """Time of the combine, which uses every link's reverse link."""
         return self._time(reverse_routes(self.topology, self.routes))
 
     def _time(self, routes: Routes) -> Fraction:
@@ -93,7 +101,7 @@ class DispatchPlan:
         """Return the unverified schedule of the dispatch, or of the combine, which runs the dispatch backwards.
 
         Raises:
-            InvalidInput: if there are more than `MAX_SHARDS` shards, or a combine lacks reverse links.
+            InvalidInput: if there are more than `MAX_SHARDS` shards, or the combine lacks reverse links.
         """
         routing = self.routing
         if len(routing.source) > MAX_SHARDS:
@@ -121,7 +129,7 @@ class DispatchPlan:
         )
 
     def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
-        """Return a certificate that no plan takes less time than the bound, in `chunk` amounts / bandwidth."""
+        """Return a certificate that no plan takes less time than the bound. Its unit of time is `chunk` / bandwidth."""
         inside, time, region = self.bound.inside, self.bound.time / chunk, self.bound.region
         if combine:
             ratio = region.out / region.into
@@ -130,10 +138,10 @@ class DispatchPlan:
 
 
 def reverse_routes(topology: Topology, routes: Routes) -> Routes:
-    """Return each route backwards, over the reverse of each link.
+    """Return each route backwards, over its links' reverse links.
 
     Raises:
-        InvalidInput: if a link has no reverse.
+        InvalidInput: if a link has no reverse link.
     """
     links, index = topology.links, topology.links.parallel_index().tolist()
     ends = list(zip(links.src.tolist(), links.dst.tolist(), index, strict=True))
@@ -149,7 +157,7 @@ def reverse_routes(topology: Topology, routes: Routes) -> Routes:
 
 
 def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
-    """Return a plan of `routing` on `topology`, with a bound by cuts around ranks and boxes. Deterministic."""
+    """Return a plan for `routing` on `topology`, with a bound from cuts around ranks and boxes. Deterministic."""
     if routing.ranks != topology.compute_count:
         rule = f"a routing must be for the {topology.compute_count} ranks of {topology.spec}"
         raise InvalidInput(rule, f"{routing.ranks} ranks in {routing.name}", "choose a routing or a network that fits")
@@ -165,7 +173,7 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
 
 
 def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
-    """Return a plan with whole tokens and, if that is not close to the bound, one with tokens in parts."""
+    """Return a plan with whole tokens and, if it is not close to the bound, a plan with divided tokens."""
 
     def path(sender: int, receiver: int) -> tuple[int, ...]:
         if fabric.box[sender] == fabric.box[receiver]:
@@ -198,7 +206,7 @@ def _plan(
 
 
 def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> DispatchPlan:
-    """Return the plan in which the source sends a separate copy to each target, as in an all-to-all of given sizes."""
+    """Return the plan in which the source sends a separate copy to each target, as in an alltoallv."""
     plan = plan_amounts(topology, routing.without_copies())
     paths, shard, source = plan.paths(), routing.shard, routing.source
     chunk, parts = plan.chunks.chunk.numerator, plan.chunks.chunk.denominator
@@ -214,7 +222,7 @@ def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> Dispatch
 
 
 def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> Edges:
-    """Return the edges to relays in the box of the source, over NICs to other boxes, and to the targets there."""
+    """Return the edges to relays in the source's box, those over NICs to other boxes, and those to targets there."""
     box, ranks = fabric.box.astype(np.int64), routing.ranks
     shard, source, targets = routing.shard, routing.source, routing.targets
     near = (box[targets] == box[source[shard]]) & (targets != source[shard])
@@ -222,7 +230,8 @@ def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> E
     far = np.flatnonzero(box[targets] != box[source[shard]])
     if not len(far):
         return star
-    # One crossing for each shard and box, to one of its targets there; consecutive crossings take different targets.
+    # One crossing for each shard and box, to one of the shard's targets there; consecutive crossings use different
+    # targets.
     order = far[np.lexsort((targets[far], box[targets[far]], shard[far]))]
     first = np.flatnonzero(np.diff(shard[order] * len(fabric.members) + box[targets[order]], prepend=-1))
     count = np.diff(np.append(first, len(order)))
@@ -230,7 +239,13 @@ def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> E
     row = shard[order[first]]
     amounts = np.zeros((ranks, ranks), dtype=np.int64)
     np.add.at(amounts, (source[row], agent), routing.amount[row])
-    pieces = split_amounts(fabric, amounts, least)
+    copied = order[np.repeat(agent, count) != targets[order]]
+    places = fabric.members.shape[1]
+    of_places = np.zeros(fabric.members.shape, dtype=np.int64)
+    np.add.at(of_places, (box[targets[copied]], fabric.place[targets[copied]]), routing.amount[shard[copied]])
+    inside = (of_places // places)[box]  # assumes that NICs receive equal parts of the copied data
+    np.add.at(inside, (star.sender, fabric.place[star.receiver]), star.hi)
+    pieces = split_amounts(fabric, amounts, least, inside)
     of_pieces = pieces.source.astype(np.int64) * ranks + pieces.target
     crossing, piece, lo, hi = _matched(source[row] * ranks + agent, routing.amount[row], of_pieces, pieces.amount)
     sender, receiver = pieces.sender[piece].astype(np.int64), pieces.receiver[piece].astype(np.int64)
@@ -255,10 +270,10 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Cut crossings and pieces at each other's ends; for each key, a pair of ranks, both have the same amount.
+    """Cut crossings and pieces at each other's ends. For each key (a pair of ranks), both have the same total amount.
 
     Returns:
-        For each part its crossing, its piece, and the first and the last + 1 of its chunks in the crossing.
+        For each part: its crossing, its piece, and its first chunk and last chunk + 1 in the crossing.
     """
     by_key = np.argsort(key, kind="stable")
     of_piece = np.argsort(piece_key, kind="stable")
@@ -272,14 +287,14 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return the edges from sources to relays that are no targets: one even if the data goes on to several boxes."""
+    """Return the edges from sources to relays that are not targets. Data for several boxes share an edge."""
     key = row * routing.ranks + relay
     extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
     order = extra[np.lexsort((lo[extra], key[extra]))]
     if not len(order):
         return Edges(*(order for _ in Edges._fields))
     key, lo, hi = key[order], lo[order], hi[order]
-    begin = np.cumsum(np.diff(key, prepend=key[0]) != 0) * (int(routing.amount.max()) + 1)  # keys lie apart
+    begin = np.cumsum(np.diff(key, prepend=key[0]) != 0) * (int(routing.amount.max()) + 1)  # separates keys
     reached = np.maximum.accumulate(begin + hi)
     first = np.flatnonzero(np.append(True, begin[1:] + lo[1:] > reached[:-1]))
     last = np.append(first[1:], len(key)) - 1
@@ -289,7 +304,7 @@ def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edg
 
 
 def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Edges, PathOf]:
-    """Return a plan along trees of shortest paths, in which inner ranks copy data. O(ranks^2 + shards * ranks)."""
+    """Return edges of shortest-path trees, in which inner ranks copy data. O(ranks^2 + shards * ranks)."""
     problem = commodities_of(topology, symmetric=False)
     paths, ranks = ShortestPaths(problem), routing.ranks
     route: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""Cuts around ranks and boxes: what must cross them needs at least its amount over the bandwidth of the cut."""
+"""Cuts around ranks and boxes. Data that cross a cut take at least their amount divided by the cut's bandwidth."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -13,11 +13,11 @@ from chorale.synth.topology.topology import Topology
 
 
 class Region(NamedTuple):
-    """A rank, or a box with the switches that are linked to nothing else.
+    """A rank or a box, together with the switches that are linked to nothing else.
 
     ranks:     its ranks
-    inside:    bool[nodes]
-    out, into: bandwidth of the links that leave it and enter it, in the unit of the topology
+    inside:    bool[nodes], whether the node is in the region
+    out, into: bandwidth of the links that leave the region and enter it, in the topology's unit
     """
 
     ranks: tuple[int, ...]
@@ -27,7 +27,7 @@ class Region(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What crosses the border of `region`, outward if `is_out`, needs at least `time`, in amount / bandwidth."""
+    """A cut around `region`. Data that leave (if `is_out`) or enter it take at least `time`, in amount / bandwidth."""
 
     time: Fraction
     region: Region
@@ -35,13 +35,13 @@ class Cut(NamedTuple):
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """bool[nodes]: the side that data leaves."""
+        """bool[nodes]: the side that the data leave."""
         return self.region.inside if self.is_out else ~self.region.inside
 
 
 @lru_cache(maxsize=16)
 def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]]]:
-    """Return the ranks as regions, then the boxes if there are several: int64[ranks], the region of each, and all."""
+    """Return pairs (int64[ranks]: each rank's region, regions) for ranks as regions, then for boxes if several."""
     links, box = topology.links, np.array(boxes_of(topology), dtype=np.int64)
     switches = np.arange(topology.node_count) >= topology.compute_count
 
@@ -79,7 +79,7 @@ def cuts_of_amounts(topology: Topology, sent: NDArray[np.int64]) -> list[Cut]:
 
 
 def cuts_of_tokens(topology: Topology, routing: TokenRouting) -> list[Cut]:
-    """Return the cuts around each rank and each box; a token crosses a cut once however many targets are behind it."""
+    """Return the cuts around each rank and each box. A token crosses a cut once for all targets behind the cut."""
     shard, cuts = routing.shard, []
     for group, regions in regions_of(topology):
         home, there = group[routing.source], group[routing.targets]

@@ -1,9 +1,9 @@
-"""Boxes with rails, the form of most GPU clusters: a GPU reaches its box over lanes, and other boxes over its NIC.
+"""Boxes with rails, the form of most GPU clusters: a GPU reaches its box over lanes and other boxes over its NIC.
 
-Also how libraries send given traffic there: every pair over one path, through one relay. NCCL sends from the sender's
-NIC or, with PXN (2.12 and later), from the NIC of the local rank whose index in its box is that of the receiver, so
-that data arrives at the receiver's own NIC. Two-level exchanges (Tutel, DeepSpeed) do the same in two phases, one
-inside boxes and one between ranks of equal index.
+Also models how libraries send traffic there: each pair uses one path, through one relay. NCCL sends from the sender's
+NIC or, with PXN (2.12 and later), from the NIC of the local rank whose index in its box is the receiver's, so that data
+arrive at the receiver's own NIC. Two-level exchanges (Tutel, DeepSpeed) do the same in two phases, one inside boxes and
+one between ranks with the same index.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,14 +25,14 @@ from chorale.synth.topology.topology import Topology
 Ranks = NDArray[np.int32]
 Amounts = NDArray[np.int64]
 Classes = list[tuple[int, NDArray[np.int64]]]
-"""The different bandwidths of a table, each with the indices of the entries that have it."""
+"""The different bandwidths in a table, each with the indices of its entries."""
 
 
 class RailLoads(NamedTuple):
     """Amounts on every lane and NIC.
 
-    place:     int32[ranks], the place of each rank in its box
-    inside:    int64[ranks, places], on the lane from a rank to a place of its box
+    place:     int32[ranks], each rank's place in its box
+    inside:    int64[ranks, places], on the lane from a rank to a place in its box
     out, into: int64[ranks], on NICs
     """
 
@@ -43,7 +43,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """int32[ranks, ranks]: ranks over whose NICs data from row to column leave and enter boxes, or -1 within a box."""
+    """int32[ranks, ranks]: ranks over whose NICs data from row to column leave and enter boxes; -1 within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -53,14 +53,15 @@ class Relays(NamedTuple):
 class RailFabric:
     """Ranks by box and place, and the links that join them.
 
-    members:    int32[boxes, places], the ranks of each box, ascending; the NICs of one place share a switch
+    members:    int32[boxes, places], each box's ranks, ascending; the NICs at one place share a switch
     place, box: int32[ranks], where each rank is
     lanes:      bandwidths inside boxes, in units of 1 / `scale`: int64[2, ranks], to and from a switch that all share,
                 or int64[ranks, places], of links between all pairs
     nics:       int64[2, ranks], bandwidths out and in, in the same unit
-    lane_links: int32 with the shape of `lanes`
-    nic_links:  the links from each rank to the switch of its rail, and back, in travel order
-    narrowest:  int32[2, ranks], the link that limits each of these paths
+    lane_links: int32 with the shape of `lanes`, each lane's link
+    nic_links:  the links from each rank to its rail's switch, and back, in travel order
+    narrowest:  int32[2, ranks], each of these paths' narrowest link
+    is_apart:   whether the ranks at one place in all boxes are joined to other ranks only by lanes
     """
 
     topology: Topology
@@ -74,18 +75,20 @@ class RailFabric:
     lane_links: Ranks
     nic_links: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]
     narrowest: Ranks
+    is_apart: bool
 
     @property
     def boxes(self) -> int:
         return len(self.members)
 
-    def no_loads(self) -> RailLoads:
+    def no_loads(self, inside: Amounts | None = None) -> RailLoads:
+        """Return loads to which others can be added: a copy of the loads `inside` boxes if given, otherwise zeros."""
         ranks, places = len(self.place), self.members.shape[1]
-        inside = np.zeros((ranks, places), dtype=np.int64)
+        inside = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         return RailLoads(self.place, inside, np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64))
 
     def tables(self, loads: RailLoads) -> list[Amounts]:
-        """Return the loads of lanes (to switches and from them, or of pairs), then those of NICs, out and in."""
+        """Return the loads of lanes (to and from switches, or between pairs), then the loads of NICs, out and in."""
         lanes = [loads.inside.ravel()]
         if self.has_switch:
             from_switch = np.empty_like(loads.out)
@@ -100,12 +103,12 @@ class RailFabric:
         return list(map(_classes_of, [*lanes, *self.nics] if self.boxes > 1 else lanes))
 
     def time(self, loads: RailLoads) -> Fraction:
-        """Return how long the busiest lane or NIC needs, in amount / bandwidth."""
+        """Return the time that the busiest lane or NIC needs, in amount / bandwidth."""
         times = (self._longest(*pair)[0] for pair in zip(self.tables(loads), self._classes, strict=True))
         return max(times, default=Fraction(0))
 
     def _longest(self, amounts: Amounts, classes: Classes) -> tuple[Fraction, int]:
-        """Return the largest of amounts / bandwidths, and the entry that has it; exact."""
+        """Return the largest amount / bandwidth, exactly, and its entry."""
         best, chosen = Fraction(0), -1
         for width, entries in classes:
             entry = int(entries[amounts[entries].argmax()])
@@ -115,58 +118,77 @@ class RailFabric:
         return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return the largest bound by a cut around a rank or a box, and the links of that cut. O(ranks^2)."""
+        """Return (largest bound from cuts around ranks, boxes and places in all boxes; the cut's links). O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
-        within = sent[self.members[:, :, None], self.members[:, None, :]].sum(axis=(1, 2))
-        for side, amounts in enumerate((sent.sum(axis=1), sent.sum(axis=0))):
-            of_ranks, of_boxes = self._cut_classes[side]
-            time, rank = self._longest(amounts, of_ranks)
-            if time > best:
-                best, chosen = time, self._links_of(rank, side)
-            if self.boxes > 1:
-                time, box = self._longest(amounts[self.members].sum(axis=1) - within, of_boxes)
+        amounts = sent.sum(axis=1), sent.sum(axis=0)
+        for groups, has_lanes, has_nics, widths in self._cuts:
+            within = sent[groups[:, :, None], groups[:, None, :]].sum(axis=(1, 2))
+            for side in (0, 1):
+                time, group = self._longest(amounts[side][groups].sum(axis=1) - within, widths[side])
                 if time > best:
-                    best, chosen = time, self.narrowest[side, self.members[box]]
+                    ranks = groups[group]
+                    links = [self._lanes_of(rank, side) for rank in ranks.tolist() if has_lanes]
+                    best, chosen = time, np.concatenate([*links, self.narrowest[side, ranks if has_nics else []]])
         return best, chosen
 
     @cached_property
-    def _cut_classes(self) -> list[tuple[Classes, Classes]]:
-        """The bandwidths of cuts around ranks and around boxes, out of them and into them."""
-        sides = self.lanes
+    def _cuts(self) -> list[tuple[Ranks, bool, bool, list[Classes]]]:
+        """Groups of ranks, whether lanes and NICs lead out of a group, and their bandwidths out and in."""
+        lanes = self.lanes
         if not self.has_switch:
             into = np.empty(len(self.place), dtype=np.int64)
             into[self.members] = self.lanes[self.members].sum(axis=1)
-            sides = np.array([self.lanes.sum(axis=1), into])
-        ranks = sides + self.nics if self.boxes > 1 else sides
-        return [(_classes_of(ranks[side]), _classes_of(self.nics[side][self.members].sum(axis=1))) for side in (0, 1)]
+            lanes = np.array([self.lanes.sum(axis=1), into])
+        several = self.boxes > 1
+        kinds = [(np.arange(len(self.place), dtype=np.int32)[:, None], True, several)]
+        kinds += [(self.members, False, True)] * several + [(self.members.T, True, False)] * self.is_apart
 
-    def _links_of(self, rank: int, side: int) -> NDArray[np.int64]:
-        """Return the links of the cut around `rank`: out of it (side 0) or into it (side 1)."""
+        def classes(groups: Ranks, has_lanes: bool, has_nics: bool) -> list[Classes]:
+            widths = lanes * has_lanes + self.nics * has_nics
+            return [_classes_of(of_rank[groups].sum(axis=1)) for of_rank in widths]
+
+        return [(*kind, classes(*kind)) for kind in kinds]
+
+    def _lanes_of(self, rank: int, side: int) -> Ranks:
+        """Return the lanes out of `rank` (side 0) or into it (side 1)."""
         if self.has_switch:
-            lanes = self.lane_links[side, [rank]]
-        else:
-            box, place = self.members[self.box[rank]], self.place[rank]
-            lanes = np.delete(self.lane_links[rank] if side == 0 else self.lane_links[box, place], place)
-        nics = self.narrowest[side, [rank]] if self.boxes > 1 else lanes[:0]
-        return np.concatenate([lanes, nics])
+            return self.lane_links[side, [rank]]
+        box, place = self.members[self.box[rank]], self.place[rank]
+        return np.delete(self.lane_links[rank] if side == 0 else self.lane_links[box, place], place)
 
     def lane(self, source: int, target: int) -> tuple[int, ...]:
-        """Return the links between two ranks of a box."""
+        """Return the links between two ranks in a box."""
         if self.has_switch:
             return int(self.lane_links[0, source]), int(self.lane_links[1, target])
         return (int(self.lane_links[source, self.place[target]]),)
 
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
-        """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`."""
+        """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`.
+
+        Inside a box, `sender` and `receiver` may both be the rank that relays.
+        """
         if sender < 0:
             return self.lane(source, target)
+        if sender == receiver:
+            return (*self.lane(source, sender), *self.lane(sender, target))
         before = self.lane(source, sender) if sender != source else ()
         after = self.lane(receiver, target) if receiver != target else ()
         return (*before, *self.nic_links[0][sender], *self.nic_links[1][receiver], *after)
 
+    def direct_path(self, source: int, target: int) -> tuple[int, ...]:
+        """Return the links of the shortest path between two ranks."""
+        direct = self.usual["direct"]
+        return self.path(source, target, int(direct.sender[source, target]), int(direct.receiver[source, target]))
+
+    def path_over(self, rail: int, source: int, target: int) -> tuple[int, ...]:
+        """Return the links between two ranks, over the NICs at place `rail` if they are in different boxes."""
+        if self.box[source] == self.box[target]:
+            return self.lane(source, target)
+        return self.path(source, target, *self.members[self.box[[source, target]], rail].tolist())
+
     @cached_property
     def usual(self) -> dict[str, Relays]:
-        """What libraries do, by the names of the baselines: the direct path and both rails."""
+        """Relays that libraries use, by baseline name: the direct path and both rails."""
         far = self.box[:, None] != self.box
         own, other = np.indices(far.shape, dtype=np.int32)
         relays = {"direct": self._direct()}
@@ -177,7 +199,7 @@ class RailFabric:
         return relays
 
     def _direct(self) -> Relays:
-        """Return over whose NICs the shortest path of each pair leads."""
+        """Return the ranks over whose NICs the shortest path of each pair leads."""
         problem = commodities_of(self.topology, symmetric=False)
         parents, ranks = ShortestPaths(problem).parents, len(self.place)
         ends = np.full((2, len(self.topology.links)), -1, dtype=np.int32)
@@ -200,10 +222,10 @@ def _classes_of(widths: Amounts) -> Classes:
 
 @lru_cache(maxsize=16)
 def rail_fabric(topology: Topology) -> RailFabric | None:
-    """Return `topology` as boxes with rails, None if it has another form. O(links).
+    """Return `topology` as boxes with rails, or None if it has another form. O(links).
 
     All boxes have the same number of ranks, at least two, joined by a switch or by a link between any two. If there are
-    several boxes, each rank has one path to the switch of its rail, over switches of its own.
+    several boxes, each rank has one path to its rail's switch, over its own switches.
     """
     box = np.array(boxes_of(topology), dtype=np.int32)
     sizes = np.bincount(box)
@@ -231,19 +253,21 @@ def rail_fabric(topology: Topology) -> RailFabric | None:
         return None
     widths, scale = topology.links.integer_bandwidths()
     lanes = widths[lane_links]
-    if not has_switch:  # what a rank sends to itself crosses no link
+    if not has_switch:  # data that a rank sends to itself use no link
         lanes[np.arange(len(box)), place] = 0
     narrowest = [[min(path, key=lambda link: int(widths[link])) for path in side] for side in nics if side]
     limits = np.array(narrowest, dtype=np.int32).reshape(2, -1)
     bandwidths = widths[limits] if len(sizes) > 1 else np.ones((2, len(box)), dtype=np.int64)
-    return RailFabric(topology, has_switch, members, place, box, lanes, bandwidths, scale, lane_links, nics, limits)
+    is_apart = len(sizes) > 1 and _are_apart(graph, nics[0], topology, members.shape[1])
+    fields = topology, has_switch, members, place, box, lanes, bandwidths, scale, lane_links, nics, limits, is_apart
+    return RailFabric(*fields)
 
 
 class _Graph:
     """A network as neighbours and links by node.
 
     near:  neighbours of every node, in either direction
-    links: id of the link from one node to another, -1 if there are several
+    links: id of the link from one node to another, or -1 if there are several
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -257,18 +281,18 @@ class _Graph:
                 self.near[ends[1]].add(ends[0])
 
     def between(self, pairs: Iterable[tuple[int | None, int | None]]) -> list[int]:
-        """Return the link of each pair of nodes, -1 if there is none or more than one."""
+        """Return the link between each pair of nodes, or -1 if there is none or more than one."""
         return [self.links.get(pair, -1) for pair in pairs]
 
     def switch_of(self, ranks: list[int]) -> int | None:
-        """Return the switch that joins `ranks` and nothing else, None if there is none or the ranks have links too."""
+        """Return the switch that joins only `ranks`, or None if there is none or ranks are linked to each other."""
         inside = set(ranks)
         switches = [node for node in self.near[ranks[0]] if node >= self.ranks and self.near[node] == inside]
         is_alone = len(switches) == 1 and all(self.near[rank].isdisjoint(inside) for rank in ranks)
         return switches[0] if is_alone else None
 
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
-        """Return the nodes from `rank` to the switch of its rail: where paths meet, or halfway to another rank."""
+        """Return the nodes from `rank` to its rail's switch, or to the middle of the path to the only other rank."""
         outside = self.near[rank] - box
         path = [rank]
         while len(outside) == 1:
@@ -284,7 +308,7 @@ class _Graph:
 def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
-    """Return (links from each rank to the switch of its rail, links back). Empty for one box, None for other forms."""
+    """Return (links from each rank to its rail's switch, links back). Empty for one box, None for other forms."""
     boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
     if len(groups) == 1:  # other nodes must not lead anywhere
         outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])
@@ -305,15 +329,23 @@ def _nics(
     return (there, back) if joined and min(map(min, there + back)) >= 0 else None
 
 
+def _are_apart(graph: _Graph, there: tuple[tuple[int, ...], ...], topology: Topology, places: int) -> bool:
+    """Return whether each place has its own switch, which leads only to the NICs at this place."""
+    ends: dict[int, set[int]] = {}
+    for path in there:
+        ends.setdefault(int(topology.links.dst[path[-1]]), set()).add(int(topology.links.src[path[-1]]))
+    return len(ends) == places and all(graph.near[switch] == nics for switch, nics in ends.items())
+
+
 Rail = Literal["sender", "receiver"]
 RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
 
 class ShortestPaths:
-    """One shortest path from every rank to every node: over the first link into a node that comes from one hop nearer.
+    """One shortest path from every rank to every node: over a node's first in-link that starts one hop nearer.
 
     hops:    float64[ranks, nodes]
-    parents: int64[ranks, nodes], the last link of each path, -1 at its source
+    parents: int64[ranks, nodes], each path's last link, -1 at its source
     """
 
     def __init__(self, problem: Commodities) -> None:
@@ -328,7 +360,7 @@ class ShortestPaths:
     def loads(self, demand: NDArray[np.int64], starts: NDArray[np.int64] | None = None) -> IntegralFlows:
         """Return int64[links], the load of every link, if `starts[i]` sends row i of `demand`, int64[rows, nodes].
 
-        By default rank i sends row i. O(rows * nodes * longest path).
+        By default, rank i sends row i. O(rows * nodes * longest path).
         """
         problem = self.problem
         hops, parents = (self.hops, self.parents) if starts is None else (self.hops[starts], self.parents[starts])
@@ -342,10 +374,10 @@ class ShortestPaths:
 
 
 def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
-    """Return int64[ranks, ranks]: the rank that relays the data from row to column; the row itself within a box.
+    """Return int64[ranks, ranks]: the rank that relays the data from row to column, or the row itself within a box.
 
-    Over the sender's rail this is the rank of the receiver's box with the sender's index, over the receiver's rail the
-    rank of the sender's box with the receiver's index. Indices count modulo the number of ranks in a box.
+    Over the sender's rail, this is the rank with the sender's index in the receiver's box; over the receiver's rail, it
+    is the rank with the receiver's index in the sender's box. Indices count modulo the number of ranks in a box.
     """
     box = np.array(boxes_of(topology))
     members = [np.flatnonzero(box == number) for number in range(int(box.max()) + 1)]
@@ -360,9 +392,9 @@ def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
 
 
 def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return what every rank sends to relays, and what relays send on; both have the shape of `demand`.
+    """Return (amounts that ranks send to relays, amounts that relays forward), both with the shape of `demand`.
 
-    Data that needs no relay, within a box, is sent by its source in the second leg.
+    Data within a box need no relay; their source sends them in the second leg.
     """
     ranks = len(relays)
     first, second = np.zeros_like(demand), np.zeros_like(demand)

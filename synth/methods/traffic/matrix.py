@@ -1,11 +1,13 @@
-"""Traffic matrices: how much each rank sends to each other, from files or with the skew of popular experts."""
+"""Traffic matrices: how much each rank sends to each other rank, from files or with the skew of popular experts."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +29,8 @@ MAX_TOTAL_CHUNKS = 2**18
 class TrafficMatrix:
     """Amounts of data that ranks send to each other.
 
-    amounts: int64[ranks, ranks], sent from the rank of the row to the rank of the column, in bytes or any other unit.
-             Amounts on the diagonal stay at their rank: they cross no link, but are copied from input to output.
+    amounts: int64[ranks, ranks], sent from the row's rank to the column's rank, in bytes or any other unit. Amounts on
+             the diagonal stay at their rank: they use no link, but are copied from input to output.
     """
 
     name: str
@@ -40,12 +42,12 @@ class TrafficMatrix:
 
     @property
     def sent(self) -> Amounts:
-        """The amounts with zeros on the diagonal, that is, only data that cross links."""
+        """The amounts with a zero diagonal, that is, only the data sent over links."""
         return np.where(np.eye(self.ranks, dtype=np.bool_), 0, self.amounts)
 
     @property
     def mean(self) -> Fraction:
-        """The average amount of a pair of different ranks."""
+        """The average amount between two different ranks."""
         return Fraction(int(self.sent.sum()), self.ranks * (self.ranks - 1))
 
     def transposed(self) -> TrafficMatrix:
@@ -53,20 +55,26 @@ class TrafficMatrix:
         return TrafficMatrix(f"transpose of {self.name}", np.ascontiguousarray(self.amounts.T))
 
 
+def as_array(numbers: Any) -> NDArray[Any]:
+    """Convert an array, a torch tensor on any device, or rows to an array; return an empty array for anything else."""
+    with suppress(TypeError, ValueError, RuntimeError):  # for example rows of different lengths
+        return np.asarray(numbers.detach().cpu() if hasattr(numbers, "detach") else numbers)
+    return np.zeros(0)
+
+
 def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer]) -> TrafficMatrix:
-    """Return the matrix of `rows`.
+    """Return the traffic matrix with these `rows`.
 
     Raises:
-        InvalidInput: unless it is square, of whole numbers from 0 to 2^40, and sends something.
+        InvalidInput: unless it is square, contains only whole numbers (floats too) from 0 to 2^40, and sends something.
     """
-    try:
-        table = np.asarray(rows)
-    except ValueError:
-        table = np.zeros(0)
+    table = as_array(rows)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
         rule = "a traffic matrix must have a row and a column for each of at least 2 ranks"
         raise InvalidInput(rule, f"shape {'x'.join(map(str, table.shape)) or 'none'}", "write N rows of N numbers")
-    if table.dtype.kind not in "iu":
+    if table.dtype.kind == "f" and bool(np.isfinite(table).all() and (table == np.rint(table)).all()):
+        table = np.clip(table.astype(np.float64), -(2**62), 2**62).astype(np.int64)  # the range is checked below
+    if table.dtype.kind not in "iu" and {type(amount) for amount in table.flat} != {int}:  # int: above 64 bits
         rule = "the amounts of a traffic matrix must be whole numbers"
         raise InvalidInput(rule, f"{table.dtype.name} in {name}", "write bytes, or weights times 1000")
     if int(table.min()) < 0 or int(table.max()) > MAX_AMOUNT:
@@ -79,17 +87,19 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
 
 
 def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
-    """Raise InvalidInput unless `matrix` is for the number of ranks of the network `spec`."""
+    """Raise InvalidInput unless `matrix` is for as many ranks as the network `spec` has."""
     if matrix.ranks != ranks:
-        rule = f"a traffic matrix must have a row for each of the {ranks} ranks of {spec}"
-        raise InvalidInput(rule, f"{matrix.ranks} rows in {matrix.name}", "choose a matrix or a network that fits")
+        rule = f"{{}}, but {spec} has {ranks} ranks"
+        raise InvalidInput(
+            rule, f"{matrix.name} has {matrix.ranks} rows", "give a matrix with a row for each rank, or another network"
+        )
 
 
 def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
     """Return traffic to experts whose popularity falls as 1 / position^exponent, one expert on each rank.
 
-    `seed` orders the ranks. Every rank sends 1024 units to the most popular expert and at least 1 to each other. With
-    exponent 0 all amounts are equal.
+    `seed` orders the ranks. Every rank sends 1024 units to the most popular expert and at least 1 to every other. With
+    exponent 0, all amounts are equal.
 
     >>> zipf_matrix(4, 1.0, 0).amounts[0].tolist()
     [341, 1024, 512, 256]
@@ -106,7 +116,7 @@ def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCounts:
-    """Traffic in chunks of `chunk` units of the matrix: int64[ranks, ranks]; the last chunk of a pair may be padded."""
+    """Traffic in chunks of `chunk` matrix units: int64[ranks, ranks]; a pair's last chunk may be padded."""
 
     counts: Amounts
     chunk: Fraction
@@ -152,7 +162,7 @@ def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
 
 
 def parts_of_chunks(chunks: ChunkCounts, parts: int) -> ChunkCounts | None:
-    """Return the counts after dividing every chunk into `parts`, or None if these are too many chunks."""
+    """Return the counts after dividing every chunk into `parts`, or None if there would be too many chunks."""
     counts = chunks.counts * parts
     if int(counts.max()) > MAX_PAIR_CHUNKS or int(counts.sum()) > MAX_TOTAL_CHUNKS:
         return None

@@ -1,9 +1,9 @@
-"""Advice on where experts should be: which to replicate or to swap, and what that gains.
+"""Recommends a placement of experts: which ones to replicate or swap, and how much this gains.
 
-Each step is the best of a few: a popular expert on the busiest ranks gets a replica on a rank that is less busy, or
-changes places with an expert there. The bound by cuts decides, then how unequal all cuts are. The baseline is the
-greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts by falling number of
-tokens, each on the rank with the fewest tokens so far.
+Each step is the best of a few options: a popular expert on the busiest ranks gets a replica on a less busy rank, or is
+swapped with an expert there. Steps are compared by the cut bound, then by the inequality of all cuts. The baseline is
+the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in descending
+order of tokens, each on the rank with the fewest tokens so far.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _EXPERTS, _RANKS = 4, 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementStep:
-    """`expert` of rank `source` is copied to rank `target`, or swapped with the expert `other` there.
+    """`expert` on rank `source` is copied to rank `target`, or swapped with the expert `other` there.
 
     time_lower: the bound afterwards, in amount / bandwidth
     placement:  the placement of all experts afterwards, as in `TokenBatch`
@@ -37,9 +37,9 @@ class PlacementStep:
 
 
 def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementStep]:
-    """Return up to `most` steps, each of which lowers the bound on the time of the tokens or makes ranks less unequal.
+    """Return up to `most` steps, each of which lowers the bound on the tokens' time or makes ranks less unequal.
 
-    Deterministic. At most 4,096 of the tokens, evenly spread, choose the steps; `time_lower` is for all tokens.
+    Deterministic. Steps are chosen by at most 4,096 of the tokens, evenly spread; `time_lower` is for all tokens.
     O(most * tokens * ranks).
     """
     every = -(-len(batch.experts) // _SAMPLE)
@@ -62,7 +62,7 @@ def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementSt
 
 
 def bound_of(topology: Topology, batch: TokenBatch) -> Fraction:
-    """Return the time that no plan of `batch` can beat, in amount / bandwidth."""
+    """Return the time that no plan for `batch` can beat, in amount / bandwidth."""
     return max(cut.time for cut in _cuts(topology, batch))
 
 
@@ -71,7 +71,7 @@ def _cuts(topology: Topology, batch: TokenBatch) -> list[Cut]:
 
 
 def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
-    """Return the bound and how unequal cuts are: the sum of fourth powers of times, dominated by the largest."""
+    """Return (bound, inequality of cuts as the sum of their times' fourth powers, which the largest ones dominate)."""
     times = [cut.time for cut in _cuts(topology, batch)]
     return max(times), round(sum(float(time / max(times)) ** 4 for time in times) * float(max(times)) ** 4, 9)
 
@@ -79,13 +79,13 @@ def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
 def _options(
     batch: TokenBatch, placement: Numbers, cuts: list[Cut], ranks: int
 ) -> Iterator[tuple[int, int, int, int | None, Numbers]]:
-    """Yield expert, source, target, the expert it is swapped with, and the placement afterwards."""
+    """Yield (expert, source, target, other expert if they are swapped, placement afterwards)."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(placement))
     share = tokens / np.maximum((placement >= 0).sum(axis=1), 1)
     into = [cut for cut in cuts if not cut.is_out]
     busiest = max(into, key=lambda cut: cut.time)
     load = np.zeros(ranks)
-    for cut in into:  # ranks of busy boxes are busy
+    for cut in into:  # ranks in busy boxes are busy
         ranks_there = list(cut.region.ranks)
         load[ranks_there] = np.maximum(load[ranks_there], float(cut.time))
     expert, replica = np.nonzero(np.isin(placement, busiest.region.ranks))
@@ -119,7 +119,7 @@ def eplb(batch: TokenBatch, ranks: int, replicas: int) -> Numbers:
     for expert in order[np.argsort(-(tokens / count)[order], kind="stable")].tolist():
         free = (slots > 0) & ~np.isin(np.arange(ranks), placement[expert])
         if not free.any():
-            continue  # every rank with room has this expert
+            continue  # every rank with room already has this expert
         rank = int(np.argmin(np.where(free, load, np.inf)))
         placement[expert, int(np.argmax(placement[expert] < 0))] = rank
         load[rank] += tokens[expert] / count[expert]

@@ -1,4 +1,4 @@
-"""Plans for given traffic: the paths of all data, the time that they take, and a bound on the time with its proof."""
+"""Plans for given traffic: the paths of all data, their time, and a bound on the time with its proof."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ class PriceBound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficPlan(ABC):
-    """How `matrix` is sent through `topology`. Times are in units of amount / bandwidth.
+    """A way to send `matrix` through `topology`. Times are in units of amount / bandwidth.
 
-    chunks: number of chunks of each pair
+    chunks: number of chunks between each pair
     time:   time that the busiest link needs
-    fluid:  best known time of flows in fractions of chunks; at most `time`
+    fluid:  best known time of flows that may split chunks; at most `time`
     bound:  lower bound on the time of any plan
     method: how the plan was found: "lp", "prices", "warm" (along the flows of an earlier plan) or "two level"; or
-            "direct", "sender rail" or "receiver rail" if that is no slower
+            "direct", "sender rail" or "receiver rail" if this is no slower
     """
 
     topology: Topology
@@ -52,20 +52,23 @@ class TrafficPlan(ABC):
 
     @abstractmethod
     def paths(self) -> FlowPaths:
-        """Return the paths of all chunks, with links of the topology."""
+        """Return all chunks' paths over the topology's links."""
 
 
 def traffic_schedule(plan: TrafficPlan) -> Schedule:
-    """Return the unverified alltoallv of `plan`: shard source * N + target has the chunks of that pair.
+    """Return the unverified alltoallv that follows `plan`: shard source * N + target has the chunks of that pair.
 
-    `steps` is the number of links of the longest path. The certificate holds the prices that prove the bound on the
-    time; `chorale.synth.methods.traffic.certificate` checks it. O(rows * longest path).
+    Ranks on a path receive and send the data, so that programs use the planned paths; `steps` is the largest number of
+    sends one after another. The certificate holds the prices that prove the bound on the time;
+    `chorale.synth.methods.traffic.certificate` checks it. O(rows * longest path).
     """
     counts = plan.chunks.counts
     most = int(counts.max())
     collective = uneven_collective(CollectiveName.ALLTOALLV, counts.ravel().tolist())
     parameters: dict[str, Parameter] = {"chunks": most, "solver": plan.method, "traffic": plan.matrix.name}
-    return schedule_of_paths(plan.topology, collective, [plan.paths()], most, parameters, certificate_of(plan))
+    return schedule_of_paths(
+        plan.topology, collective, [plan.paths()], most, parameters, certificate_of(plan), relays=True
+    )
 
 
 def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:

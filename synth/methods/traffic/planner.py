@@ -1,12 +1,13 @@
-"""Plans of given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
+"""Plans given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
 
-The first plan solves the linear program or, on large networks, descends in link prices. A later one sends the new
-traffic along the flows of the earlier plan, in their proportions, and descends in prices if that is not close enough to
-the bound. Bounds follow from prices: each unit from s to t pays at least the price distance, and in time T links earn
+The first plan solves the linear program or, on large networks, descends in link prices. A later plan sends the new
+traffic along the earlier flows, in the same proportions, and descends in prices if the result is not close enough to
+the bound. Bounds follow from prices: each unit from s to t pays at least the price distance, and in time T, links earn
 at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices
 on the links into a set of nodes give the bound of that cut.
 
-Also how long given traffic takes without a plan: as libraries send it, in rounds, or as if all sizes were equal.
+Also computes the time without a plan: if traffic is sent as libraries send it, in rounds, or as if all sizes were
+equal.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP as ALLTOALL_GAP
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate, approximate, choose_method
 from chorale.synth.methods.alltoall.balance import Flows, IntegralFlows, Router, SharedFlows, balanced, best_of
@@ -36,6 +38,7 @@ from chorale.synth.methods.traffic.matrix import (
 )
 from chorale.synth.methods.traffic.plan import PriceBound, Prices, TrafficPlan
 from chorale.synth.methods.traffic.two_level import RailPlan, cut_bound, plan_rails, rails_along
+from chorale.synth.schedule.schedule import MAX_CHUNKS
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_GAP = Fraction(1, 200)
@@ -44,15 +47,15 @@ _FINE_UNITS = 720720
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
 _MOST_CELLS = 2**17
-"""Limit of ranks * links above which planning flows would take minutes; the closed form is used if there is one."""
+"""Above this limit of ranks * links, planning flows would take minutes; the closed form is used if there is one."""
 TPlan = TypeVar("TPlan", bound=TrafficPlan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowPlan(TrafficPlan):
-    """A plan by flows.
+    """A plan that consists of a flow from each source.
 
-    problem: all sources and links, with the demand in chunks
+    problem: all sources and links, and the demand in chunks
     flows:   int64[ranks, links of the problem], the chunks from each source to all of its targets
     """
 
@@ -72,22 +75,24 @@ def plan_traffic(
     method: RateMethod | None = None,
     report: BoundsListener | None = None,
 ) -> TrafficPlan:
-    """Return a plan of `matrix` over any routes, all at the same time, with a certified bound on its time.
+    """Return a plan that sends `matrix` over any routes in parallel, with a certified bound on its time.
 
-    Boxes with rails have a closed form. If that is not within `gap`, and on other networks, flows are planned.
+    Boxes with rails have a closed form. If it is not within `gap`, and on other networks, flows are planned.
 
     Args:
         topology: the network.
-        matrix: what each rank sends to each other.
-        chunks: chunks of the largest pair (`chunk_counts`).
-        gap: accepted gap of flows that need not be whole chunks.
-        method: how flows are planned; also plans flows where there is a closed form.
-        report: receives the bounds of a descent in prices as they improve.
+        matrix: amount that each rank sends to each other rank.
+        chunks: number of chunks between the largest pair (`chunk_counts`).
+        gap: accepted gap for flows that need not be whole chunks.
+        method: how flows are planned; if given, the closed form is not used.
+        report: receives a price descent's bounds as they improve.
 
     Raises:
-        InvalidInput: if the network is too large for flows, or the matrix is for another number of ranks.
+        InvalidInput: if the network is too large for flows, the matrix is for another number of ranks, or `gap` < 0.
     """
     require_ranks(matrix, topology.compute_count, topology.spec)
+    if gap < 0:
+        raise InvalidInput("the gap of a plan must not be negative", gap, "choose 0.005 or so")
     fabric = rail_fabric(topology) if method is None else None
     rails = None if fabric is None else _over_rails(fabric, matrix, chunks)
     if rails is not None and (rails.gap <= gap or len(matrix.amounts) * len(topology.links) > _MOST_CELLS):
@@ -131,7 +136,7 @@ def _plan_flows(
     starts = [SharedFlows(reduction, shortened(reduction, solution)), start] if chosen == "lp" else [start]
     rate = counts.chunk / bound.time
     chosen_flows = best_of(starts, 1, rate)[1]
-    # Units so fine that rounding loses little, while loads stay within 64 bits.
+    # Units are so fine that rounding loses little, but loads stay within 64 bits.
     units = max(1, min(_FINE_UNITS, _LARGEST_LOAD // (int(problem.demand.sum()) * problem.node_count)))
     finest, fine_flows = balanced(start, units, rate)
     shares, fine_shares = (np.concatenate([part for _, part in each.blocks()]) for each in (chosen_flows, fine_flows))
@@ -140,9 +145,9 @@ def _plan_flows(
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
-    """Return a plan for `matrix` along the flows of `plan`, or a new plan if their time is not within `gap`.
+    """Return a plan for `matrix` along the flows in `plan`, or a new plan if their time is not within `gap`.
 
-    New flows are found by a descent in prices and, if they are not good enough, by solving the linear program. Boxes
+    New flows are found as for a first plan and, if a price descent is not good enough, by the linear program. Boxes
     with rails are planned in closed form again.
 
     Raises:
@@ -157,7 +162,8 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
     if not isinstance(plan, FlowPlan):
         return plan_traffic(topology, matrix, gap=gap)
     best: TrafficPlan = _flows_along(plan, matrix, gap)
-    for method in ("prices", "lp"):
+    chosen = choose_method(reduced_problem(topology, plan.problem), None)
+    for method in dict.fromkeys((chosen, "lp")):
         if best.gap <= gap:
             break
         best = _better(best, _plan_flows(topology, matrix, None, gap / 2, method, None))
@@ -175,7 +181,7 @@ def _flows_along(plan: FlowPlan, matrix: TrafficMatrix, gap: Fraction) -> FlowPl
 
 
 def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan that sends `matrix` in the proportions of `plan`, with the bound of `matrix`."""
+    """Return a plan that sends `matrix` over the routes in `plan` in the same proportions, with its own bound."""
     if isinstance(plan, RailPlan):
         return rails_along(plan, matrix)
     assert isinstance(plan, FlowPlan)
@@ -183,7 +189,7 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in the units of `matrix`: in closed form on boxes with rails, otherwise like `plan_traffic`."""
+    """Return a plan in the matrix's units, in closed form on boxes with rails, otherwise like `plan_traffic`."""
     require_ranks(matrix, topology.compute_count, topology.spec)
     fabric = rail_fabric(topology)
     if fabric is None:
@@ -191,8 +197,15 @@ def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
     return plan_rails(fabric, matrix, ChunkCounts(matrix.amounts, Fraction(1)))
 
 
+def in_chunks(plan: TrafficPlan) -> TrafficPlan:
+    """Return `plan`, or a plan in larger chunks if a pair has too many for a schedule."""
+    if isinstance(plan, RailPlan) and int(plan.chunks.counts.max()) > MAX_CHUNKS:
+        return plan_rails(plan.fabric, plan.matrix, exact_counts(plan.matrix))
+    return plan
+
+
 def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
-    """Return a lower bound on the time of `matrix`, from cuts around ranks and boxes, without making a plan."""
+    """Return a lower bound on the time for `matrix`, from cuts around ranks and boxes, without making a plan."""
     fabric = rail_fabric(topology)
     if fabric is not None:
         return cut_bound(fabric, matrix).time
@@ -224,7 +237,7 @@ def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
 
 
 def _in_finer_chunks(plan: FlowPlan, shares: Flows, gap: Fraction) -> FlowPlan:
-    """Return `plan`, or flows like `shares` with its chunks cut into the fewest parts that bring it within `gap`."""
+    """Return `plan` if it reaches `gap`, otherwise the best plan found for flows like `shares` in smaller chunks."""
     best, floor = plan, replace(plan, time=plan.fluid)
     for parts in _PARTS:
         if best.gap <= max(gap, floor.gap):
@@ -248,7 +261,7 @@ def _routed(
     method: str,
     fluid: Fraction | None = None,
 ) -> FlowPlan:
-    """Return the plan made by rounding the flows `shares`, float64[ranks, links of the problem], to whole chunks."""
+    """Return the plan that results from rounding `shares`, float64[ranks, links of the problem], to whole chunks."""
     flows = Router(problem, 1).route(shares, slice(None))
     time = _time_of(topology, problem, flows.sum(axis=0)) * counts.chunk
     least = time if fluid is None else min(fluid, time)
@@ -256,7 +269,7 @@ def _routed(
 
 
 def _problem_of(topology: Topology, counts: ChunkCounts) -> Commodities:
-    """Return the flow problem without symmetries, whose demand is in chunks."""
+    """Return the flow problem, without symmetries and with the demand in chunks."""
     return replace(commodities_of(topology, symmetric=False), demand=_demand(topology, counts))
 
 
@@ -268,7 +281,7 @@ def _demand(topology: Topology, counts: ChunkCounts) -> NDArray[np.int64]:
 
 
 def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, candidates: Sequence[Prices]) -> PriceBound:
-    """Return the best bound by cuts, by equal prices and by `candidates`, prices of the links of the problem."""
+    """Return the best bound from cuts, equal prices and `candidates`, each with a price for every link."""
     sent, links = matrix.sent, topology.links
     cut = max(cuts_of_amounts(topology, sent), key=lambda each: each.time)
     inside = cut.inside
@@ -292,7 +305,7 @@ def _proven(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
 
 
 def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64]) -> Fraction:
-    """Return the time of the busiest link; `loads` are per link of the problem."""
+    """Return the time that the busiest link needs; `loads` are per link of the problem."""
     spread = np.zeros(len(topology.links), dtype=np.int64)
     spread[problem.link_ids] = loads
     return topology.links.longest_time(spread)
@@ -308,16 +321,16 @@ BASELINES: Mapping[str, str] = {
     "uniform_paths": "over the paths of the all-to-all of equal sizes",
     "uniform_padded": "an all-to-all of equal sizes, all pairs padded to the largest",
 }
-"""How each baseline sends the traffic. What libraries do on boxes with rails equals `direct` in a single box."""
+"""How each baseline sends the traffic. In a single box, all rail baselines are the same as `direct`."""
 LIBRARY = ("direct", "sender_rail", "receiver_rail", "two_level")
 """The baselines that libraries use; a plan is compared with the fastest of them."""
 
 
 def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
-    """Return the times of `BASELINES` for the chunks of `plan`, in units of amount / bandwidth.
+    """Return the times that `BASELINES` take for the plan's chunks, in units of amount / bandwidth.
 
-    Times are exact except for the rounding of even shares. They count bandwidth alone: without latencies, and with a
-    busiest link that is never idle, so real times are not shorter.
+    Times are exact except for the rounding of even shares. They consider only bandwidth: latencies are ignored, and the
+    busiest link is never idle, so real times are not shorter.
     """
     topology, problem, chunk = plan.topology, _problem_of(plan.topology, plan.chunks), plan.chunks.chunk
     paths = ShortestPaths(problem)
@@ -328,7 +341,7 @@ def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
         loads = [paths.loads(leg) for leg in leg_demands(problem.demand, relays_of(topology, rail))]
         rails[f"{rail}_rail"] = _time_of(topology, problem, loads[0] + loads[1])
         levels.append(sum((_time_of(topology, problem, load) for load in loads), Fraction(0)))
-    # Pairs that keep to the flows of the uniform all-to-all, in their proportions.
+    # All pairs use the uniform all-to-all's flows, in the same proportions.
     reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
     solution = approximate(reduction, choose_method(reduction, None), ALLTOALL_GAP, None)
     flows = np.concatenate([part for _, part in SharedFlows(reduction, solution.class_flow).blocks()])
@@ -346,7 +359,7 @@ def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
 
 
 def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return link loads if each node receives its data in equal parts over all last links of shortest paths."""
+    """Return link loads if each node receives its data in equal parts over all shortest paths' last links."""
     nearer = hops[:, problem.src] + 1 == hops[:, problem.dst]
     ways = np.add.reduceat(nearer, problem.incoming[:-1], axis=1)
     need, loads = problem.demand.astype(np.float64), np.zeros(problem.link_count)

@@ -1,4 +1,4 @@
-"""Routing of tokens in mixtures of experts: which ranks each token must be sent to."""
+"""Token routing in mixture-of-experts layers: which ranks each token must be sent to."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +18,7 @@ MAX_TOKENS = 2**20
 class TokenRouting:
     """Shards of tokens: `amount[i]` goes from rank `source[i]` to each of `targets[offsets[i]:offsets[i + 1]]`.
 
-    source, targets: int64, ranks. A source may be one of its targets; that copy crosses no link.
+    source, targets: int64, ranks. A source may be one of its targets; this copy uses no link.
     amount:          int64, in bytes or any other unit
     """
 
@@ -31,28 +31,28 @@ class TokenRouting:
 
     @property
     def shard(self) -> Numbers:
-        """The shard of each entry of `targets`."""
+        """The shard that each entry of `targets` belongs to."""
         return np.repeat(np.arange(len(self.source)), np.diff(self.offsets))
 
     def members(self) -> list[list[int]]:
-        """Return the source and then the targets of each shard."""
+        """Return each shard's source and then its targets."""
         parts = np.split(self.targets, self.offsets[1:-1])
         return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
 
     def without_copies(self) -> TrafficMatrix:
-        """Return the amounts of all pairs if each target receives the token from its source, as in an all-to-all."""
+        """Return the amounts between all pairs if sources send to each target directly, as in an all-to-all."""
         amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
         np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
         return traffic_matrix(self.name, amounts)
 
 
 class TokenBatch(NamedTuple):
-    """Tokens and where their experts are.
+    """Tokens and the placement of their experts.
 
-    experts:   int[tokens, k], the experts of each token; -1 for none
+    experts:   int[tokens, k], each token's experts; -1 for none
     sources:   int[tokens], the rank that has each token
-    placement: int[experts, replicas], the ranks of each expert, -1 for none. A token goes to the replica on its own
-               rank, otherwise to one on a rank that it visits anyway, otherwise to each replica in turn.
+    placement: int[experts, replicas], each expert's ranks, -1 for none. A token goes to the replica on its own rank,
+               otherwise to one on a rank that it visits anyway, otherwise to each replica in turn.
     """
 
     name: str
@@ -83,7 +83,7 @@ def route_tokens(batch: TokenBatch, ranks: int) -> TokenRouting:
     for column in experts.T:
         used = np.flatnonzero(column >= 0)
         goes[used, _nearest(placement[column[used]], sources[used], goes[used])] = True
-    goes[np.arange(len(goes)), sources] &= goes.sum(axis=1) > 1  # a token that stays needs no link
+    goes[np.arange(len(goes)), sources] &= goes.sum(axis=1) > 1  # a token that stays at its rank needs no link
     key = np.column_stack([sources.astype(">u4").view(np.uint8).reshape(-1, 4), np.packbits(goes, axis=1)])
     away = np.flatnonzero(goes.any(axis=1))
     if not len(away):
@@ -101,7 +101,7 @@ def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: 
 
 
 def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
-    """Return one of `hosts` per row: the source itself, else a rank that `goes` contains, else each host in turn."""
+    """Return one of `hosts` per row: the source if possible, else a rank in `goes`, else each host in turn."""
     row = np.arange(len(hosts))
     some = (hosts >= 0).sum(axis=1)
     score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))

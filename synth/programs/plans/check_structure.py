@@ -1,4 +1,4 @@
-"""Rules of a plan that are checked without executing it: buffers, channels and their ends, operands, signal counts."""
+"""Rules for plans that are checked without execution: buffers, channels and their ends, operands, signal counts."""
 
 import re
 from collections import Counter, defaultdict
@@ -31,12 +31,12 @@ Fault = tuple[str, str]
 """(short name of the broken rule, message)."""
 
 MAX_GROUP = 1024
-"""Largest number of blocks that may share an operation."""
+"""Maximum number of blocks that may share an operation."""
 LARGEST_MIN_BYTES = 2**31 - 1
 MAX_BLOCK_THREADS = 1024
-"""Largest number of threads per block that a GPU can start."""
+"""Maximum number of threads per block that a GPU can start."""
 
-# Letters of operands: L is input or output and S is scratch. R and T are the same at another rank, X and Y at a group.
+# Letters of operands: L is input or output, S is scratch; R and T are the same at another rank, X and Y at a group.
 _OPERANDS: dict[Action, tuple[str, str, str]] = {
     Action.PUT: ("[LS]+", "[RT]+", "memory port"),
     Action.PUT_SIGNAL: ("[LS]+", "[RT]+", "port"),
@@ -61,7 +61,7 @@ _OPERANDS: dict[Action, tuple[str, str, str]] = {
     Action.GROUP_STORE_PACKETS: ("L", "Y", "switch"),
 }
 """For each operation that moves data: regular expressions for the letters of its sources and targets, and the kinds of
-channels that it works with."""
+channels that it supports."""
 _WORDS = {
     "L": "own input or output",
     "S": "own scratch",
@@ -75,7 +75,7 @@ _LOCAL = frozenset(
     {Action.COPY, Action.REDUCE, Action.REDUCE_SEND, Action.READ_REDUCE, Action.READ_REDUCE_SEND, Action.REDUCE_PACKETS}
     | {Action.REDUCE_SEND_PACKETS, Action.REDUCE_COPY_PACKETS, Action.REDUCE_COPY_SEND_PACKETS}
 )
-"""Operations that both read and write memory of their own rank."""
+"""Operations that both read and write their own rank's memory."""
 
 
 def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
@@ -97,7 +97,7 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
 def exceeded_plan_limit(plan: ExecutionPlan, resident_blocks: int) -> str:
     """Return a message about the first executor limit that a rank of `plan` exceeds; "" if there is none.
 
-    resident_blocks: number of thread blocks of a rank that can run at the same time. All blocks of a rank have to.
+    resident_blocks: maximum number of thread blocks per rank, because all of them must run simultaneously
     """
     rank, body = max(enumerate(plan.ranks), key=lambda item: len(item[1].blocks))
     if len(body.blocks) > resident_blocks:
@@ -146,8 +146,8 @@ def _buffer_faults(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[P
     if not body.blocks:
         message = "has no thread block; a rank without work needs one without operations"
         yield ProgramViolation.at("idle rank", message, rank)
-    # The loader assumes that a remote buffer has the same offset as its own. In place, the offset of these buffers
-    # differs between ranks.
+    # The loader assumes that a remote buffer has the same offset as its own. In place, these offsets
+    # differ between ranks.
     shifted = {CollectiveName.ALLGATHER: "i", CollectiveName.REDUCE_SCATTER: "o"}.get(plan.collective.name)
     for number, (peer, buffer) in enumerate(body.remotes):
         kinds = body.access[number] if number < len(body.access) else ("memory",)
@@ -185,7 +185,7 @@ def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -
 
 
 def _operation_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:
-    """Yield the rules that `operation` of `block` of `rank` breaks, including those in a pipeline. O(operands)."""
+    """Yield the rules that `operation` of `block` of `rank` breaks, including operations in a pipeline. O(operands)."""
     action, kind = operation.action, operation.kind
     if action is Action.PIPELINE:
         unit_bytes, chunks = operation.pipeline or (0, 0)
@@ -295,7 +295,7 @@ def _range_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: O
 
 
 def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str]) -> Iterator[Fault]:
-    """Yield the first rule that the combination of operands breaks. `sides`: letters of sources and of targets."""
+    """Yield the first rule that the operands break together. `sides`: letters of sources and of targets."""
     action, packets = operation.action, plan.settings.packets
     sources, targets, kinds = _OPERANDS[action]
     if action is Action.PUT_PACKETS and operation.kind == "port":
@@ -335,7 +335,7 @@ def _overlaps(
 Round = tuple[int, int] | None
 """How often an operation runs: once per call (None), or once for each part of a pipeline (part bytes, chunks)."""
 ChannelEnd = tuple[int, int, Kind]
-"""Rank, number of a channel within the rank, kind of the channel."""
+"""(rank, channel number within the rank, kind of channel)."""
 
 
 def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:
@@ -347,7 +347,7 @@ def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:
 
 
 def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Check that in each direction of a channel one block signals and one block waits, equally often."""
+    """Check that in each direction of a channel, one block signals and one block waits, equally often."""
     signalled: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     heard: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     users: dict[tuple[ChannelEnd, bool], int] = {}
@@ -379,7 +379,7 @@ def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Check that each semaphore is released by one block and acquired by one, equally often.
+    """Check that each semaphore is released by one block and acquired by one block, equally often.
 
     Otherwise its value would change from call to call.
     """
@@ -407,7 +407,7 @@ def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _barrier_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Check that the stated number of blocks arrives at each barrier, and all of them equally often."""
+    """Check that the stated number of blocks arrives at each barrier, all of them equally often."""
     for rank, body in enumerate(plan.ranks):
         met: dict[int, dict[int, Counter[Round]]] = defaultdict(lambda: defaultdict(Counter))
         sizes: dict[int, set[int]] = defaultdict(set)

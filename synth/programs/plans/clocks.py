@@ -1,15 +1,15 @@
-"""Vector clocks of the blocks of a plan: what each block knows about the progress of the others.
+"""Vector clocks of a plan's blocks: what each block knows about the progress of the other blocks.
 
 Clocks are updated by signals, semaphores, barriers and port proxies. Component b of a clock counts the operations of
-block b, up to its last `nop`. The components after the blocks count the operations of the proxy of each port, and the
-last ones hold the number of calls that each rank has begun.
+block b, up to its last `nop`. The next components count the operations of each port's proxy, and the last ones the
+calls that each rank has begun.
 
 A clock has two rows. ORDERED covers operations that have happened and whose writes are visible. HAPPENED also covers
-operations that are known to have happened, but whose writes may not be visible yet: relaxed signals and packets give no
-more than that. If a plan has no relaxed operations, its clocks have only one row.
+operations that are known to have happened, but whose writes may not be visible yet, which is all that relaxed signals
+and packets guarantee. If a plan has no relaxed operations, its clocks have only one row.
 
-The clock of a block contains what all its threads know. Until the next `nop`, a thread may also know what it alone has
-waited for.
+A block's clock contains what all its threads know. Until the next `nop`, a thread may also know what only it has waited
+for.
 """
 
 from collections import Counter, defaultdict, deque
@@ -27,7 +27,7 @@ Clock = NDArray[np.signedinteger[Any]]
 
 ORDERED, HAPPENED = 0, -1
 MOST_REPEATS = 2
-"""Largest number of parts into which pipelines are cut here; see `chorale.synth.programs.plans.moves`."""
+"""Maximum number of parts into which pipelines are cut here; see `chorale.synth.programs.plans.moves`."""
 
 
 def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
@@ -48,7 +48,7 @@ class PlanClocks:
         self.owner = [rank for rank, body in enumerate(plan.ranks) for _ in body.blocks]
         ports = [(rank, port) for rank, body in enumerate(plan.ranks) for port in range(len(body.port_peers))]
         self.proxy = {end: len(self.owner) + number for number, end in enumerate(ports)}
-        self.begun = len(self.owner) + len(ports)  # the component of rank 0
+        self.begun = len(self.owner) + len(ports)  # component of rank 0
         self.clock: Clock = np.zeros(clock_shape(plan), dtype=np.int16 if latest < 2**15 else np.int32)
         self._time = [0] * self.begun
         self._threads: list[dict[int, Clock]] = [{} for _ in self.owner]
@@ -70,7 +70,7 @@ class PlanClocks:
     def begin(self, rank: int, call: int, blocks: Sequence[int]) -> None:
         """End the previous call on all `blocks` of `rank`, merge their clocks, and begin `call`.
 
-        A call ends only after the ports of the rank have read all data that they were told to send.
+        A call ends only after the rank's ports have read all data that they were told to send.
         """
         for block in blocks:
             self.join(block)
@@ -84,7 +84,7 @@ class PlanClocks:
         self.clock[blocks] = known
 
     def try_advance(self, block: int, step: Step) -> bool:
-        """Do everything of `step` of `block` except moving data; return False if it has to wait."""
+        """Execute `step` of `block` except for moving data. Return False if the block has to wait."""
         operation = step.operation
         action, rank = operation.action, self.owner[block]
         if action is Action.NOP:
@@ -117,7 +117,7 @@ class PlanClocks:
         return [self._signals[rank, n, operation.kind] for n in step.channels] if operation.action.waits else []
 
     def signal(self, block: int, step: Step, thread: int) -> None:
-        """Send the clock of `thread` of `block` to the peer of its channel. For a port, the proxy sends it later."""
+        """Send the clock of a block's `thread` to the channel's peer. For a port, the proxy sends it later."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind
         news = self.push(block, thread, number) if kind == "port" else self._knowledge(block, thread)
         if kind != "port" and step.operation.action is Action.RELAXED_SIGNAL:
@@ -128,7 +128,7 @@ class PlanClocks:
     def push(self, block: int, thread: int, number: int) -> Clock:
         """Let the proxy of port `number` do one operation after everything that `thread` knows.
 
-        Return the new proxy clock.
+        Return the proxy's new clock.
         """
         proxy = self.proxy[self.owner[block], number]
         clock = self.clock[proxy]
@@ -147,11 +147,11 @@ class PlanClocks:
         self._time[block] += 1
 
     def time(self, component: int) -> int:
-        """Return the time of the current operation of a block or proxy. For a block, it ends at the next nop."""
+        """Return the time of the current operation of a block or proxy. A block's operation ends at the next nop."""
         return self._time[component]
 
     def packet(self, component: int) -> Clock:
-        """Return what a packet written now tells its reader: all that its writer has done, including this write."""
+        """Return the clock that readers of a packet written now receive. It covers this write and all earlier work."""
         news = self.clock[component, HAPPENED].copy()
         news[component] = self.time(component)
         return np.asarray(news)

@@ -1,14 +1,14 @@
-"""Decides how each message of a program travels in a plan: who moves it, and where it is stored on its way.
+"""Decides how each of a program's messages travels in a plan: who moves it, and where it is stored on the way.
 
 Normally the sender writes to its receiver: directly to the destination if no rank can still need the data stored there,
 otherwise to scratch memory that only this message uses. If `reads` is set, the receiver instead reads the data from the
-sender. Between boxes a port writes the data. It sends a copy if the source may change before the port has read it.
+sender. Between boxes, a port writes the data. It sends a copy if the source may change before the port has read it.
 Packets always go to scratch.
 
 The sender does not ask before it writes, so it must not overwrite chunks that the receiver still needs. This is safe if
-all accesses of the receiver to these chunks before its receive also happen before the send, which earlier messages on
+all the receiver's accesses to these chunks before its receive also happen before the send, which earlier messages on
 any path can ensure. Conversely, a receiver or a port may read chunks after the sender has continued, so each later
-write of these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
+write to these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
 of Events" (CACM 1978), with one clock per thread block.
 """
 
@@ -28,14 +28,14 @@ from chorale.synth.programs.plain_execution import Connection, ends_of_block, ex
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Position, Program, ThreadBlock
 
 VectorClock = NDArray[np.signedinteger[Any]]
-"""int[blocks of all ranks]: for each block, the number of its instructions that are known to be done."""
+"""int[blocks of all ranks]: for each block, how many of its instructions are known to be done."""
 _NONE: Mapping[Position, Position] = MappingProxyType({})
 
 
 class MessageOrder(NamedTuple):
     """Which messages need no intermediate copy.
 
-    direct:  receives that only store the message, in chunks that nobody can still be using when the message is sent
+    direct:  receives that only store the message, in chunks that no block can still be using when the message is sent
     lasting: sends of chunks that are not overwritten before the message has been received
     """
 
@@ -44,7 +44,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A write, or the read of a send: the instruction, its block, and the clock of the block before it."""
+    """A write, or the read of a send, with its instruction, its block, and the block's clock before the instruction."""
 
     item: Position
     block: int
@@ -54,15 +54,15 @@ class _Access(NamedTuple):
 def message_order(
     program: Program, receive_of: Mapping[Position, Position], read_late: Mapping[Position, Position] = _NONE
 ) -> MessageOrder:
-    """Return which messages of the sound `program` need no intermediate copy. O(instructions * blocks).
+    """Return which of the messages in the sound `program` need no intermediate copy. O(instructions * blocks).
 
-    `lasting` matters only if receivers or ports read data. Otherwise it is not computed, to save the clocks of all
-    writes.
+    `lasting` matters only if receivers or ports read data. Otherwise it is not computed, so that the clocks of writes
+    need not be stored.
 
     Args:
         program: A program without faults.
-        receive_of: The matching receive of each send.
-        read_late: The matching receives of the sends whose chunks may be read until the receive is done.
+        receive_of: The receive that matches each send.
+        read_late: The matching receives of those sends whose chunks may be read until the receive is done.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -78,7 +78,7 @@ def message_order(
     }
     after: dict[Position, VectorClock] = {}  # clock at the end of each instruction that others wait for
     sent: dict[Connection, deque[tuple[VectorClock, VectorClock]]] = defaultdict(deque)
-    # By rank and cell: (block, step) of the last write and of later reads. Earlier accesses are ordered before these.
+    # By rank and cell: (block, step) of the last write and of later reads. Earlier accesses happen before these.
     accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     writes: dict[tuple[int, int], list[_Access]] = defaultdict(list)
     sends: list[tuple[_Access, range]] = []
@@ -99,7 +99,7 @@ def message_order(
             is_free = all(put[user] > at for cell in written for user, at in accesses[rank, cell])
             if item.op.writes_dst and not item.op.reads_src and is_free:
                 direct.add(position)
-        before = clock.copy()  # a forwarded message is put after it has arrived
+        before = clock.copy()  # a forwarded message is put after its arrival
         access = _Access(position, block, before)
         for cell in read:
             accesses[rank, cell].append((block, step))
@@ -121,7 +121,7 @@ def message_order(
             after[position] = clock.copy()
 
     def lasts(send: _Access, cells: range) -> bool:
-        """Return whether each write of `cells` is part of the send, happens before it, or happens after its receive."""
+        """Return whether each write to `cells` is part of the send, happens before it, or happens after its receive."""
         rank, index, step = receive_of[send.item]
         return all(
             write.item == send.item
@@ -135,7 +135,7 @@ def message_order(
 
 
 class Carrier(Enum):
-    """Who moves a message: the threads of its sender, the threads of its receiver, or a port of the sender."""
+    """Who moves a message: the sender's threads, the receiver's threads, or one of the sender's ports."""
 
     SENDER = "put"
     RECEIVER = "get"
@@ -148,7 +148,7 @@ class Delivery:
 
     arrives: place at the receiver where the message is written; if the receiver reads, where the receiver stores it
     source:  place at the sender from which the message is read
-    staging: scratch of the sender that holds a copy for the port; None if the port reads from `source`
+    staging: the sender's scratch that holds a copy for the port; None if the port reads from `source`
     """
 
     connection: Connection
@@ -162,9 +162,9 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """All messages, by their send and by their receive instruction.
+    """All messages, by their send instructions and by their receive instructions.
 
-    scratch_chunks: number of scratch chunks of each rank
+    scratch_chunks: each rank's number of scratch chunks
     """
 
     of_send: Mapping[Position, Delivery]
@@ -173,7 +173,7 @@ class Deliveries:
 
 
 def deliveries_of(program: Program) -> Deliveries:
-    """Return how the messages of the sound `program` travel, according to its plan options.
+    """Return how the sound `program`'s messages travel, according to its plan options.
 
     O(instructions * blocks).
     """
@@ -192,7 +192,7 @@ def deliveries_of(program: Program) -> Deliveries:
 
 
 def _pairs(program: Program) -> dict[Position, Position]:
-    """Return the matching receive of each send: the k-th receive of a connection matches its k-th send."""
+    """Return the receive that matches each send. A connection's k-th receive matches its k-th send."""
     sends: dict[Connection, list[Position]] = defaultdict(list)
     receives: dict[Connection, list[Position]] = defaultdict(list)
     for position, block, item in _instructions(program):
@@ -222,7 +222,7 @@ def _carrier(program: Program, send: Position, receive: Position, order: Message
         return Carrier.SENDER
     sent, taken = (program.ranks[rank].blocks[block].instructions[step] for rank, block, step in (send, receive))
     if sent.op is Op.RECV_REDUCE_SEND or taken.op is Op.RECV_REDUCE_SEND:
-        return Carrier.SENDER  # the sum is not stored, so nobody could read it
+        return Carrier.SENDER  # the sum is not stored, so no rank could read it
     # A get needs the same chunk on both sides, because the executor swaps the two offsets.
     source = sent.src if sent.op is Op.SEND else sent.dst
     return Carrier.RECEIVER if taken.op.reads_src or source.offset == taken.dst.offset else Carrier.SENDER
@@ -235,8 +235,8 @@ def _placed(
 
     Args:
         program: A program without faults.
-        pairs: The matching receive of each send.
-        carriers: Who moves the message of each send. Default: a port between boxes, otherwise the sender.
+        pairs: The receive that matches each send.
+        carriers: Who moves each send's message. Default: a port between boxes, otherwise the sender.
         order: Which messages need no intermediate copy.
     """
     free = [body.scratch_chunks for body in program.ranks]
@@ -263,10 +263,10 @@ def _placed(
             continue
         source = item.src if item.op is Op.SEND else item.dst
         if item.op is Op.RECV_REDUCE_SEND:
-            # A sum that is not stored is made where its message arrived; sums of packets are stored in the operand.
+            # A sum that is not stored is computed where its message arrived; sums of packets are stored in the operand.
             source = item.src if uses_packets else places[send]
         if uses_packets and item.op is Op.RECV_COPY_SEND:
-            source = places[send]  # packets are sent on as they are
+            source = places[send]  # packets are forwarded unchanged
         by_port = program.plan.joined_by_port(send[0], pairs[send][0])
         carrier = carriers.get(send, Carrier.PORT if by_port else Carrier.SENDER)
         stays = source.buffer == "s" and (uses_packets or item.op is Op.RECV_REDUCE_SEND)

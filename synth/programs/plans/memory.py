@@ -22,7 +22,7 @@ Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
 
 
 class ChunkAccess(NamedTuple):
-    """An access to a piece of a chunk. `component` (a block, a proxy or the beginning of a call) did it at `time`."""
+    """An access to a piece of a chunk, made by `component` (a block, a proxy or the beginning of a call) at `time`."""
 
     component: int
     time: int
@@ -37,9 +37,10 @@ class PlanMemory:
     values:     contents of the pieces; the identities of call n begin at n * `stride`
     first_cell: first piece of each rank, followed by the total number of pieces
 
-    The beginning of a call counts as a write of the rank to its input and output, so another rank may access them only
+    The beginning of a call counts as the rank's write to its input and output, so another rank may access them only
     when it knows that the call has begun. To write after a read, it is enough to know that the read has happened. After
-    a write, any other access must be ordered, unless a switch made the write: then it is enough that it has happened.
+    a write, any other access must be ordered, unless a switch made the write; in that case, it is enough to know that
+    the write has happened.
     """
 
     def __init__(self, plan: ExecutionPlan, clocks: PlanClocks, pieces: int) -> None:
@@ -52,13 +53,13 @@ class PlanMemory:
         self._writer: Times = np.zeros(cells, dtype=np.int32)
         self._written: Times = np.zeros(cells, dtype=np.int32)
         self._happened_is_enough = np.zeros(cells, dtype=np.bool_)
-        # By rank: the readers of its memory, and the time at which each reader last read each piece.
+        # By rank: the readers of its memory, and the time when each reader last read each piece.
         self._readers: list[list[int]] = [[] for _ in plan.ranks]
         self._read: list[Times] = [np.zeros((0, layout.cells * pieces), dtype=np.int32) for layout in self._layouts]
         self._cells: dict[Stretch, slice] = {}
 
     def begin(self, rank: int, call: int) -> None:
-        """Begin `call` of `rank`: write its input; its output is undefined."""
+        """Begin `call` of `rank` by writing its input and marking its output as undefined."""
         first, end = self.first_cell[rank], self.first_cell[rank + 1]
         layout = self._layouts[rank]
         kept = first + layout.scratch_base * self._pieces if call > 1 else end
@@ -73,7 +74,6 @@ class PlanMemory:
         self.values.members[own][:count] = np.repeat(inputs.members, self._pieces, axis=0)
 
     def cells(self, stretch: Stretch) -> slice:
-        """Return the pieces of `stretch`."""
         found = self._cells.get(stretch)
         if found is None:
             base = self._layouts[stretch.rank].base(stretch.buffer) * self._pieces
@@ -82,11 +82,11 @@ class PlanMemory:
         return found
 
     def unwritten(self, stretch: Stretch) -> bool:
-        """Return whether `stretch` has a piece that was never written."""
+        """Return whether `stretch` contains a piece that was never written."""
         return bool((self.values.identity[self.cells(stretch)] < 0).any())
 
     def unwritten_name(self, stretch: Stretch) -> str:
-        """Return the name of the first chunk of `stretch` that was never written."""
+        """Return the name of the first chunk in `stretch` that was never written."""
         cells = self.cells(stretch)
         where = self._access(0, 0, cells.start + int(np.argmax(self.values.identity[cells] < 0)))
         return self.name(where.rank, where.buffer, where.chunk)
@@ -94,10 +94,10 @@ class PlanMemory:
     def racing_access(
         self, component: int, read: Sequence[Stretch], written: Sequence[Stretch], by_switch: bool
     ) -> ChunkAccess | None:
-        """Record the accesses of a block or proxy, unless they race with an earlier access.
+        """Record accesses by a block or proxy, unless they race with an earlier access.
 
         Returns:
-            The earlier access that is not ordered with one of them; None if there is none.
+            An earlier access that is not ordered before one of them; None if there is none.
         """
         clock = self._clocks.clock[component]
         for stretch in (*read, *written):
@@ -133,12 +133,11 @@ class PlanMemory:
         return self.values.identity[cells].copy(), self.values.members[cells].copy()
 
     def store(self, stretch: Stretch, data: Data) -> None:
-        """Write `data` to `stretch`."""
         cells = self.cells(stretch)
         self.values.identity[cells], self.values.members[cells] = data
 
     def late_access(self, rank: int, blocks: list[int]) -> ChunkAccess | None:
-        """Return an access to the memory of `rank` that may come after the end of its call; None if there is none."""
+        """Return an access to `rank`'s memory that may come after the end of its call; None if there is none."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         if not blocks:
             return None
@@ -168,7 +167,7 @@ class PlanMemory:
         return ChunkAccess(component, time, rank, buffer, offset - layout.base(buffer))
 
     def _is_later(self, known: Clock, cells: slice) -> NDArray[np.bool_]:
-        """Return bool[cells]: whether the last write of each cell is not included in the clock `known`."""
+        """Return, as bool[cells], whether each cell's last write is missing from the clock `known`."""
         writer = self._writer[cells]
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])
@@ -186,10 +185,10 @@ Slot = tuple[int, int, int]
 class Packet:
     """The packet in a slot.
 
-    call:    number of the call in which it was written
-    known:   clock that its readers learn: everything that the writer had done
+    call:    number of the call that wrote it
+    known:   clock that readers receive, which covers everything that the writer had done
     writer, time: block or proxy that wrote it, and the time of the write
-    readers: time of the last read by each block or proxy that has read it
+    readers: time of its last read by each block or proxy
     """
 
     call: int
@@ -202,7 +201,7 @@ class Packet:
 
 
 class PacketSlots:
-    """The packets in the scratch of all ranks. Each holds data and the number of its call, for which readers wait."""
+    """The packets in all ranks' scratch. Each holds data and its call number, for which readers wait."""
 
     def __init__(self, clocks: PlanClocks, double_scratch: bool, pieces: int) -> None:
         self._clocks, self._pieces = clocks, pieces
@@ -210,25 +209,24 @@ class PacketSlots:
         self._slots: dict[Slot, Packet] = {}
 
     def slots(self, stretch: Stretch, call: int) -> Iterator[Slot]:
-        """Yield the slots of `stretch` in `call`."""
         half = call % self._halves
         return ((stretch.rank, half, stretch.first + piece) for piece in range(stretch.count))
 
     def missing(self, stretch: Stretch, call: int) -> bool:
-        """Return whether a packet of `call` is missing in `stretch`."""
+        """Return whether a packet of `call` is missing from `stretch`."""
         packets = (self._slots.get(slot) for slot in self.slots(stretch, call))
         return any(packet is None or packet.call < call for packet in packets)
 
     def unknown_writer(self, component: int, stretch: Stretch, call: int) -> ChunkAccess | None:
-        """Return the write of a packet in `stretch` of which `component` does not know; None if it knows of all."""
+        """Return the write of a packet in `stretch` that `component` does not know of; None if it knows of all."""
         known = self._clocks.clock[component, HAPPENED]
         packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
-        """Return an access that races with a read (or `write`) of `component`; None if there is none.
+        """Return an access that races with a read (or `write`) by `component`; None if there is none.
 
-        A write races with earlier accesses that may not be over. A read races with the write of a later call.
+        A write races with earlier accesses that may not have ended. A read races with a later call's write.
         """
         known = self._clocks.clock[component, HAPPENED]
         for slot in self.slots(stretch, call):

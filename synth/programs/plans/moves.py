@@ -1,4 +1,4 @@
-"""The data that operations of a plan read and write, as stretches of pieces of chunks.
+"""The data that a plan's operations read and write, as stretches of pieces of chunks.
 
 Groups of blocks and pipelines work on parts of chunks, so each chunk is cut into enough pieces to express these parts.
 A pipeline is assumed to have one or two parts, because more parts would not change which accesses are ordered.
@@ -16,7 +16,7 @@ MAX_PIECES = 64
 
 
 class Stretch(NamedTuple):
-    """Consecutive pieces of a buffer of a rank."""
+    """Consecutive pieces of one of a rank's buffers."""
 
     rank: int
     buffer: Buffer
@@ -26,14 +26,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One transfer of data: everything that is read is added up, and the result is stored at every place written.
+    """One transfer of data: everything read is added up, and the sum is stored in every place written.
 
     reads, writes:   plain data that is read and written
     takes, packets:  packets that are read and written
-    port:            index of the port, among the channels of the operation, that moves the data; None if the threads of
-                     the block do
+    port:            index, among the operation's channels, of the port that moves the data; None if the block's threads
+                     move it
     switch:          whether a switch moves the data
-    waits:           whether to wait for the packets in `takes`; a port does not wait, but sends whatever is there
+    waits:           whether to wait for the packets in `takes`; a port does not wait but sends whatever is there
     """
 
     reads: tuple[Stretch, ...] = ()
@@ -46,7 +46,7 @@ class Move:
 
 
 def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
-    """Return the pieces per chunk if pipelines have `parts` parts. A result above MAX_PIECES means too many."""
+    """Return the number of pieces per chunk if pipelines have `parts` parts. More than MAX_PIECES are too many."""
     pieces = 1
     for body in plan.ranks:
         for block in body.blocks:
@@ -72,8 +72,8 @@ class Repeat:
 class Step(NamedTuple):
     """An operation to execute. The operations of a pipeline occur once for each of its parts.
 
-    number:   index of the operation in its block; for an operation in a pipeline, the index of the pipeline
-    channels: channels of the operation, as numbers within the rank
+    number:   the operation's index in its block; for an operation in a pipeline, the pipeline's index
+    channels: the operation's channels, as numbers within the rank
     """
 
     number: int
@@ -83,7 +83,7 @@ class Step(NamedTuple):
 
 
 def unrolled(block: PlanBlock, parts: int) -> Iterator[Step]:
-    """Yield the operations of `block` in order, repeating the operations of each pipeline for `parts` parts."""
+    """Yield `block`'s operations in order, repeating those of each pipeline for `parts` parts."""
     for number, operation in enumerate(block.operations):
         is_pipeline = operation.action is Action.PIPELINE
         for part in range(parts if is_pipeline else 1):
@@ -103,13 +103,13 @@ _PAIRS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MoveMaker:
-    """Computes the moves of operations of `plan`. Each chunk consists of `pieces` pieces."""
+    """Computes the moves that operations of `plan` make. Each chunk consists of `pieces` pieces."""
 
     plan: ExecutionPlan
     pieces: int
 
     def moves(self, rank: int, block: PlanBlock, operation: Operation, repeat: Repeat) -> list[Move]:
-        """Return what `operation` of `block` of `rank` moves. O(operands)."""
+        """Return the moves that `operation` of a block makes. O(operands)."""
         sources = [self._stretches(rank, block, operation, each, repeat) for each in operation.sources]
         targets = [self._stretches(rank, block, operation, each, repeat) for each in operation.targets]
         action = operation.action
@@ -137,7 +137,7 @@ class MoveMaker:
     def _stretches(
         self, rank: int, block: PlanBlock, operation: Operation, operand: Operand, repeat: Repeat
     ) -> list[Stretch]:
-        """Return the memory of `operand`: one stretch, or for a switch channel one at each rank of the group."""
+        """Return the memory of `operand` as one stretch or, for a switch channel, as one at each rank of the group."""
         body = self.plan.ranks[rank]
         places: list[tuple[int, Buffer]]
         if operand.switch is not None:

@@ -1,4 +1,4 @@
-"""Options of plans: how data is moved, and properties of the machines."""
+"""Plan options: how data is moved, and properties of the machines."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,13 @@ class PlanOptions:
     """Choices for one-sided runtimes; other runtimes ignore them.
 
     reads:          whether receivers read data from their senders where possible, instead of senders writing it
-    group:          number of thread blocks that share the work of each block of the program
-    pipeline_bytes: size in bytes of the parts in which a chunk passes through the steps of a block; 0: complete chunks
-    boxes:          box of each rank; () if all ranks are in one box. Ranks in different boxes communicate through
+    group:          number of thread blocks that share the work of each of the program's blocks
+    pipeline_bytes: size in bytes of the parts in which a chunk passes through a block's steps; 0: complete chunks
+    boxes:          each rank's box; () if all ranks are in one box. Ranks in different boxes communicate through
                     ports.
-    resident_blocks: number of thread blocks of a rank that can run simultaneously; blocks are shared by a group only
-                    as far as this allows; None: no limit
-    threads:        threads per thread block; None for the default of the executor
+    resident_blocks: number of a rank's thread blocks that can run simultaneously, which limits how many blocks are
+                     shared by groups; None: no limit
+    threads:        threads per thread block; None for the executor's default
     """
 
     reads: bool = False

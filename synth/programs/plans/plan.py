@@ -1,13 +1,13 @@
-"""The ExecutionPlan: a collective as one-sided operations, as the executor of MSCCL++ runs it.
+"""The ExecutionPlan: a collective as one-sided operations, as the MSCCL++ executor runs it.
 
-Thread blocks move data over three kinds of channels. Over a memory channel they write to memory of other ranks in their
-box (`put`) or read it (`get`). Over a port, a proxy on the host writes for them, also to other boxes. Over a switch
-channel, a switch adds the memory of all ranks or multicasts. Blocks notify each other with signals, or send packets:
-data with a flag that the reader waits for.
+Thread blocks move data over three kinds of channels. Over a memory channel, they write to the memory of other ranks in
+their box (`put`) or read it (`get`). Over a port, a proxy on the host writes for them, also to other boxes. Over a
+switch channel, a switch adds up data from the memory of all ranks or multicasts data. Blocks notify each other with
+signals, or send packets: data with a flag that the reader waits for.
 
 The executor does not match sends with receives, and a sender never has to wait. Only `nop` makes the threads of a block
-wait for each other. After a `nop`, all threads know what one of them has waited for, and a signal covers the writes of
-all of them.
+wait for each other. After a `nop`, all threads know what any of them has waited for, and a signal covers the writes of
+all threads.
 """
 
 from __future__ import annotations
@@ -23,67 +23,67 @@ from chorale.synth.programs.program import Buffer, Message
 
 TARGET = "mscclpp-json"
 Kind = Literal["memory", "port", "switch"]
-"""Kinds of channels: direct access to memory of a peer, a proxy on the host, or a switch that adds and multicasts."""
+"""Kinds of channels: direct access to a peer's memory, a proxy on the host, or a switch that adds and multicasts."""
 
 
 class Action(StrEnum):
-    """Operations of a block, with the names that the executor uses. Packets are always in scratch."""
+    """A block's operations, with the names that the executor uses. Packets are always in scratch."""
 
     NOP = "nop"  # all threads of the block wait for each other
-    BARRIER = "barrier"  # all threads of some blocks of the rank wait for each other
-    SIGNAL = "signal"  # notify the peer of each channel once
-    WAIT = "wait"  # until the peer of each channel has signalled once more
+    BARRIER = "barrier"  # all threads of several of the rank's blocks wait for each other
+    SIGNAL = "signal"  # notify each channel's peer once
+    WAIT = "wait"  # wait until each channel's peer has signalled once more
     RELAXED_SIGNAL = "rlxsignal"  # like signal, but without ordering earlier writes
     RELAXED_WAIT = "rlxwait"
-    FLUSH = "flush"  # does nothing: the executor takes its channels from the targets, but a flush has no targets
-    ACQUIRE = "sem_acquire"  # until a semaphore of the rank is above 0, then take 1
-    RELEASE = "sem_release"  # add 1 to a semaphore of the rank
+    FLUSH = "flush"  # does nothing: the executor takes the channels from the targets, but a flush has no targets
+    ACQUIRE = "sem_acquire"  # wait until one of the rank's semaphores is above 0, then subtract 1
+    RELEASE = "sem_release"  # add 1 to one of the rank's semaphores
     PUT = "put"  # write local chunks to a peer
     PUT_SIGNAL = "pws"  # put through a port, then signal
     PUT_SIGNAL_FLUSH = "pwsf"  # like pws, then wait until the chunks have been read
-    GET = "get"  # read chunks of a peer
+    GET = "get"  # read a peer's chunks
     COPY = "copy"
     REDUCE = "re"  # target = sum of all sources
-    REDUCE_SEND = "res"  # like re, and write the sum to peers
+    REDUCE_SEND = "res"  # re, then write the sum to peers
     READ_REDUCE = "rre"  # target = sum of a local source and remote ones
     READ_REDUCE_SEND = "rres"
-    PUT_PACKETS = "ppkt"  # write local chunks as packets to peers; through a port, send packets on
-    READ_PUT_PACKETS = "rppkt"  # wait for packets and send them on
+    PUT_PACKETS = "ppkt"  # write local chunks as packets to peers; through a port, forward packets
+    READ_PUT_PACKETS = "rppkt"  # wait for packets and forward them
     COPY_PACKETS = "cpkt"  # write local chunks as packets
-    UNPACK_PACKETS = "upkt"  # wait for packets and store what they hold
+    UNPACK_PACKETS = "upkt"  # wait for packets and store their data
     REDUCE_PACKETS = "repkt"  # target = sum of a local source and packets
-    REDUCE_SEND_PACKETS = "respkt"  # like repkt, and write the sum to peers as packets
-    REDUCE_COPY_PACKETS = "recpkt"  # like repkt, and write the sum to local packets
+    REDUCE_SEND_PACKETS = "respkt"  # repkt, then write the sum to peers as packets
+    REDUCE_COPY_PACKETS = "recpkt"  # repkt, then write the sum to local packets
     REDUCE_COPY_SEND_PACKETS = "recspkt"  # respkt and recpkt together
-    GROUP_LOAD_REDUCE = "glre"  # target = sum over a group, made by the switch
-    GROUP_LOAD_REDUCE_STORE = "glres"  # like glre, and store the sum at all ranks of the group
-    GROUP_STORE = "gstore"  # store local chunks at all of a group
+    GROUP_LOAD_REDUCE = "glre"  # target = sum over a group, computed by the switch
+    GROUP_LOAD_REDUCE_STORE = "glres"  # glre, then store the sum at all ranks of the group
+    GROUP_STORE = "gstore"  # store local chunks at all ranks of a group
     GROUP_STORE_PACKETS = "gstorepkt"
-    PIPELINE = "pipeline"  # repeat the operations in it for one part of their chunks after the other
+    PIPELINE = "pipeline"  # repeat the operations in it for each part of their chunks in turn
 
     @property
     def moves(self) -> bool:
-        """Whether it moves data, with all threads of the block."""
+        """Whether the operation moves data, using all of the block's threads."""
         return self in _MOVING
 
     @property
     def packets(self) -> bool:
-        """Whether it reads or writes packets."""
+        """Whether the operation reads or writes packets."""
         return self.value.endswith("pkt")
 
     @property
     def takes_packets(self) -> bool:
-        """Whether it waits for packets."""
+        """Whether the operation waits for packets."""
         return self.packets and self not in _WRITING_PACKETS
 
     @property
     def signals(self) -> bool:
-        """Whether it signals peers."""
+        """Whether the operation signals peers."""
         return self in _SIGNALLING
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for peers."""
+        """Whether the operation waits for peers."""
         return self in _WAITING
 
 
@@ -111,11 +111,11 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. `channels` are numbers within the block, `semaphores` within the rank.
+    """One operation. `channels` are numbered within the block, `semaphores` within the rank.
 
-    kind:     kind of its channels and remote operands
-    part:     (index, count) if a group of `count` blocks shares the operation and this block does one equal part
-    barrier:  (number of the barrier within the rank, number of blocks that meet there)
+    kind:     kind of the operation's channels and remote operands
+    part:     (index, count) if `count` blocks of a group share the operation equally and this block does part `index`
+    barrier:  (barrier number within the rank, number of blocks that meet there)
     pipeline: (bytes per part, total chunks) of a pipeline, which repeats the operations `body` for each part
     """
 
@@ -147,16 +147,16 @@ class PlanBlock:
         return self.channels if kind == "memory" else self.port_channels if kind == "port" else self.switches
 
     def remotes_of(self, kind: Kind) -> tuple[int, ...]:
-        """Return the remote buffers that are reached by channels of `kind`."""
+        """Return the remote buffers that channels of `kind` reach."""
         return self.port_remotes if kind == "port" else self.remotes
 
     @property
     def is_shared(self) -> bool:
-        """Whether this block belongs to a group, so that it works on parts of chunks."""
+        """Whether this block belongs to a group and therefore works on parts of chunks."""
         return any(operation.part[1] > 1 for operation in self.every_operation())
 
     def every_operation(self) -> Iterator[Operation]:
-        """Yield all operations, including those in pipelines, which follow their pipeline."""
+        """Yield all operations, including those in a pipeline, which follow the pipeline itself."""
         for operation in self.operations:
             yield operation
             yield from operation.body
@@ -166,8 +166,8 @@ class PlanBlock:
 class RankPlan:
     """What one rank executes.
 
-    peers:      rank at the other end of each memory channel. The i-th channel to a peer is connected to the i-th
-                channel of that peer to this rank.
+    peers:      rank at the other end of each memory channel. The i-th channel to a peer is connected to that peer's
+                i-th channel to this rank.
     remotes:    (rank, buffer) of each remote buffer that blocks access
     semaphores: initial value of each semaphore
     port_peers: like `peers`, for ports
@@ -187,13 +187,12 @@ class RankPlan:
     access: tuple[tuple[Kind, ...], ...] = ()
 
     def peers_of(self, kind: Kind) -> tuple[int, ...]:
-        """Return the peers of the channels of `kind`."""
         return self.port_peers if kind == "port" else self.peers
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Settings of the executor in addition to the operations.
+    """Executor settings in addition to the operations.
 
     packets:        whether scratch contains packets, which means protocol LL
     double_scratch: whether consecutive calls alternate between two halves of scratch
@@ -209,9 +208,9 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A collective as one-sided operations of every rank; buffers and chunks have the same meaning as in `Program`.
+    """A collective as every rank's one-sided operations; buffers and chunks have the same meaning as in `Program`.
 
-    min_bytes, max_bytes: smallest and largest size of the vector that the plan is for
+    min_bytes, max_bytes: smallest and largest vector size that the plan is for
     """
 
     name: str
@@ -237,22 +236,22 @@ class ExecutionPlan:
 
     @property
     def channels(self) -> int:
-        """Largest number of channels of a rank."""
+        """Largest number of channels that any rank has."""
         return max(len(body.peers) + len(body.port_peers) for body in self.ranks)
 
     @property
     def chunks(self) -> int:
-        """Number of equal chunks of the whole vector."""
+        """Number of equal chunks in the complete vector."""
         return max(self.ranks[0].input_chunks, self.ranks[0].output_chunks)
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return all (rank, peer) pairs in which one rank may access memory of the other."""
+        """Return all (rank, peer) pairs in which one rank may access the other's memory."""
         written = {(rank, peer) for rank, body in enumerate(self.ranks) for peer, _ in body.remotes}
         groups = {group for body in self.ranks for _, group in body.switches}
         return written | {(rank, peer) for group in groups for rank in group for peer in group if rank != peer}
 
     def messages(self) -> Iterator[Message]:
-        """Yield the transfers between ranks, those of each block in order. O(operations)."""
+        """Yield the transfers between ranks, each block's in order. O(operations)."""
         for rank, body in enumerate(self.ranks):
             for block in body.blocks:
                 for operation in block.every_operation():
@@ -261,8 +260,8 @@ class ExecutionPlan:
     def puts(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
         """Return the transfers between ranks that `operation` of `block` of `rank` causes, by writing or reading.
 
-        Half the bytes of a packet are flags, so its chunks count twice. A switch reads or writes the chunks of each
-        rank in the group once.
+        Half of a packet's bytes are flags, so its chunks count twice. A switch reads or writes each rank's chunks in
+        the group once.
         """
         if not operation.action.moves:
             return []
@@ -286,13 +285,12 @@ class ExecutionPlan:
         return found
 
     def layout(self, rank: int) -> Layout:
-        """Return the memory of `rank`."""
         return shape_of(self).layout(rank, self.ranks[rank].scratch_chunks)
 
     def other_end(self, rank: int, channel: int, kind: Kind = "memory") -> tuple[int, int]:
-        """Return the peer of `channel` of `rank`, and the number of the channel at the peer.
+        """Return the peer of `rank`'s `channel`, and the channel's number at the peer.
 
-        If the peer declares too few channels, it is assumed to have more, which it does not use.
+        If the peer declares too few channels, it is assumed to have more that it does not use.
         """
         peers = self.ranks[rank].peers_of(kind)
         peer = peers[channel]
@@ -302,7 +300,7 @@ class ExecutionPlan:
         return peer, numbers[place] if place < len(numbers) else len(others) + place
 
 
-MAX_BLOCK_OPERATIONS = 64  # operations
+MAX_BLOCK_OPERATIONS = 64  # of a block
 MAX_BLOCK_CHANNELS = 16  # of a block
 MAX_BLOCK_REMOTES = 16  # of a block
 MAX_OPERATION_CHANNELS = 8  # of an operation

@@ -1,10 +1,9 @@
-"""Executes consecutive calls of a plan symbolically, and reports what goes wrong.
+"""Executes consecutive calls of a plan symbolically and reports what goes wrong.
 
 Instead of data, each chunk holds the set of ranks that contributed to it. Vector clocks (see
 `chorale.synth.programs.plans.clocks`) check that all accesses to a chunk are ordered.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from chorale.synth.programs.plans.clocks import PlanClocks, clock_shape
 from chorale.synth.programs.plans.memory import ChunkAccess, Data, PacketSlots, PlanMemory
 from chorale.synth.programs.plans.moves import MAX_PIECES, Move, MoveMaker, Step, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
+from chorale.synth.programs.plans.waiting import Waits
 from chorale.synth.programs.postconditions import MAX_REPORTED, ChunkValues, describe, result_violations
 from chorale.synth.programs.program import Position, ProgramViolation
 
@@ -21,7 +21,7 @@ MAX_MOVES = 2**24
 MAX_PACKETS = 2**20
 MAX_CELLS = 2**24
 MAX_CLOCK_ENTRIES = 2**29
-"""Limit on the entries of all clocks; an entry has 16 bits, or 32 for long plans."""
+"""Maximum number of entries in all clocks together; an entry has 16 bits, or 32 in long plans."""
 STALE = 2**62
 """Identity of a chunk with data from an earlier call."""
 
@@ -38,7 +38,7 @@ def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -
 
     Args:
         plan: The plan.
-        max_cells: Memory limit, in pieces of chunks on all ranks; a plan above it violates the rule `size`.
+        max_cells: Memory limit, in pieces of chunks on all ranks; a plan that exceeds it violates the rule `size`.
     """
     calls = 3 if plan.settings.double_scratch else 2
     piped = any(operation.body for body in plan.ranks for block in body.blocks for operation in block.operations)
@@ -71,15 +71,14 @@ def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
 
 
 class Fault(NamedTuple):
-    """The rule that a move breaks, and a message. For a race, `other` is the other access."""
+    """The rule that a move breaks, and a message."""
 
     rule: str
     message: str
-    other: ChunkAccess | None = None
 
 
 class PlanRun:
-    """Executes `calls` calls of `plan`, with pipelines of `parts` parts. Block numbers count across all ranks."""
+    """Executes `calls` calls of `plan`, with pipelines of `parts` parts. Blocks are numbered across all ranks."""
 
     def __init__(self, plan: ExecutionPlan, parts: int, calls: int) -> None:
         self._plan, self._calls = plan, calls
@@ -126,15 +125,19 @@ class PlanRun:
                         return found
                     moved = True
         # Report only blocks in the earliest call in which some hang. Blocks in later calls wait for these.
-        found = []
         earliest = min(self._call)
-        for number, (rank, index) in enumerate(self._blocks):
-            if self._has_more(number) and self._call[rank] == earliest:
-                step = self._steps[number][self._at[number]]
-                again = f", in call {earliest}" if earliest > 1 else ""
-                message = f"{step.operation.action.value} never ends{again}"
-                found.append(ProgramViolation.at("deadlock", message, rank, index, step.number))
-        return found[:MAX_REPORTED]
+        stuck = {
+            (rank, index): self._steps[number][self._at[number]]
+            for number, (rank, index) in enumerate(self._blocks)
+            if self._has_more(number) and self._call[rank] == earliest
+        }
+        waits = Waits(self._plan, [(*at, step.number) for at, step in stuck.items()])
+        found = []
+        for at, step in list(stuck.items())[:MAX_REPORTED]:
+            again, why = f", in call {earliest}" if earliest > 1 else "", waits.text(*at, step.number)
+            message = f"{step.operation.action.value} never ends{again}{why and ': '}{why}"
+            found.append(ProgramViolation.at("deadlock", message, *at, step.number))
+        return found
 
     def _begin(self, rank: int, call: int) -> None:
         self._call[rank] = call
@@ -153,7 +156,7 @@ class PlanRun:
         if late is not None:
             what = self._memory.name(late.rank, late.buffer, late.chunk)
             message = f"its call may end before {self._name(late)} has written to {what}, or read of it"
-            return [replace(ProgramViolation.at("late put", message, rank), other=self._position(late))]
+            return [ProgramViolation.at("late put", message, rank)]
         memory, pieces = self._memory, self._pieces
         own = slice(memory.first_cell[rank], memory.first_cell[rank + 1])
         identity, members = memory.values.identity[own], memory.values.members[own]
@@ -171,7 +174,7 @@ class PlanRun:
         return self._at[number] < len(self._steps[number]) and self._call[self._blocks[number][0]] <= self._calls
 
     def _next_moves(self, number: int) -> list[Move]:
-        """Return the moves of the next operation of a block."""
+        """Return the moves that a block's next operation makes."""
         known, at = self._moves[number], self._at[number]
         step = self._steps[number][at]
         if at not in known and step.operation.action.moves:
@@ -184,7 +187,7 @@ class PlanRun:
         return any(self._packets.missing(each, call) for move in moves if move.waits for each in move.takes)
 
     def _step(self, number: int) -> bool | ProgramViolation:
-        """Execute the next operation of a block.
+        """Execute a block's next operation.
 
         Returns:
             True if it was executed, False if it has to wait, or the violation that it causes.
@@ -197,13 +200,12 @@ class PlanRun:
         for move in moves:
             fault = self._move(number, step, move)
             if fault is not None:
-                at = ProgramViolation.at(fault.rule, fault.message, *self._blocks[number], step.number)
-                return replace(at, other=None if fault.other is None else self._position(fault.other))
+                return ProgramViolation.at(fault.rule, fault.message, *self._blocks[number], step.number)
         self._at[number] += 1
         return True
 
     def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        """Execute one move; return its fault, or None."""
+        """Execute one move; return its fault, or None if it is correct."""
         call, memory, packets = self._call[self._blocks[number][0]], self._memory, self._packets
         doer = self._doer(number, step, move)
         for each in move.reads:
@@ -214,23 +216,23 @@ class PlanRun:
         taken: list[Data] = []
         other = None
         for each in move.takes:
-            # Take packets first: what they convey orders all later accesses of this move.
+            # Take packets first: what they convey orders this move's later accesses.
             other = packets.racing(doer, each, call, write=False)
             if other is None and not move.waits:
                 other = packets.unknown_writer(doer, each, call)
             if other is not None:
-                return Fault("race", self._unordered(other, number), other)
+                return Fault("race", self._unordered(other, number))
             taken.append(packets.take(doer, each, call))
         for each in move.packets:
             other = other or packets.racing(doer, each, call, write=True)
         other = other or memory.racing_access(doer, move.reads, move.writes, move.switch)
         if other is not None:
-            return Fault("race", self._unordered(other, number), other)
+            return Fault("race", self._unordered(other, number))
         data = [*map(memory.held, move.reads), *taken]
         total = data[0]
         for added in data[1:]:
             wrong = total[0] != added[0]
-            # Without member words each chunk has exactly one contribution, so nothing may be added.
+            # Without member words, each chunk has exactly one contribution, so nothing may be added.
             wrong |= (total[1] & added[1]).any(axis=1) if total[1].shape[1] else True
             if wrong.any():
                 at = int(np.flatnonzero(wrong)[0])
@@ -248,7 +250,7 @@ class PlanRun:
         return None
 
     def _doer(self, number: int, step: Step, move: Move) -> int:
-        """Return the clock component that moves the data: the block, or the proxy of a port."""
+        """Return the clock component that moves the data: the block, or a port's proxy."""
         if move.port is None:
             return number
         if move.takes and move.waits:
@@ -258,7 +260,7 @@ class PlanRun:
         return self._clocks.proxy[self._blocks[number][0], channel]
 
     def _signal(self, number: int, step: Step, move: Move) -> None:
-        """Do what a port operation adds to its put: the signal, and for a flush the wait for the end of the put."""
+        """Do what a port operation does after its put: signal and, for a flush, wait for the end of the put."""
         if move.port is None or not step.operation.action.signals:
             return
         self._clocks.signal(number, step, move.port)

@@ -1,15 +1,15 @@
 """Translates a program of sends and receives into a plan of one-sided operations.
 
 Every connection becomes a channel, or one channel per lane (see `chorale.synth.programs.plans.wiring`). At the
-beginning of a call, each receiver signals once that it has begun the call, so that the previous call no longer uses its
-memory. After that, senders write without asking, because a message that cannot go directly to its destination has its
-own part of scratch. Senders never wait for a queue, so a program that does not deadlock with bounded queues does not
-deadlock as a plan either. If receivers read, the sender signals when they may begin to read. At the end of the call the
-receivers signal that they have finished reading, and the sender waits for this before its call ends.
+beginning of a call, each receiver signals once that it has begun the call, which means that the previous call no longer
+uses its memory. After that, senders write without asking, because a message that cannot go directly to its destination
+has its own part of scratch. Senders never wait for a queue, so a program that does not deadlock with bounded queues
+does not deadlock as a plan either. If receivers read, the sender signals when they may begin to read. At the end of the
+call the receivers signal that they have finished reading, and the sender waits for this before its call ends.
 
 Packets need no signals. Calls alternate between the two halves of scratch, and before a rank overwrites a half, it has
-learned through packets that all reads of that half are over. In rooted collectives no packet travels back to the root,
-so there receivers signal at the beginning.
+learned through packets that all reads of that half are over. In rooted collectives, no packet travels back to the root,
+so receivers signal at the beginning instead.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def plan_of(program: Program) -> ExecutionPlan:
 
 
 _LATEST: list[tuple[Program, ExecutionPlan]] = []
-"""Cache of the latest translation, because lowering needs the plan twice: to check the limits, and to write it."""
+"""Caches the latest translation, because lowering needs the plan twice: to check the limits and to write it."""
 
 
 def _translated(program: Program) -> ExecutionPlan:
@@ -100,7 +100,7 @@ def _translated(program: Program) -> ExecutionPlan:
 
 
 def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTranslation]:
-    """Return the translation of each rank, with as many groups of thread blocks as fit.
+    """Return each rank's translation, with as many groups of thread blocks as fit.
 
     A block without a group that exchanges signals with groups has more operations. It may therefore have to be cut,
     which leaves less room for groups, so the search repeats until nothing changes.
@@ -120,10 +120,10 @@ def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTr
 
 
 class _Segment:
-    """Collects the operations of a segment, and numbers the lanes and remote buffers that they use, by kind of channel.
+    """Collects a segment's operations, and numbers the lanes and remote buffers that they use, by kind of channel.
 
     Inserts a `nop` between a wait and a data movement, between a data movement and a signal, and between movements of
-    overlapping data. Readers wait for each single packet, so packets in scratch need no `nop`.
+    overlapping data. Readers wait for every single packet, so packets in scratch need no `nop`.
     """
 
     def __init__(self, layout: Layout, lanes: dict[Kind, list[Lane]]) -> None:
@@ -140,11 +140,11 @@ class _Segment:
         return sum(1 + len(operation.body) for operation in self.operations[first:])
 
     def channel(self, lane: Lane, kind: Kind) -> int:
-        """Return the number of a lane within the segment."""
+        """Return a lane's number within the segment."""
         return self.lanes[kind].index(lane)
 
     def remote(self, peer: int, at: BufferRef, count: int, kind: Kind) -> Operand:
-        """Return chunks of another rank as an operand."""
+        """Return another rank's chunks as an operand."""
         known = self.remotes[kind]
         if (peer, at.buffer) not in known:
             known.append((peer, at.buffer))
@@ -157,7 +157,7 @@ class _Segment:
             self._hear(len(some))
 
     def signal(self, channels: Sequence[int], kind: Kind = "memory") -> None:
-        """Signal on each channel after all earlier data movements. One thread signals per channel."""
+        """Signal on each channel after all earlier data movements. One thread per channel signals."""
         for some in _runs(channels, MAX_OPERATION_CHANNELS):
             self._tell(len(some))
             self.operations.append(Operation(Action.SIGNAL, channels=some, kind=kind))
@@ -256,7 +256,7 @@ class _RankTranslation:
         self._written: dict[SegmentId, tuple[_Segment, list[int]]] = {}
 
     def cuts(self) -> Cuts:
-        """Cut blocks with too many operations for the executor.
+        """Cut blocks that have too many operations for the executor.
 
         Return the first instruction of each of their segments.
         """
@@ -273,7 +273,6 @@ class _RankTranslation:
         return found
 
     def plan(self) -> RankPlan:
-        """Return the plan of the rank."""
         remotes: dict[tuple[int, Buffer], Kind] = {}
         blocks = []
         for index in range(len(self._blocks)):
@@ -308,7 +307,7 @@ class _RankTranslation:
         )
 
     def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
-        """Return a segment, and its cumulative operation counts: after its beginning, then after each instruction."""
+        """Return a segment and its cumulative operation counts: after its beginning, then after each instruction."""
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links
@@ -388,7 +387,7 @@ class _RankTranslation:
             segment.move(Action.COPY, (arrived,), _local(item.dst, item))
 
     def _send(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Send the message of `item`: put and signal, let a port do both, or signal that the receiver may read."""
+        """Send the message of `item` as its carrier does: put and signal, let a port do both, or let receivers read."""
         delivery = self._deliveries.of_send[at]
         lane = self._wiring.lane_of(delivery)
         kind = self._wiring.kind_of(lane)

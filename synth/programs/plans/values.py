@@ -10,13 +10,13 @@ from chorale.synth.programs.plans.moves import Move, Step
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import Fault, PlanRun
 from chorale.synth.programs.postconditions import words_of
-from chorale.synth.programs.program import Position, ProgramViolation
+from chorale.synth.programs.program import ProgramViolation
 
 Value = TypeVar("Value")
 
 
 class PlanValues(PlanRun, ABC, Generic[Value]):
-    """Executes one call of a structurally sound plan. In each turn, every block that need not wait does one operation.
+    """Executes one call of a structurally sound plan. In each turn, every block that can proceed does one operation.
 
     Faults do not end the call, so every operation that can be executed is executed. O(turns * blocks + chunks moved).
 
@@ -28,14 +28,11 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
         self.held: list[Value | None] = [None] * self._memory.first_cell[-1]
 
     @abstractmethod
-    def total(self, position: Position, cells: Sequence[int]) -> Value | None:
-        """Return the sum of the contents of `cells`, added in this order by the operation at `position`."""
-
-    def note(self, position: Position, value: Value | None, rank: int, cell: int) -> None:
-        """Called for every value that is written to a cell of `rank`."""
+    def total(self, cells: Sequence[int]) -> Value | None:
+        """Return the sum of the contents of `cells`, added in this order."""
 
     def pieces_of(self, rank: int, cell: int) -> range:
-        """Return the pieces of a cell of the memory of `rank`."""
+        """Return the pieces of a cell in `rank`'s memory."""
         first = self._memory.first_cell[rank] + cell * self._pieces
         return range(first, first + self._pieces)
 
@@ -45,7 +42,7 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
             self._begin(rank, 1)
         moved = True
         while moved:
-            # A list, so that every block has its turn.
+            # Use a list rather than a generator, so that every block has its turn.
             moved = any([self._has_more(number) and self._step(number) is True for number in range(len(self._blocks))])
 
     def _end(self, rank: int) -> list[ProgramViolation]:
@@ -53,15 +50,13 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
         return []
 
     def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        rank, index = self._blocks[number]
+        rank, _ = self._blocks[number]
         call, doer = self._call[rank], self._doer(number, step, move)
-        position = rank, index, step.number
         stretches = (*move.reads, *move.takes)
         sources = [self._memory.cells(each).start for each in stretches]
-        totals = [self.total(position, [start + k for start in sources]) for k in range(stretches[0].count)]
+        totals = [self.total([start + k for start in sources]) for k in range(stretches[0].count)]
         for stretch in (*move.writes, *move.packets):
             for cell, value in enumerate(totals, self._memory.cells(stretch).start):
-                self.note(position, value, stretch.rank, cell)
                 self.held[cell] = value
         for stretch in move.packets:
             nothing = np.zeros((stretch.count, words_of(self._plan)), dtype=np.uint64)

@@ -1,12 +1,12 @@
-"""The thread blocks and channels of a plan: blocks with too many operations are cut, others are shared by groups.
+"""Assigns a plan's thread blocks and channels: splits blocks with too many operations, shares others among groups.
 
 A segment is a run of consecutive instructions of a program block. It becomes one thread block, or a group of thread
-blocks. A lane consists of the messages of a connection between one segment of the sender and one of the receiver. Each
+blocks. A lane consists of a connection's messages between one of the sender's segments and one of the receiver's. Each
 lane becomes a separate channel, because only one block may signal on a channel and only one may wait.
 
 Each member of a group executes all operations on its share of the chunks, so both ends of a connection must be groups
-of the same size. If not all groups fit on the device at the same time, the blocks that move most data get groups first.
-The other blocks remain single thread blocks, which exchange signals with each member of a group.
+of the same size. If not all groups fit on the device at the same time, the blocks that move the most data get groups
+first. The other blocks remain single thread blocks, which exchange signals with each member of a group.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from chorale.synth.programs.plans.plan import Kind
 from chorale.synth.programs.program import Position, Program, ThreadBlock
 
 BlockId = tuple[int, int]
-"""Rank and block of the program."""
+"""(rank, block of the program)."""
 Cuts = Mapping[BlockId, Sequence[int]]
 """For each block that is cut, the first instruction of each of its segments."""
 
@@ -60,12 +60,12 @@ def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups
     pairs = {(number[each.send[:2]], number[each.receive[:2]]) for each in deliveries.of_send.values()}
     ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
     joins = csr_array((np.ones(len(pairs), dtype=np.int8), (ends[0], ends[1])), shape=(len(number), len(number)))
-    parts: dict[int, list[BlockId]] = defaultdict(list)  # connected blocks, which must all have groups or none
+    parts: dict[int, list[BlockId]] = defaultdict(list)  # connected blocks: all of them must have groups, or none
     for block, label in zip(carried, csgraph.connected_components(joins, directed=False)[1].tolist(), strict=True):
         parts[label].append(block)
 
     def segments(blocks: Sequence[BlockId] | Mapping[BlockId, int]) -> Counter[int]:
-        """Return the total number of segments of `blocks`, by rank."""
+        """Return the total number of segments in `blocks`, by rank."""
         total: Counter[int] = Counter()
         for block in blocks:
             total[block[0]] += len(cuts.get(block, (0,)))
@@ -83,7 +83,7 @@ def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups
 
 
 class Lane(NamedTuple):
-    """Messages of a connection from one segment to another."""
+    """A connection's messages from one segment to another."""
 
     connection: Connection
     sender_segment: int
@@ -133,7 +133,6 @@ class PlanWiring:
             peers += [peer] * members[lane]
 
     def segment_of(self, item: Position) -> SegmentId:
-        """Return the segment of an instruction."""
         cuts = self._cuts.get(item[:2])
         return SegmentId(item[0], item[1], 0 if cuts is None else bisect_right(cuts, item[2]) - 1)
 
@@ -147,20 +146,16 @@ class PlanWiring:
         return range(cuts[segment.number], cuts[segment.number + 1])
 
     def lane_of(self, delivery: Delivery) -> Lane:
-        """Return the lane of a message."""
         ends = self.segment_of(delivery.send).number, self.segment_of(delivery.receive).number
         return Lane(delivery.connection, *ends)
 
     def incoming(self, segment: SegmentId) -> list[Lane]:
-        """Return the lanes that lead to `segment`."""
         return list(self._incoming[segment])
 
     def outgoing(self, segment: SegmentId) -> list[Lane]:
-        """Return the lanes that begin in `segment`."""
         return list(self._outgoing[segment])
 
     def kind_of(self, lane: Lane) -> Kind:
-        """Return the kind of the channels of `lane`."""
         sender, receiver, _ = lane.connection
         return "port" if self._program.plan.joined_by_port(sender, receiver) else "memory"
 
@@ -169,12 +164,12 @@ class PlanWiring:
         return tuple(self._peers[rank, kind])
 
     def channel(self, rank: int, lane: Lane, member: int) -> int:
-        """Return the channel of `lane` at `rank` for a member of the group."""
+        """Return the channel of `lane` at `rank` for a group member."""
         return self._first_channel[rank, self.kind_of(lane)][lane] + member
 
 
 class RankSemaphores(NamedTuple):
-    """Semaphores of a rank. For groups, each number is that of the first member; the other members use the next ones.
+    """A rank's semaphores. For groups, each number is the first member's; the other members use the next ones.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, by (block, step)

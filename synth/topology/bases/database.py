@@ -1,6 +1,6 @@
 """Loads the base graphs that ship with this package: their edges or groups, claims, and stored schedules.
 
-This is the only module in `synth` that reads files. It reads only data of the package, which never changes.
+This is the only module in `synth` that reads files. It reads only data files in the package, which never change.
 """
 
 import json
@@ -19,7 +19,7 @@ BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim that allgather with `method` takes `steps` steps and has T_B = `bandwidth_factor` M / B.
+    """The claim that an allgather with `method` takes `steps` steps and has T_B = `bandwidth_factor` M / B.
 
     method: "bfb", or "own" for the stored schedule
     """
@@ -31,10 +31,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredSends:
-    """A stored schedule as rows (step from 0, link, shard, lo, hi): the chunk from lo to hi in 1 / `chunks_per_shard`.
+    """A stored schedule as rows (step from 0, link, shard, lo, hi); lo and hi are in units of 1 / `chunks_per_shard`.
 
-    A link is an index into the edges of the entry, which are sorted by link id. In a schedule for the transpose, it is
-    a link id of the transpose.
+    `link` is an index into the entry's edges, which are sorted by link id. In a schedule for the transpose, it is a
+    link id of the transpose.
     """
 
     chunks_per_shard: int
@@ -47,12 +47,12 @@ class BaseEntry:
 
     edges:      (source, target), sorted by (target, source)
     group:      (m, k, r, l) of `chorale.synth.topology.families.directed.SemidirectProduct`
-    generators: ranks of the elements that generate the group
-    claim:      steps and bandwidth, re-derived by a test; nothing relies on the claim without verification
+    generators: ranks of the group elements that generate the group
+    claim:      steps and bandwidth, re-derived by a test; no code relies on the claim without verifying it
     schedule:   stored schedule, if it is better than BFB
-    transposed_schedule: schedule for the transpose, if the transpose is a different network; it has the same loads as
-                `schedule` in every step, and the claim holds for it too
-    source:     paper or search that the graph comes from
+    transposed_schedule: schedule for the transpose, if the transpose is a different network; the link loads in each
+                step are the same as in `schedule`, and the claim holds for both
+    source:     paper or search from which the graph comes
     """
 
     name: str
@@ -72,7 +72,7 @@ class BaseEntry:
 
 
 def base_documents(file_name: str) -> list[dict[str, Any]]:
-    """Return the entries of a database file as parsed JSON. The `id` of an entry is the hash of its other members."""
+    """Return the entries of a database file as parsed JSON. An entry's `id` is the hash of its other members."""
     content = pkgutil.get_data("chorale.synth.topology.bases", file_name)
     assert content is not None  # the package is in a folder or a zip file
     return list(json.loads(content)["entries"])
@@ -105,7 +105,7 @@ def load_bases() -> Mapping[str, BaseEntry]:
 
 @cache
 def names_of(nodes: int, degree: int) -> tuple[str, ...]:
-    """Return the names of the entries with this number of nodes and this degree, in file order."""
+    """Return the names of the entries with this node count and degree, in file order."""
     return tuple(name for name, entry in load_bases().items() if (entry.nodes, entry.degree) == (nodes, degree))
 
 

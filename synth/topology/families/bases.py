@@ -13,12 +13,12 @@ _MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))
 
 
 def plan_base(call: FamilyCall) -> TopologyPlan:
-    """An entry of the shipped database of base graphs, by name.
+    """An entry in the shipped database of base graphs, chosen by name.
 
-    d3: 8 nodes, degree 2, in none of the papers; BFB is Moore- and bandwidth-optimal, reverse-symmetric.
-    diamond, dbjmod-2-3, …: as the families of these names. cayley-N-d: Cayley digraph of N nodes and degree d,
-    bandwidth-optimal by BFB in the fewest steps that a search found, symmetries attached. Every entry has its source
-    and a claim that the tests re-derive.
+    d3: 8 nodes, degree 2, reverse-symmetric, not from a paper; BFB is Moore- and bandwidth-optimal.
+    diamond, dbjmod-2-3, …: same as the families with these names. cayley-N-d: Cayley digraph of N nodes and degree d,
+    including its symmetries; BFB is bandwidth-optimal in the fewest steps that a search found. Every entry names its
+    source and makes a claim that the tests re-derive.
     """
     entry = base_entry(call.text)
     return _plan(entry, str(call))
@@ -27,9 +27,9 @@ def plan_base(call: FamilyCall) -> TopologyPlan:
 def plan_diamond(call: FamilyCall) -> TopologyPlan:
     """Diamond: 8 nodes, degree 2, directed, not reverse-symmetric, diameter 3.
 
-    Its own schedule (`synth expand`) is bandwidth-optimal in 3 steps, the Moore bound; BFB takes as many steps at
-    8/7 of the optimal time. The paper only draws it; the edges here were found by search and agree with the paper's in
-    degree, size, steps and all-to-all rate.
+    Its stored schedule (`synth expand`) is bandwidth-optimal in 3 steps, the Moore bound; BFB also takes 3 steps, but
+    8/7 of the optimal time. The paper only draws this graph; the edges here were found by search and agree with the
+    paper in degree, size, steps and all-to-all rate.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 19.
     """
     require(call.text == "", "diamond must have no arguments", call, "write diamond")
@@ -39,9 +39,9 @@ def plan_diamond(call: FamilyCall) -> TopologyPlan:
 def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
     """Modified de Bruijn graph DBJMod(d, n): one cycle in place of the self-loops and 2-cycles of DBJ(d, n).
 
-    Known for (2, 3), (2, 4), (3, 2) and (4, 2); d^n nodes, degree d, directed, no self-loops. Its own schedule (`synth
-    expand`) is bandwidth-optimal in 4, 5, 3 and 3 steps, one above the Moore bound; BFB is not optimal. The paper
-    gives one example of a cycle; those here were found by search.
+    Known for (2, 3), (2, 4), (3, 2) and (4, 2); d^n nodes, degree d, directed, no self-loops. The stored schedules
+    (`synth expand`) are bandwidth-optimal in 4, 5, 3 and 3 steps, one above the Moore bound; BFB is not optimal. The
+    paper gives one example of such a cycle; the cycles here were found by search.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 20.
     """
     d, n = fixed_numbers(call, "dbjmod:d,n", 2)
@@ -52,7 +52,7 @@ def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
 
 
 def base_topology(entry: BaseEntry, spec: str) -> Topology:
-    """Return the network of `entry`; link ids are indices of its edges."""
+    """Return the network that `entry` describes. Link ids are indices into the entry's edges."""
     if entry.group is not None:
         return build_cayley(spec, SemidirectProduct(*entry.group), list(entry.generators))
     edges = np.array(entry.edges, dtype=np.int64)

@@ -15,7 +15,7 @@ from chorale.synth.topology.topology import MAX_NODES, Topology
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]
-"""(sources, targets): entry i of both columns gives the ends of one link."""
+"""(sources, targets): entry i of each column is one end of link i."""
 
 
 def unit_topology(
@@ -24,10 +24,10 @@ def unit_topology(
     arcs: Iterable[Arcs],
     generators: Iterable[NodeColumn] = (),
 ) -> Topology:
-    """Return a network of `node_count` compute nodes with a unit link from `src[i]` to `dst[i]` of each of `arcs`.
+    """Return a network of `node_count` compute nodes; each (src, dst) in `arcs` gives unit links `src[i]` to `dst[i]`.
 
     `generators` are known symmetries. If a family has a symmetry group that acts regularly (for any two nodes, exactly
-    one member maps the first to the second), `generators` should generate this group.
+    one symmetry maps the first to the second), `generators` should generate this group.
     """
     columns = list(arcs)
     src = np.concatenate([src for src, _ in columns])
@@ -42,7 +42,7 @@ def unit_topology(
 
 
 def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
-    """Return the arcs src to dst and dst to src."""
+    """Return the arcs in both directions: from src to dst, and from dst to src."""
     return [(src, dst), (dst, src)]
 
 
@@ -51,7 +51,7 @@ NodeGrid = NDArray[np.int64]
 
 
 class FabricBuilder:
-    """Builds a switched network. Compute nodes come first, then switches in the order of calls of `add_switches`."""
+    """Builds a switched network. Compute nodes come first, then switches in the order in which they were added."""
 
     def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
         self.spec = spec
@@ -65,7 +65,7 @@ class FabricBuilder:
     def add_switches(
         self, ids: Iterable[str], shape: tuple[int, ...], ability: SwitchAbility | None = None
     ) -> NodeGrid:
-        """Add switches with these `ids` and this ability, and return their node indices as an array of `shape`."""
+        """Add switches with the given `ids` and ability and return their node indices as an array of `shape`."""
         first = len(self.node_ids)
         self.node_ids += ids
         if ability is not None:
@@ -73,18 +73,18 @@ class FabricBuilder:
         return np.arange(first, len(self.node_ids)).reshape(shape)
 
     def wire(self, first: NodeGrid, second: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node of `first` with the node of `second` at the same position, both ways; shapes broadcast."""
+        """Link each node in `first` with the node at the same position in `second`, both ways. Shapes broadcast."""
         self.arc(first, second, bandwidth)
         self.arc(second, first, bandwidth)
 
     def arc(self, src: NodeGrid, dst: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node of `src` to the node of `dst` at the same position, one way; shapes broadcast."""
+        """Link each node in `src` to the node at the same position in `dst`, one way. Shapes broadcast."""
         tails, heads = np.broadcast_arrays(src, dst)
         self.ends.append((tails.ravel(), heads.ravel()))
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add the symmetry that rotates each (grid, axis) by one along the axis, unless all axes have length 1."""
+        """Add the symmetry that rotates each given grid by one along its axis, unless every such axis has length 1."""
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 
@@ -111,7 +111,7 @@ class FabricBuilder:
 
 
 def grid_ids(*sizes: int) -> list[str]:
-    """Return the names of all positions of a grid in order, such as 0.0, 0.1, 1.0, 1.1."""
+    """Return the names of all grid positions in order, such as 0.0, 0.1, 1.0, 1.1."""
     names = [""]
     for size in sizes:
         names = [f"{name}.{index}" if name else str(index) for name in names for index in range(size)]
@@ -119,7 +119,7 @@ def grid_ids(*sizes: int) -> list[str]:
 
 
 def switch_ids(kind: str, *sizes: int) -> list[str]:
-    """Return the ids of switches of one kind at all positions of a grid, such as nic:0.3."""
+    """Return switch ids of one kind, such as nic:0.3, for all grid positions."""
     return [f"{kind}:{suffix}" for suffix in grid_ids(*sizes)]
 
 
@@ -127,7 +127,7 @@ MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 
 
 def grid_sizes(call: FamilyCall) -> list[int]:
-    """Return the sizes of a grid from arguments AxBx…, each at least 2."""
+    """Return the grid sizes given by the arguments AxBx…, each at least 2."""
     sizes = whole_numbers(call, f"{call.name}:AxBx…", separator="x")
     require(min(sizes) >= 2, f"every dimension of {call.name} must be >= 2", call, "leave out dimensions of 1")
     rule = f"{call.name} must have at most {MAX_DIMENSIONS} dimensions"
@@ -136,7 +136,7 @@ def grid_sizes(call: FamilyCall) -> list[int]:
 
 
 def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:
-    """Return the bandwidth in GB/s of `text`, an argument of `call`. Raises InvalidInput unless it is positive."""
+    """Return `text`, an argument of `call`, as a bandwidth in GB/s. Raises InvalidInput if it is not positive."""
     bandwidth = parse_rational(text, f"the bandwidth of {call.name}")
     require(bandwidth > 0, f"the bandwidth of {call.name} must be positive", call, f"write {syntax}")
     return bandwidth

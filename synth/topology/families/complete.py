@@ -13,7 +13,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def plan_complete(call: FamilyCall) -> TopologyPlan:
-    """Complete graph: a link between any two of m >= 2 nodes, both ways.
+    """Complete graph: links in both directions between any two of m >= 2 nodes.
 
     Degree m - 1, diameter 1, reverse-symmetric. BFB is Moore- and bandwidth-optimal.
     """
@@ -23,7 +23,7 @@ def plan_complete(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_bipartite(call: FamilyCall) -> TopologyPlan:
-    """Complete bipartite K(d, d): ranks 0 to d - 1 are linked with ranks d to 2 d - 1, both ways.
+    """Complete bipartite K(d, d): ranks 0 to d - 1 are linked to ranks d to 2 d - 1, both ways.
 
     2 d nodes, degree d, diameter 2 (1 for d = 1), reverse-symmetric. BFB is Moore- and bandwidth-optimal.
     """
@@ -42,7 +42,7 @@ def _bipartite(spec: str, d: int) -> Topology:
 
 
 def plan_hamming(call: FamilyCall) -> TopologyPlan:
-    """Hamming graph H(n, q): words of n letters out of q, linked where they differ in one letter, both ways.
+    """Hamming graph H(n, q): words of n letters from an alphabet of q, linked both ways if they differ in one letter.
 
     n >= 1, q >= 2; q^n nodes in lexicographic order, degree n (q - 1), diameter n, distance-regular,
     reverse-symmetric. BFB is bandwidth-optimal; H(2, q) is Moore-optimal too.
@@ -56,12 +56,12 @@ def plan_hamming(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_hyperx(call: FamilyCall) -> TopologyPlan:
-    """HyperX A x B x …: a link to every node that differs in one coordinate, both ways.
+    """HyperX A x B x …: links in both directions between nodes that differ in one coordinate.
 
-    Every size >= 2; the product of the sizes is the number of nodes; degree the sum of size - 1, diameter the number
-    of dimensions, reverse-symmetric. BFB is bandwidth-optimal (theorem 13: a product of optimal simple graphs).
-    Source: Ahn et al., "HyperX: topology, routing, and packaging of efficient large-scale networks", 2009, here with
-    one node per router and the routers taken for the nodes.
+    Every size >= 2; the node count is the product of the sizes, the degree is the sum of size - 1, the diameter is the
+    number of dimensions; reverse-symmetric. BFB is bandwidth-optimal (theorem 13: a product of optimal simple graphs).
+    Source: Ahn et al., "HyperX: topology, routing, and packaging of efficient large-scale networks", 2009. Here, a
+    router and its only node are modelled as a single node.
     """
     return _plan(call, grid_sizes(call))
 
@@ -86,14 +86,14 @@ Grid = NDArray[np.int64]
 
 
 def plan_hxmesh(call: FamilyCall) -> TopologyPlan:
-    """HammingMesh: X x Y boards of b x b nodes; inside a board a mesh, outside it a switch per row and column of nodes.
+    """HammingMesh: X x Y boards, each a mesh of b x b nodes, joined by one switch per row and per column of nodes.
 
     The nodes form a grid of X b rows and Y b columns, ranked row by row. The first and last node of a board in each
-    row are linked with the switch of that row of nodes (`row:I`), those in each column with the switch of that
-    column (`column:J`), all links both ways and of capacity 1; a switch stands for a fat tree without contention.
-    With b = 1 a node has two parallel links to its row and column, and the network behaves as a HyperX. Where there
-    is one board only in a direction, there is nothing to join and no switch. Compute nodes have degree 4 for
-    X, Y >= 2; diameter 2 b - 2 within a board; reverse-symmetric. BFB does not run on switches.
+    row are linked to the switch of that row (`row:I`), the first and last in each column to the switch of that column
+    (`column:J`). All links have capacity 1 in both directions; a switch stands for a fat tree without contention. With
+    b = 1, a node has two parallel links to each of its two switches, and the network behaves like a HyperX. A direction
+    with a single board has no switches. Compute nodes have degree 4 for X, Y >= 2; diameter 2 b - 2 within a board;
+    reverse-symmetric. BFB does not support switches.
     Source: Hoefler et al., "HammingMesh: a network topology for large-scale deep learning", 2022.
     """
     board_text, _, shape_text = call.text.partition(",")
@@ -116,9 +116,9 @@ def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
     rank = np.arange(rows * columns).reshape(rows, columns)
     ids = list(map(str, range(rank.size)))
     arcs: list[Arcs] = []
-    switches: list[slice | None] = []  # of the rows, of the columns
+    switches: list[slice | None] = []  # switches of the rows, then of the columns
     for name, grid in (("row", rank), ("column", rank.T)):
-        # The links between neighbours in the rows of `grid` that share a board
+        # Links between neighbours on the same board, in the rows of `grid`
         column = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
         arcs += bidirectional_arcs(grid[:, column].ravel(), grid[:, column + 1].ravel())
         joined = grid.shape[1] > b
@@ -133,7 +133,7 @@ def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
 
 
 def _shift_of_boards(rank: Grid, b: int, axis: int, nodes: int, switches: slice | None) -> NDArray[np.int32]:
-    """Return the symmetry that moves every board by one along `axis`.
+    """Return the symmetry that moves every board by one position along `axis`.
 
     switches: the switches that move together with the boards; None if there are none
     """
@@ -145,7 +145,7 @@ def _shift_of_boards(rank: Grid, b: int, axis: int, nodes: int, switches: slice 
 
 
 def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:
-    """Return the links between both ends of every board in the rows of `grid` and the switch of the row."""
+    """Return the links that join both ends of every board, in each row of `grid`, to the row's switch."""
     ends = np.concatenate([grid[:, ::b], grid[:, b - 1 :: b]], axis=1)
     switch = np.repeat(first_switch + np.arange(len(grid)), ends.shape[1])
     return bidirectional_arcs(ends.ravel(), switch)

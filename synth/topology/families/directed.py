@@ -24,7 +24,7 @@ class SemidirectProduct:
     m: int
     k: int
     r: int
-    l: int = 1  # noqa: E741 - the letter that files and specs use
+    l: int = 1  # noqa: E741 - files and specs call it l
 
     @property
     def order(self) -> int:
@@ -36,7 +36,7 @@ class SemidirectProduct:
 
     @property
     def generating_set(self) -> tuple[int, ...]:
-        """Elements that generate the group: one for each nontrivial cyclic factor."""
+        """Return elements that generate the group: one for each nontrivial cyclic factor."""
         factors = ((self.m, self.k * self.l), (self.k, self.l), (self.l, 1))
         return tuple(element for size, element in factors if size > 1)
 
@@ -61,10 +61,10 @@ _MAX_LETTERS = MAX_NODES.bit_length() - 1
 def plan_kautz(call: FamilyCall) -> TopologyPlan:
     """Kautz graph K(d, n), the n-fold line graph of the complete graph on d + 1 nodes.
 
-    Words of n + 1 letters out of d + 1, no two neighbours equal, in lexicographic order; a word is linked to those
-    that drop its first letter and append one. d >= 2, n >= 0; d^n (d + 1) nodes, degree d, diameter n + 1,
-    reverse-symmetric. BFB is Moore-optimal; its bandwidth is within a factor 2 of the optimum (factor 1 for
-    n = 0).
+    Nodes are the words of n + 1 letters from an alphabet of d + 1 without equal neighbouring letters, in lexicographic
+    order. A word is linked to the words that drop its first letter and append one. d >= 2, n >= 0; d^n (d + 1) nodes,
+    degree d, diameter n + 1, reverse-symmetric. BFB is Moore-optimal; its bandwidth is within a factor of 2 of the
+    optimum (optimal for n = 0).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix F.2.
     """
     d, n = fixed_numbers(call, "kautz:d,n", 2)
@@ -77,10 +77,10 @@ def plan_kautz(call: FamilyCall) -> TopologyPlan:
 def plan_genkautz(call: FamilyCall) -> TopologyPlan:
     """Generalized Kautz graph Pi(d, m) of Imase and Itoh: links x to -d x - a modulo m for a = 1, …, d.
 
-    d >= 2, m >= d + 1; m nodes, degree d with self-loops and parallel links counted, diameter at most one above
-    the Moore bound (theorem 21), not always reverse-symmetric. Self-loops where d + 1 does not divide m. For
-    m = d^n (d + 1) it is the Kautz graph K(d, n). BFB needs at most one step more than the Moore bound; its
-    bandwidth is within a factor 2 of the optimum up to 2000 nodes (computed, not proved).
+    d >= 2, m >= d + 1; m nodes, degree d including self-loops and parallel links, diameter at most one above
+    the Moore bound (theorem 21), not always reverse-symmetric. There are self-loops if d + 1 does not divide m. For
+    m = d^n (d + 1), the graph is the Kautz graph K(d, n). BFB needs at most one step more than the Moore bound; its
+    bandwidth is within a factor of 2 of the optimum up to 2000 nodes (computed, not proved).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix F.2.
     """
     d, m = fixed_numbers(call, "genkautz:d,m", 2)
@@ -92,9 +92,9 @@ def plan_genkautz(call: FamilyCall) -> TopologyPlan:
 def plan_debruijn(call: FamilyCall) -> TopologyPlan:
     """De Bruijn graph DBJ(d, n): links x to d x + a modulo d^n for a = 0, …, d - 1.
 
-    Words of n letters out of d in lexicographic order; a word is linked to those that drop its first letter and
-    append one. d >= 2, n >= 1; d^n nodes, degree d with the d self-loops counted, diameter n, reverse-symmetric.
-    BFB is Moore-optimal for n > 1; its bandwidth is not optimal because self-loops carry nothing.
+    Nodes are the words of n letters from an alphabet of d, in lexicographic order; a word is linked to the words that
+    drop its first letter and append one. d >= 2, n >= 1; d^n nodes, degree d including d self-loops in total; diameter
+    n, reverse-symmetric. BFB is Moore-optimal for n > 1, not bandwidth-optimal: self-loops carry nothing.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
     """
     d, n = fixed_numbers(call, "debruijn:d,n", 2)
@@ -108,7 +108,7 @@ def _kautz(spec: str, d: int, n: int) -> Topology:
     words = _kautz_words(d, n + 1)
     codes = _codes(words, d + 1)  # ascending, because the words are in lexicographic order
     last = words[:, -1:]
-    letters = np.arange(d) + (np.arange(d) >= last)  # row by row, all letters but the last
+    letters = np.arange(d) + (np.arange(d) >= last)  # per word: all letters but its last
     following = (codes[:, None] % (d + 1) ** n) * (d + 1) + letters
     rank = np.arange(len(words))
     arcs = (np.repeat(rank, d), np.searchsorted(codes, following.ravel()))
@@ -118,7 +118,7 @@ def _kautz(spec: str, d: int, n: int) -> Topology:
 
 
 def _kautz_words(d: int, length: int) -> NDArray[np.int64]:
-    """Return int64[words, length]: all words without equal neighbours, in lexicographic order."""
+    """Return all words without equal neighbours as int64[words, length], in lexicographic order."""
     words = np.arange(d + 1)[:, None]
     for _ in range(length - 1):
         letters = np.arange(d) + (np.arange(d) >= words[:, -1:])
@@ -151,13 +151,13 @@ _SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
 
 
 def plan_cayley(call: FamilyCall) -> TopologyPlan:
-    """Cayley digraph of a semidirect product of Z_m and Z_k by r, times Z_l (l = 1 where it is omitted).
+    """Cayley digraph of a semidirect product of Z_m and Z_k by r, times Z_l (l = 1 if omitted).
 
     Element (a, b, c) has rank (a k + b) l + c, with (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c'); links
-    x to x g for every generator g, given by rank. Generators must differ, must not be the identity 0 and must
-    generate the group. m k l nodes, degree the number of generators, vertex-transitive (multiplication from the
-    left), reverse-symmetric where some automorphism of the group turns the generators into their inverses.
-    Search finds generators with a bandwidth-optimal BFB schedule near or at the Moore bound: `base:cayley-N-d`.
+    go from x to x g for every generator g, given by rank. Generators must differ, must not be the identity 0 and must
+    generate the group. m k l nodes; the degree is the number of generators; vertex-transitive (multiplication from the
+    left); reverse-symmetric if some automorphism of the group maps the generators to their inverses. For generators
+    found by search, with a bandwidth-optimal BFB schedule near or at the Moore bound, see `base:cayley-N-d`.
     """
     group_text, _, generator_text = call.text.partition(",")
     group_numbers = whole_numbers(call, _SYNTAX, separator=".", text=group_text)

@@ -1,4 +1,4 @@
-"""The fifteen distance-regular graphs of degree 4 that are bases of direct-connect networks."""
+"""The fifteen distance-regular graphs of degree 4 that serve as bases for direct-connect networks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ Edges = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Graph:
-    """An undirected graph as `edges` int64[…, 2], with symmetries that are evident from its construction."""
+    """An undirected graph as `edges` int64[…, 2], with the symmetries that are evident from its construction."""
 
     edges: Edges
     symmetries: tuple[NodeColumn, ...] = ()
 
 
 def plan_distreg(call: FamilyCall) -> TopologyPlan:
-    """Distance-regular graph of degree 4 on m nodes, as its construction names it, links both ways.
+    """Distance-regular graph of degree 4 on m nodes, with links in both directions.
 
     m is one of 6 (octahedron), 9 (Paley), 10 (K5,5 minus a perfect matching), 14 (distance-3 graph of the Heawood
     graph), 15 (line graph of the Petersen graph), 16 (4-cube), 21 (line graph of Heawood), 26 (incidence graph of
     PG(2, 3)), 32 (of AG(2, 4) minus a parallel class), 35 (odd graph O4), 45 (line graph of Tutte's 8-cage), 70
     (doubled odd graph), 80 (incidence graph of GQ(3, 3)), 189 (line graph of Tutte's 12-cage), 728 (incidence graph of
     GH(3, 3)). Diameters 2, 2, 3, 3, 3, 4, 3, 3, 4, 3, 4, 7, 4, 6, 6. Reverse-symmetric; BFB is bandwidth-optimal on
-    every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Points come before lines, subsets
-    and flags in lexicographic order. Known symmetries take any node to any other, except for m = 80: there they take
-    points to points and lines to lines, and no others exist, because GQ(3, 3) is not its own dual.
+    every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Points come before lines; subsets
+    and flags are in lexicographic order. Known symmetries map any node to any other, except for m = 80, where they map
+    points to points and lines to lines; no symmetry exchanges them, because GQ(3, 3) is not self-dual.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 8; Brouwer,
     Cohen, Neumaier, "Distance-Regular Graphs", 1989.
     """
@@ -71,7 +71,7 @@ def _bipartite_minus_matching() -> _Graph:
 
 
 def _distance_3_of_heawood() -> _Graph:
-    """Return the graph that joins each point of the Fano plane with each line that it does not lie on."""
+    """Return the graph that joins each point of the Fano plane with each line that does not contain the point."""
     fano = geometry.plane_of_differences(7, (1, 2, 4))
     incident = np.zeros((7, 7), dtype=bool)
     incident[tuple(fano.flags.T)] = True
@@ -96,7 +96,7 @@ def _line_graph_of_heawood() -> _Graph:
     heawood = geometry.plane_of_differences(7, (1, 2, 4)).incidence_edges
     node = np.arange(14)
     turn = (node + 1) % 7 + 7 * (node >= 7)
-    double = 2 * (node % 7) % 7 + 7 * (node >= 7)  # twice a difference is a difference
+    double = 2 * (node % 7) % 7 + 7 * (node >= 7)  # doubling maps the set of differences onto itself
     return _Graph(geometry.edge_graph(heawood), (_moved_edges(heawood, turn), _moved_edges(heawood, double)))
 
 
@@ -170,12 +170,12 @@ def _subsets(letters: int, size: int) -> list[frozenset[int]]:
 
 
 def _letter_moves(count: int) -> tuple[tuple[int, ...], ...]:
-    """Return two permutations that generate all permutations of `count` letters."""
+    """Return two permutations that generate the symmetric group on `count` letters."""
     return (*range(1, count), 0), (1, 0, *range(2, count))
 
 
 def _moved_edges(edges: Edges, move: NodeColumn) -> NodeColumn:
-    """Return how the symmetry `move` of the nodes permutes the `edges`."""
+    """Return the permutation of `edges` that the node symmetry `move` induces."""
     count = int(edges.max()) + 1
     codes = np.sort(edges, axis=1) @ np.array([count, 1])
     order = np.argsort(codes)
@@ -185,7 +185,7 @@ def _moved_edges(edges: Edges, move: NodeColumn) -> NodeColumn:
 
 
 def _turns_of_plane(modulus: int) -> tuple[NodeColumn, NodeColumn]:
-    """Return two symmetries of a plane of differences: adding 1 to everything, and exchanging point p with line -p."""
+    """Return two symmetries of a difference-set plane: one adds 1 to all numbers, one exchanges point p and line -p."""
     node = np.arange(2 * modulus)
     is_line = node >= modulus
     turn = (node % modulus + 1) % modulus + modulus * is_line

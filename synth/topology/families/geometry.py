@@ -1,4 +1,4 @@
-"""Finite geometries and generalized polygons over prime fields, from which distance-regular graphs are made."""
+"""Finite geometries and generalized polygons over prime fields, used to build distance-regular graphs."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Geometry:
 
     @property
     def points_of_lines(self) -> Matrix:
-        """Ascending points of each line, int64[lines, points per line]. All lines must have equally many points."""
+        """Points on each line, ascending: int64[lines, points per line]. All lines must have equally many."""
         by_line: Matrix = self.flags[np.argsort(self.flags[:, 1], kind="stable"), 0].reshape(self.lines, -1)
         return by_line
 
     @property
     def lines_of_points(self) -> Matrix:
-        """Ascending lines through each point, int64[points, lines per point]. All points must be on equally many."""
+        """Lines through each point, ascending: int64[points, lines per point]. All points must have the same number."""
         return self.flags[:, 1].reshape(self.points, -1)
 
     def lines_with(self, points: Matrix) -> Permutation:
-        """Return the line that consists of each row of `points` (complete, in any order)."""
+        """Return, for each row of `points`, the line with exactly these points (in any order)."""
         powers = self.points ** np.arange(points.shape[1])
         codes = self.points_of_lines @ powers
         order = np.argsort(codes)
@@ -53,12 +53,12 @@ class Geometry:
         return lines
 
     def moved(self, move: Permutation) -> Permutation:
-        """Return the permutation of points and then lines that moving each point p to `move[p]` causes."""
+        """Return the permutation of points, then lines, that results if each point p moves to `move[p]`."""
         return np.concatenate([move, self.points + self.lines_with(move[self.points_of_lines])])
 
 
 def plane_of_differences(modulus: int, differences: tuple[int, ...]) -> Geometry:
-    """Return the plane on `modulus` points and lines where point p is on line l if p - l is one of `differences`."""
+    """Return the plane with `modulus` points and lines in which p lies on l if p - l is one of the `differences`."""
     node = np.arange(modulus)
     return Geometry.of_incidence(np.isin((node[:, None] - node) % modulus, differences))
 
@@ -70,30 +70,30 @@ def affine_plane_of_order_4() -> Geometry:
 
 
 def quadrangle_of_order_2() -> Geometry:
-    """Return GQ(2, 2): points are the 15 pairs out of six letters, lines the 15 splits of the letters into pairs."""
+    """Return GQ(2, 2): points are the 15 pairs of six letters, lines the 15 partitions of the letters into pairs."""
     pairs = list(combinations(range(6), 2))
     splits = [split for split in combinations(pairs, 3) if len(set().union(*split)) == 6]
     return Geometry.of_incidence(np.array([[pair in split for split in splits] for pair in pairs]))
 
 
 def edge_graph(edges: Matrix) -> Matrix:
-    """Return int64[…, 2], the edges of the undirected line graph of a simple graph: `edges` that share an end."""
+    """Return the edges of the undirected line graph (pairs of `edges` that share an end) as int64[…, 2]."""
     ends = edges[:, None, :, None] == edges[None, :, None, :]
     return np.argwhere(np.triu(ends.any(axis=(2, 3)), 1))
 
 
 def subset_edges(low: list[frozenset[int]], high: list[frozenset[int]]) -> Matrix:
-    """Return int64[…, 2]: pairs of indices with `low[i]` inside `high[j]`."""
+    """Return all index pairs (i, j) for which `low[i]` is a subset of `high[j]`, as int64[…, 2]."""
     return np.argwhere(np.array([[small < large for large in high] for small in low]))
 
 
 def disjoint_edges(sets: list[frozenset[int]]) -> Matrix:
-    """Return int64[…, 2]: pairs of indices i < j of disjoint `sets`."""
+    """Return all index pairs i < j for which the `sets` are disjoint, as int64[…, 2]."""
     return np.argwhere(np.triu([[not (first & second) for second in sets] for first in sets], 1))
 
 
 def moved_sets(sets: list[frozenset[int]], letters: tuple[int, ...]) -> Permutation:
-    """Return the permutation of `sets` that follows when letter i becomes `letters[i]`."""
+    """Return the permutation of `sets` that results if letter i becomes `letters[i]`."""
     position = {members: index for index, members in enumerate(sets)}
     return np.array([position[frozenset(letters[letter] for letter in members)] for members in sets])
 
@@ -106,7 +106,7 @@ GF4_TIMES = np.array([[0, 0, 0, 0], [0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]])
 class ProjectivePoints:
     """Points of a projective space over the integers modulo the prime `q`.
 
-    coordinates: int64[points, dimension + 1]; the first one that is not 0 is 1
+    coordinates: int64[points, dimension + 1]; the first nonzero coordinate of each point is 1
     """
 
     coordinates: Matrix
@@ -120,7 +120,7 @@ class ProjectivePoints:
         return ProjectivePoints(vectors[first == 1], q)
 
     def index(self, vectors: Matrix) -> Permutation:
-        """Return the index of the point that each row of `vectors` is a multiple of, or -1 if there is none."""
+        """Return, for each row of `vectors`, the index of the point that it is a multiple of, or -1 if none."""
         powers = self.q ** np.arange(self.coordinates.shape[1])[::-1]
         of_code = np.full(self.q ** len(powers), -1)
         for factor in range(1, self.q):
@@ -129,7 +129,7 @@ class ProjectivePoints:
         return indices
 
     def moved(self, matrix: Matrix) -> Permutation:
-        """Return where the linear map `matrix` takes each point."""
+        """Return the image (point index) of each point under the linear map `matrix`."""
         return self.index(self.coordinates @ matrix.T)
 
     def lines(self, collinear: NDArray[np.bool_]) -> Geometry:
@@ -146,8 +146,8 @@ class ProjectivePoints:
 def quadrangle_of_order_3() -> tuple[Geometry, tuple[Permutation, ...]]:
     """Return GQ(3, 3) and collineations: points of PG(3, 3) and its lines on which x0 y1 - x1 y0 + x2 y3 - x3 y2 = 0.
 
-    The collineations are transvections x -> x + (x, a) a of the form. They take any flag to any other; nothing takes
-    points to lines, because W(q) is its own dual for even q only.
+    The collineations are transvections x -> x + (x, a) a of the form. They map any flag to any other. No symmetry maps
+    points to lines, because W(q) is self-dual for even q only.
     """
     points = ProjectivePoints.all(3, 3)
     form = np.array([[0, 1, 0, 0], [-1, 0, 0, 0], [0, 0, 0, 1], [0, 0, -1, 0]])
@@ -160,9 +160,10 @@ def quadrangle_of_order_3() -> tuple[Geometry, tuple[Permutation, ...]]:
 def hexagon(q: int) -> tuple[Geometry, tuple[Permutation, ...]]:
     """Return the split Cayley hexagon H(q) for q = 2 or 3, of order (q, q), and symmetries of points and then lines.
 
-    Points are those of the quadric X0 X4 + X1 X5 + X2 X6 = X3^2 in PG(6, q); lines are its lines whose Pluecker
-    coordinates satisfy p12 = p34, p20 = p35, p01 = p36, p54 = p32, p65 = p30, p46 = p31. The collineations generate
-    G2(q): they take any flag to any other. For q = 3 there is a duality besides; for q = 2 there is none.
+    Its points are those of the quadric X0 X4 + X1 X5 + X2 X6 = X3^2 in PG(6, q); its lines are the quadric's lines
+    whose Pluecker coordinates satisfy p12 = p34, p20 = p35, p01 = p36, p54 = p32, p65 = p30, p46 = p31. The
+    collineations generate G2(q): they map any flag to any other. For q = 3, the symmetries include a duality; for q = 2
+    there is none.
     Sources: Tits, "Sur la trialite et certains groupes qui s'en deduisent", 1959; Van Maldeghem, "Generalized
     Polygons", 1998.
     """
@@ -185,8 +186,8 @@ def hexagon(q: int) -> tuple[Geometry, tuple[Permutation, ...]]:
 def _hexagon_matrices() -> list[Matrix]:
     """Return generators of G2(q) on V + 1 + V*, coordinates 0 to 2, 3, and 4 to 6.
 
-    The turn of the three coordinates, the exchange of V and V*, a transvection of SL3(q), and a short root element
-    (w, s, f) -> (w + 2 s v + f(v) v, s + f(v), f + v x w) with v the first unit vector.
+    They are the rotation of the three coordinates, the exchange of V and V*, a transvection of SL3(q), and a short root
+    element (w, s, f) -> (w + 2 s v + f(v) v, s + f(v), f + v x w), where v is the first unit vector.
     """
     turn = np.eye(7, dtype=np.int64)[[2, 0, 1, 3, 6, 4, 5]]
     exchange = np.eye(7, dtype=np.int64)[[4, 5, 6, 3, 0, 1, 2]]
@@ -200,8 +201,8 @@ def _hexagon_matrices() -> list[Matrix]:
 def _duality(points: ProjectivePoints, geometry: Geometry) -> Permutation:
     """Return a symmetry of H(3) that exchanges points and lines.
 
-    In characteristic 3 the long roots of G2 are short roots of another one: a line's Pluecker coordinates at the long
-    roots, with one of weight 0, are those of a point, and lines that meet become collinear points.
+    In characteristic 3, the long roots of G2 are the short roots of another G2: a line's Pluecker coordinates at the
+    long roots, with one of weight 0, are the coordinates of a point, and lines that meet become collinear points.
     """
     on_line = points.coordinates[geometry.points_of_lines[:, :2]]
 

@@ -1,4 +1,4 @@
-"""Rings, tori, meshes and hypercubes, plain, twisted and circulant; baselines made of rings and of binary trees."""
+"""Rings, tori, meshes, hypercubes, twisted and circulant variants; baselines built from rings and binary trees."""
 
 import math
 
@@ -41,7 +41,7 @@ def plan_biring(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_uniring(call: FamilyCall) -> TopologyPlan:
-    """UniRing(d, m): every node has d parallel links to the next on the ring.
+    """UniRing(d, m): every node has d parallel links to the next node on the ring.
 
     m >= 2 nodes, d m links, degree d, diameter m - 1, reverse-symmetric. BFB is bandwidth-optimal.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
@@ -55,9 +55,9 @@ def plan_uniring(call: FamilyCall) -> TopologyPlan:
 def plan_circulant(call: FamilyCall) -> TopologyPlan:
     """Circulant C(n, {a1, a2, …}): links i to i + a and i - a modulo n for every offset a.
 
-    n nodes, degree 2 per offset (1 for the offset n / 2), reverse-symmetric. BFB is bandwidth-optimal for two
-    offsets; C(n, {m, m + 1}) with m near sqrt(n / 2) has diameter about sqrt(n / 2). With three or more offsets
-    it is not always optimal, for example C(15, {1, 4, 5}).
+    n nodes, degree 2 per offset (1 for the offset n / 2), reverse-symmetric. C(n, {m, m + 1}) with m near
+    sqrt(n / 2) has diameter about sqrt(n / 2). BFB is bandwidth-optimal for two offsets, but not always for three or
+    more: an exception is C(15, {1, 4, 5}).
     """
     n, *offsets = whole_numbers(call, "circulant:n,a1,a2,…")
     way_out = "write circulant:n,a1,a2,… such as circulant:16,3,4"
@@ -93,12 +93,12 @@ def _circulant(spec: str, n: int, offsets: list[int]) -> Topology:
 def plan_shiftedring(call: FamilyCall) -> TopologyPlan:
     """Two superposed bidirectional rings: 0, 1, 2, … and 0, s, 2 s, … modulo m.
 
-    s is the largest stride below m / 2 without a common factor with m, so that the second ring visits every node
-    too (for s = 1 the links are parallel). m >= 3 nodes, degree 4, reverse-symmetric. Each ring carries half of the
-    data; any of its schedules that is bandwidth-optimal on a ring is so here.
+    s is the largest stride below m / 2 that is coprime to m, so that the second ring visits every node too (for
+    s = 1, the links are parallel). m >= 3 nodes, degree 4, reverse-symmetric. Each ring carries half the data; a
+    schedule that is bandwidth-optimal on a single ring remains so on both rings.
 
-    The paper does not say how its second ring runs. With s = m / 2 - 1 at m = 1024 the all-to-all rate gives
-    the time that it prints (10738 us); other strides do not.
+    The paper does not define its second ring. With s = m / 2 - 1 at m = 1024, the all-to-all rate gives the time that
+    the paper prints (10738 us); other strides do not.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 8.2.
     """
     (m,) = fixed_numbers(call, "shiftedring:m", 1)
@@ -107,12 +107,12 @@ def plan_shiftedring(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_dbt(call: FamilyCall) -> TopologyPlan:
-    """Double binary tree: the links, both ways, of two binary trees in which no node is inner twice.
+    """Double binary tree: bidirectional links of two binary trees; each node is an inner node of at most one tree.
 
-    In the first tree, node 0 is the root; every other node hangs, in order, below the node that differs in the lowest
-    bit set, so that odd nodes are leaves. The second is its mirror image (m even) or its shift by one (m odd).
-    m >= 2 nodes, degree at most 4 and not regular, diameter below 2 log2 m + 2, reverse-symmetric. Each tree carries
-    half of the data.
+    In the first tree, node 0 is the root. A node's parent has the next higher bit set in place of the node's lowest set
+    bit, or only that bit cleared if this exceeds m - 1; odd nodes are leaves. The second tree is the mirror image
+    (m even) or is shifted by one (m odd). m >= 2 nodes, degree at most 4, not regular, diameter below 2 log2 m + 2,
+    reverse-symmetric. Each tree carries half the data.
     Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
     """
     (m,) = fixed_numbers(call, "dbt:m", 1)
@@ -121,7 +121,7 @@ def plan_dbt(call: FamilyCall) -> TopologyPlan:
 
 
 def shifted_stride(m: int) -> int:
-    """Return the stride of the second ring of shiftedring:m."""
+    """Return the stride of the second ring in shiftedring:m."""
     return next(stride for stride in range((m - 1) // 2, 0, -1) if math.gcd(stride, m) == 1)
 
 
@@ -132,12 +132,12 @@ def _shiftedring(spec: str, m: int) -> Topology:
 
 
 def double_tree_parents(m: int) -> tuple[NodeColumn, NodeColumn]:
-    """Return int64[m] for each tree of dbt:m: the parent of each node, -1 for the root."""
+    """Return each node's parent (-1 for the root) in both trees of dbt:m as int64[m]."""
     child = np.arange(1, m)
     lowest_bit = child & -child
     upper = (child ^ lowest_bit) | (lowest_bit << 1)
     first = np.concatenate([[-1], np.where(upper < m, upper, child ^ lowest_bit)])
-    other = m - 1 - np.arange(m) if m % 2 == 0 else (np.arange(m) + 1) % m  # the same tree with other names
+    other = m - 1 - np.arange(m) if m % 2 == 0 else (np.arange(m) + 1) % m  # the same tree with renamed nodes
     second = np.full(m, -1)
     second[other[1:]] = other[first[1:]]
     return first, second
@@ -150,11 +150,11 @@ def _dbt(spec: str, m: int) -> Topology:
 
 
 def plan_torus(call: FamilyCall) -> TopologyPlan:
-    """Torus A x B x …: neighbours at distance 1 in one dimension, modulo its size, both ways.
+    """Torus A x B x …: bidirectional links between neighbours in each dimension, which wrap around.
 
-    Every size >= 2; a dimension of 2 is one pair of links. Product of the sizes is the number of nodes; degree
-    2 per dimension (1 for a size of 2), diameter the sum of floor(size / 2), reverse-symmetric. BFB is
-    bandwidth-optimal, also when the sizes differ.
+    Every size >= 2; a dimension of size 2 has one pair of links, not two. The node count is the product of the sizes;
+    degree 2 per dimension (1 for size 2), diameter the sum of floor(size / 2), reverse-symmetric. BFB is
+    bandwidth-optimal, even if the sizes differ.
     """
     sizes = grid_sizes(call)
     nodes = math.prod(sizes)
@@ -185,7 +185,7 @@ def plan_hypercube(call: FamilyCall) -> TopologyPlan:
 
 
 def _grid(sizes: list[int]) -> NDArray[np.int64]:
-    """Return the ranks as an array of shape `sizes`: mixed radix, the last dimension fastest."""
+    """Return the ranks as an array of shape `sizes`; the last dimension varies fastest."""
     return np.arange(math.prod(sizes)).reshape(sizes)
 
 
@@ -223,18 +223,18 @@ Grid = NDArray[np.int64]
 
 
 def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
-    """Torus in which wrapping around one dimension also moves along another.
+    """Torus in which links that wrap around one dimension also move along another.
 
-    A x B with twist s: neighbours at distance 1 in one dimension, both ways; a step from (A - 1, b) in the first
-    dimension leads to (0, b + s modulo B). Every size >= 2, 0 <= s < B; a dimension of 2 that is not twisted is one
-    pair of links. A * B nodes, degree 4 (3 or 2 with pairs), vertex-transitive, reverse-symmetric.
+    A x B with twist s: bidirectional links between neighbours in each dimension; a step from (A - 1, b) in the first
+    dimension leads to (0, b + s modulo B). Every size >= 2, 0 <= s < B; an untwisted dimension of size 2 has one
+    pair of links. A * B nodes, degree 4 (one less per such dimension), vertex-transitive, reverse-symmetric.
 
-    k x k x 2k and k x 2k x 2k: the forms of TPU v4, k >= 2. In the first, wrapping in either short dimension moves by
+    k x k x 2k and k x 2k x 2k, k >= 2: the TPU v4 shapes. In the first, wrapping in either short dimension moves by
     k along the long one (face-centred cubic lattice); in the second, wrapping in the short dimension moves by k
-    along both long ones (body-centred cubic). 2 k^3 or 4 k^3 nodes, degree 6, diameter floor(3 k / 2) in both, against
-    2 k and 5 k / 2 of the plain torus.
+    along both long ones (body-centred cubic). 2 k^3 or 4 k^3 nodes, degree 6, diameter floor(3 k / 2) in both, compared
+    with 2 k and 5 k / 2 for the plain tori.
 
-    BFB is bandwidth-optimal on k x 2k with s = k, in k steps, and on both forms of TPU v4: computed, not proved.
+    BFB is bandwidth-optimal on k x 2k with s = k, in k steps, and on both TPU v4 shapes (computed, not proved).
     Source: Camara et al., "Twisted torus topologies for enhanced interconnection networks", 2010; Jouppi et al.,
     "TPU v4", 2023; Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 6.
     """
@@ -258,9 +258,9 @@ def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
 def plan_twisted_hypercube(call: FamilyCall) -> TopologyPlan:
     """Hypercube in which two opposite links of one square are crossed.
 
-    n >= 3; of the square of the last four ranks z - 3, z - 2, z - 1, z, the links between z - 3 and z - 2 and between
-    z - 1 and z give way to its diagonals. 2^n nodes, degree n, diameter n - 1, reverse-symmetric. BFB is
-    bandwidth-optimal for n = 3, not for n = 4, 5, 6.
+    n >= 3; in the square of the last four ranks z - 3, z - 2, z - 1, z, the diagonals replace the links between z - 3
+    and z - 2 and between z - 1 and z. 2^n nodes, degree n, diameter n - 1, reverse-symmetric. BFB is bandwidth-optimal
+    for n = 3, but not for n = 4, 5, 6.
     Source: Esfahanian, Ni, Sagan, "The twisted n-cube with application to multiprocessing", 1991.
     """
     (n,) = fixed_numbers(call, "twisted-hypercube:n", 1)

@@ -14,10 +14,10 @@ _SYNTAX = "switch:m,bw"
 
 
 def plan_switch(call: FamilyCall) -> TopologyPlan:
-    """One non-blocking switch (`switch:0`): m compute nodes, each linked with it both ways at bw GB/s.
+    """One non-blocking switch (`switch:0`): m compute nodes, each linked to it both ways at bw GB/s.
 
-    m >= 2; bw is positive, a whole number, a decimal or p/q. The optimum of allgather is bw m / (m - 1) GB/s: the link
-    into one node decides. Rotations of the nodes are known symmetries.
+    m >= 2; bw is positive: a whole number, a decimal or p/q. The allgather optimum is bw m / (m - 1) GB/s, limited by
+    the link into each node. Rotations of the nodes are known symmetries.
     """
     count_text, comma, bandwidth_text = call.text.partition(",")
     (m,) = whole_numbers(call, _SYNTAX, text=count_text)
@@ -39,14 +39,14 @@ _LINK = Fraction(25)
 
 
 def plan_fattree(call: FamilyCall) -> TopologyPlan:
-    """Fat tree of switches with k ports in three levels: k pods, k^3 / 4 hosts, all links 25 GB/s both ways.
+    """Three-level fat tree of k-port switches: k pods, k^3 / 4 hosts, all links 25 GB/s in both directions.
 
     k is even. A pod has k / 2 edge switches (`edge:pod.e`) with k / 2 hosts each (`pod.e.host`) and k / 2
-    aggregation switches (`agg:pod.a`), every edge linked with every aggregation switch; aggregation switch a of every
-    pod is linked with `core:a.0` to `core:a.(k/2-1)`. Hosts are ranked by pod, edge, host.
+    aggregation switches (`agg:pod.a`). Every edge switch is linked to every aggregation switch in its pod, and
+    aggregation switch a of every pod to `core:a.0`, …, `core:a.(k/2-1)`. Hosts are ranked by pod, edge, host.
 
-    Optimum of allgather with n hosts: 25 n / (n - 1) GB/s; a host has one link, all links are alike, so the link
-    into one host decides. The known symmetries (rotations of pods, edges and hosts) act regularly.
+    Allgather optimum with n hosts: 25 n / (n - 1) GB/s, limited by the single link into each host.
+    The known symmetries (rotations of pods, edge switches and hosts) act regularly.
     Source: Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008.
     """
     (k,) = fixed_numbers(call, "fattree:k", 1)
@@ -56,17 +56,17 @@ def plan_fattree(call: FamilyCall) -> TopologyPlan:
 
 
 def plan_dragonfly(call: FamilyCall) -> TopologyPlan:
-    """Dragonfly: a h + 1 groups of a routers with p hosts each, all links 25 GB/s both ways.
+    """Dragonfly: a h + 1 groups of a routers with p hosts each, all links 25 GB/s in both directions.
 
-    Routers of a group (`router:group.r`) are all linked with each other, each with its p hosts (`group.r.host`)
-    and, by h global links, with routers of other groups, so that every two groups share one link: global port
-    q = r h + j of group g leads to port a h - 1 - q of group g + q + 1 (modulo the number of groups), which makes all
-    groups alike. Hosts are ranked by group, router, host. a, p, h >= 1.
+    All routers in a group (`router:group.r`) are linked to each other. Each router is linked to its p hosts
+    (`group.r.host`) and, by h global links, to other groups, so that any two groups share one link. Global port
+    q = r h + j of group g leads to port a h - 1 - q of group g + q + 1 (modulo the number of groups), so that all
+    groups look the same. Hosts are ranked by group, router, host. a, p, h >= 1.
 
-    Optimum of allgather with n hosts: 25 n / (n - 1) GB/s, as on a fat tree. The known symmetries rotate the groups
+    Allgather optimum with n hosts: 25 n / (n - 1) GB/s, as on a fat tree. The known symmetries rotate the groups
     and the hosts of a router.
-    Source: Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008, section 3; it
-    leaves open which router has which global link.
+    Source: Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008, section 3, which
+    does not prescribe the router of each global link.
     """
     a, p, h = fixed_numbers(call, "dragonfly:a,p,h", 3)
     require(min(a, p, h) >= 1, "dragonfly:a,p,h must have a, p and h >= 1", call, "use dragonfly:4,2,2")

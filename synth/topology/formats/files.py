@@ -23,11 +23,11 @@ _WHOLE_DUMP = re.compile(r"<(system|topology|graphs)[\s>].*?</\1>", re.DOTALL)
 
 
 def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
-    """Return the checked topology of a file; its first character tells JSON from XML, else the extension of `spec`.
+    """Return the checked topology in a file. Its content, and the extension in `spec`, determine the format.
 
-    XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, or <topology> of hwloc, which
-    give one box. Other text is what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `ibnetdiscover`
-    printed.
+    XML is GraphML, an NCCL or RCCL topology dump (root element <system>), or an hwloc file (<topology>); dumps and
+    hwloc files give one box. Other text is the output of `nvidia-smi topo -m`, `rocm-smi --showtopo`,
+    `amd-smi topology` or `ibnetdiscover`.
     """
     machine = machine_of(content, spec, model)
     if machine is not None:
@@ -41,14 +41,15 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
     text = _text(content)
     if is_ibnetdiscover(text):
         return read_fabric(text).topology(spec)
-    rule = "{} is neither JSON, GraphML, a topology dump nor the output of a tool"
-    raise InvalidInput(rule, spec, "see `chorale topology list` for the formats")
+    rule = "{} is not JSON, GraphML, a topology dump of NCCL or the output of a known tool"
+    tools = "`nvidia-smi topo -m`, `rocm-smi --showtopo` or `ibnetdiscover`"
+    raise InvalidInput(rule, spec, f"give the file that NCCL_TOPO_DUMP_FILE names, or the output of {tools}")
 
 
 def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine | None:
-    """Return the machine of a topology dump or of a matrix of GPUs, None for a file of another format.
+    """Return the machine that a topology dump or a GPU matrix describes, or None for a file in another format.
 
-    `model` names the GPUs of a matrix; a dump has their compute capability.
+    `model` names the GPU model in a matrix; a dump states the compute capability.
     """
     if _is_xml(content, spec):
         root = _xml_root(content)
@@ -67,7 +68,7 @@ def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine |
 
 
 def fabric_text(content: bytes) -> str | None:
-    """Return the text of an output of ibnetdiscover, None for a file of another format."""
+    """Return the decoded text if `content` is output of ibnetdiscover, or None for a file in another format."""
     text = _text(content)
     return text if is_ibnetdiscover(text) else None
 
@@ -88,21 +89,22 @@ def _is_json(content: bytes, spec: str) -> bool:
 
 
 def _xml_root(content: bytes) -> Element:
-    """Return the root of an XML file, without the document type that hwloc writes.
+    """Return the root element of an XML file, ignoring the document type that hwloc writes.
 
-    A dump may be part of a log, and may occur several times if all copies are equal.
+    A dump may be part of a log and may occur several times if all copies are identical.
     """
     text = _HWLOC_TYPE.sub("", _text(content), count=1)
     if _DUMP.search(text) is not None and "<!DOCTYPE" not in text:
         dumps = [dump[0] for part in labelled_parts(text, _DUMP) for dump in _WHOLE_DUMP.finditer(part)]
+        dumps = [dump for dump in dumps if not dump.startswith("<graphs")] or dumps
         if not dumps:
             value, way_out = (
                 "an XML element without its end",
-                "save all of the file, such as that of NCCL_TOPO_DUMP_FILE",
+                "save the complete file, such as that of NCCL_TOPO_DUMP_FILE",
             )
             raise InvalidInput("the topology dump is not complete: {}", value, way_out)
         if len({re.sub(r"\s+", " ", dump) for dump in dumps}) > 1:
-            value, way_out = f"{len(dumps)} that differ", "save each in a file of its own; --boxes N joins N equal ones"
+            value, way_out = f"{len(dumps)} that differ", "save each in a separate file; --boxes N joins N equal ones"
             raise InvalidInput("the file does not contain exactly one topology dump: {}", value, way_out)
         content = dumps[0].encode()
     return parse_xml(_HWLOC_BYTES.sub(b"", content, count=1), "an XML topology file")

@@ -1,9 +1,10 @@
-"""Machines from matrices that tools print: `nvidia-smi topo -m`, `rocm-smi --showtopo` and `amd-smi topology`.
+"""Reads machines from matrices that `nvidia-smi topo -m`, `rocm-smi --showtopo` and `amd-smi topology` print.
 
-A matrix shows how pairs of GPUs are joined, but no rates. NVLinks and PCI Express slots get the published rates of the
-GPU model, which the text or an option names. A matrix may be part of a longer text, such as a bug report.
+A matrix shows how pairs of GPUs are connected, but no rates. NVLinks and PCI Express slots get the published rates of
+the GPU model that the text or an option names. A matrix may be part of a longer text, such as a bug report.
 """
 
+import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,8 +13,17 @@ from itertools import combinations
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.families.gpu_boxes import MI250_BUNDLES
 from chorale.synth.topology.formats.labels import labelled_parts
-from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire
+from chorale.synth.topology.formats.machine_network import (
+    Gpu,
+    HostSwitch,
+    Machine,
+    Nic,
+    Wire,
+    rack_gpus,
+    shared_gpus,
+)  # fmt: skip
 from chorale.synth.topology.formats.rates import (
     GpuModel,
     Rate,
@@ -30,12 +40,11 @@ Pair = tuple[int, int]
 Cells = Mapping[Pair, str]
 
 MOST_NVLINKS = 18
-"""Most NVLinks of a GPU. If its pairs show more in total, there is an NVSwitch, and each pair shows all links."""
+"""Maximum NVLinks of a GPU. If a row adds up to more, there is an NVSwitch, and each cell counts all these links."""
 
-_NVL72_GPUS, _GPUS_OF_A_TRAY = 72, 4
 _ASK_MODEL = "name the GPUs with --model, such as --model H100"
 _HEADER = re.compile(r"(?:GPU0|\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=[\s|]+(?:GPU1|NIC0|CPU|mlx|\d{4}:))")
-"""The start of a header. In a log, the label before it is also before the rows."""
+"""Pattern for the start of a header. In a log, the label before the header also precedes the rows."""
 _DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _ROW = re.compile(
     rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
@@ -57,7 +66,7 @@ _AMD_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM device
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Names of GPUs and NICs, the cell of each pair, and the rest of the row of each device."""
+    """The names of GPUs and NICs, the cell of each pair, and the text after the cells in each device's row."""
 
     devices: tuple[str, ...]
     cells: Cells
@@ -68,14 +77,14 @@ class Matrix:
 
 
 def is_gpu_matrix(text: str) -> bool:
-    """Return whether `text` holds a matrix of one of the tools."""
+    """Return whether `text` contains a matrix that one of these tools printed."""
     return _is_amd(text) or any(True for part in labelled_parts(text, _HEADER) for _ in _nvidia_matrices(part))
 
 
 def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
-    """Return the machine that `text` describes. Without `model`, the text names the GPUs if it can.
+    """Return the machine that `text` describes. Without `model`, the GPU model is taken from `text` if it is named.
 
-    Raises InvalidInput for a text without a complete matrix, and for other kinds of matrices of these tools.
+    Raises InvalidInput if `text` has no complete matrix, or a different kind of matrix from one of these tools.
     """
     chosen = None if model is None else model_called(model)
     read = _amd_machine if _is_amd(text) else _nvidia_machine
@@ -88,15 +97,15 @@ def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
 
 def _several(found: str) -> InvalidInput:
     rule = "the text describes several kinds of machines: {}"
-    return InvalidInput(rule, found, "save each in a file of its own; --boxes N stands for N equal ones")
+    return InvalidInput(rule, found, "save each in a separate file; --boxes N joins N equal ones")
 
 
 def _nvidia_matrices(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Yield (names of devices, lines below) of every header in `text`."""
+    """Yield (device names, lines below) for every matrix header in `text`."""
     lines = text.splitlines()
     for number, line in enumerate(lines):
         words = re.sub(r"((?:GPU|NIC)\d+)CPU", r"\1 CPU", line).replace("|", " ").lstrip("> \t#").split()
-        words = words[words.index("GPU0") :] if "GPU0" in words else []  # logs have a time or a host before it
+        words = words[words.index("GPU0") :] if "GPU0" in words else []  # log lines start with a timestamp or a host
         names = words[: words.index("CPU")] if "CPU" in words else words
         if names and all(map(_NAME.fullmatch, names)) and not any(map(_NVIDIA_CELL.fullmatch, names)):
             yield tuple(names), lines[number + 1 :]
@@ -107,20 +116,20 @@ def _off(cells: Cells) -> list[Pair]:
 
 
 def _joined(matrix: Matrix) -> dict[Pair, str]:
-    """Return what joins the pairs of GPUs."""
+    """Return the cell of each pair of GPUs, which says how the two are connected."""
     gpus = set(matrix.gpus())
     return {pair: matrix.cells[pair] for pair in _off(matrix.cells) if set(pair) <= gpus}
 
 
 def _matrix(names: tuple[str, ...], lines: Iterable[str]) -> Matrix:
-    """Return the matrix below a header. InvalidInput unless each GPU has a complete row and rows agree."""
+    """Return the matrix below a header. Raises InvalidInput unless each GPU has a complete row and the rows agree."""
     index = {name: place for place, name in enumerate(names)}
     gpus = [place for name, place in index.items() if re.fullmatch(_DEVICE, name)]
     cells: dict[Pair, str] = {}
     rest: dict[int, str] = {}
     for line in lines:
         row = _ROW.search(line)
-        if row is not None and row[1] in index and index[row[1]] not in rest:  # the first row of each device
+        if row is not None and row[1] in index and index[row[1]] not in rest:  # use only each device's first row
             device, words = index[row[1]], row[2].replace("|", " ").split(maxsplit=len(names))
             cells |= {(device, place): word for place, word in enumerate(words[: len(names)])}
             rest[device] = words[len(names)] if len(words) > len(names) else ""
@@ -136,7 +145,9 @@ def _matrix(names: tuple[str, ...], lines: Iterable[str]) -> Matrix:
 def _incomplete(found: str) -> InvalidInput:
     rule = "the matrix of GPUs is not complete: {}"
     return InvalidInput(
-        rule, found, "save all that `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` prints"
+        rule,
+        found,
+        "save the complete output of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`",
     )
 
 
@@ -184,9 +195,9 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
         legend = re.search(rf"^\s*{re.escape(names[index])}\s*:\s*(\S+)\s*$", text, re.MULTILINE)
         name = legend[1] if legend else names[index]  # such as mlx5_0
         machine_nics.append(Nic(str(len(machine_nics)), names[index], place[index], slot, None, name=name))
-    is_tray = len(gpus) <= _GPUS_OF_A_TRAY and len(switched) == len(gpus) and re.search(r"\bGB[23]00\b", text)
-    facts, nvlink_gpus = _model_fact(model, chosen), _NVL72_GPUS if is_tray else 0
-    return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, nvlink_gpus=nvlink_gpus, facts=facts)
+    rack = rack_gpus(machine_gpus, 100) if re.search(r"\bGB[23]00\b", text) else 0
+    facts = _model_fact(model, chosen)
+    return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, nvlink_gpus=rack, facts=facts)
 
 
 def _model_fact(model: GpuModel | None, chosen: GpuModel | None) -> tuple[Assumption, ...]:
@@ -198,9 +209,9 @@ def _model_fact(model: GpuModel | None, chosen: GpuModel | None) -> tuple[Assump
 def _nvlink_of(
     model: GpuModel | None, lanes: Mapping[Pair, int], gpus: Sequence[int], most: int
 ) -> tuple[Rate, set[int]]:
-    """Return the rate of one NVLink, and the GPUs that an NVSwitch joins.
+    """Return the rate of one NVLink, and the GPUs that an NVSwitch connects.
 
-    GPUs of 5 to 12 links all have links of 25 GB/s; with more or fewer, the model decides.
+    On GPUs with 5 to 12 NVLinks, each carries 25 GB/s; with more or fewer, the rate depends on the GPU model.
     """
     sums = {gpu: sum(count for (a, _), count in lanes.items() if a == gpu) for gpu in gpus}
     component = _groups(gpus, lanes)
@@ -222,7 +233,7 @@ def _nvlink_of(
 
 
 def _groups(members: Iterable[int], pairs: Iterable[Pair]) -> dict[int, int]:
-    """Return the smallest member of each member's connected component."""
+    """Return, for each member, the smallest member of its connected component."""
     root = {member: member for member in members}
     for a, b in pairs:
         if a in root and b in root and root[a] != root[b]:
@@ -234,9 +245,9 @@ def _groups(members: Iterable[int], pairs: Iterable[Pair]) -> dict[int, int]:
 def _hosts(
     matrix: Matrix, gpus: Sequence[int], text: str, model: GpuModel | None
 ) -> tuple[tuple[HostSwitch, ...], dict[int, int]]:
-    """Return (CPUs and PCI switches, position of the one that each device is attached to).
+    """Return (CPUs and PCI switches, index of the CPU or switch that each device is attached to).
 
-    NVLinks hide the other connections of two GPUs: they share a CPU if their affinities agree.
+    If a cell shows NVLinks instead of the PCI connection, the two GPUs share a CPU if their CPU affinities agree.
     """
     known = [index for index in range(len(matrix.devices)) if any((index, gpu) in matrix.cells for gpu in gpus)]
     near = [pair for pair, cell in matrix.cells.items() if cell in _NEAR]
@@ -283,7 +294,7 @@ def _is_amd(text: str) -> bool:
     return bool(
         re.search(r"Link Type between two GPUs|LINK TYPE TABLE|WEIGHT TABLE|Weight between two GPUs", text)
         or _AMD_PAIR.search(text)
-        or re.search(r'"link_type"\s*:', text)
+        or re.search(r'"link_type"\s*:|\blink_type_gpu_\d', text)
     )
 
 
@@ -292,50 +303,62 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
     kinds = tables.get("type", {})
     if count < 2 or len(kinds) < count * (count - 1):
         raise _incomplete("a single GPU" if count == 1 else "no complete table of link types")
-    status = tables.get("status", {})
-    joined = [
+    status, most = tables.get("status", {}), tables.get("bandwidth", {})
+    xgmi = [
         pair
         for pair in combinations(range(count), 2)
         if kinds[pair].upper() == "XGMI" and status.get(pair, "").upper() != "DISABLED"
     ]
-    # Routes over other GPUs have a multiple of the least weight, or more hops.
-    weights = {pair: _number(tables.get("weight", {}).get(pair)) or 0 for pair in joined}
-    least = min((weight for weight in weights.values() if weight), default=1)
+    # Routes through other GPUs have a multiple of the lowest weight or more hops.
+    weights = {pair: _number(tables.get("weight", {}).get(pair)) or 0 for pair in xgmi}
+    device = _groups(range(count), (pair for pair in xgmi if weights[pair] == _ONE_DEVICE_WEIGHT))
+    joined = [pair for pair in xgmi if device[pair[0]] != device[pair[1]]]
+    least = min((weights[pair] for pair in joined if weights[pair]), default=1)
     hops = {pair: _number(tables.get("hops", {}).get(pair)) or 1 for pair in joined}
     fewest = min(hops.values(), default=1)
-    direct = [pair for pair in joined if weights[pair] < 2 * least and hops[pair] == fewest]
+    near = (pair for pair in joined if weights[pair] < 2 * least and hops[pair] == fewest and most.get(pair) != "0-0")
+    direct = list(dict.fromkeys((device[a], device[b]) for a, b in near))
     named = [model for model in models_named(text) if isinstance(model.architecture, str)]
+    if chosen is not None and not isinstance(chosen.architecture, str):
+        raise InvalidInput("the model {} has no xGMI links, which this matrix lists", chosen.name, _AMD_MODEL)
     model = chosen or (named[0] if len({model.link_rate.physical for model in named}) == 1 else None)
-    each, counts, facts = _xgmi_of(direct, len(joined), count, tables, model)
+    devices = sorted(set(device.values()))
+    routed = len(direct) < len({(device[a], device[b]) for a, b in joined})
+    each, counts, facts = _xgmi_of(direct, routed, len(devices), tables, model)
+    if (links := sum(number for pair, number in counts.items() if 0 in pair)) > _MOST_XGMI:
+        raise InvalidInput(f"a GPU has at most {_MOST_XGMI} xGMI links, got {{}} of GPU 0", links, _PARTITIONS)
     cpu = _amd_cpus(text, count, tables)
     slot = _slot(model)
     hosts = [HostSwitch(f"cpu:{number}", None, _cpu_of(text)) for number in range(max(cpu.values()) + 1)]
     gpus = []
-    for gpu in range(count):
+    for gpu in devices:
         wires = [
             Wire("gpu", f"gpu{a if b == gpu else b}", each.times(number))
             for (a, b), number in counts.items()
             if gpu in (a, b)
         ]
-        gpus.append(Gpu((gpu,), f"gpu{gpu}", cpu[gpu], slot, tuple(wires)))
-    return Machine(tuple(gpus), (), tuple(hosts), facts=(*_model_fact(model, chosen), *facts))
+        ranks = tuple(rank for rank in range(count) if device[rank] == gpu)
+        gpus.append(Gpu(ranks, f"gpu{gpu}", cpu[gpu], slot, tuple(wires)))
+    return Machine(tuple(gpus), (), tuple(hosts), facts=(*_model_fact(model, chosen), *facts, *shared_gpus(gpus)))
+
+
+_MOST_XGMI = 8
+_AMD_MODEL = "name the model of these GPUs, such as MI300X"
+_PARTITIONS = "if these are partitions of GPUs, save all that `rocm-smi --showtopo` prints, with its weights"
+_ONE_DEVICE_WEIGHT = 13
+"""The amdgpu driver's weight between partitions of one GPU (modes CPX, DPX, QPX); one xGMI link has weight 15."""
 
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-_MI250_LINKS = "0-1:4 2-3:4 4-5:4 6-7:4 0-4:2 3-7:2 1-5:1 2-6:1 4-6:1 5-6:1 5-7:1"
-"""xGMI links of a node of four MI250 or MI250X, by GPU (GCD)."""
-
-
 def _xgmi_of(
-    direct: Sequence[Pair], joined: int, count: int, tables: Mapping[str, Cells], model: GpuModel | None
+    direct: Sequence[Pair], routed: bool, count: int, tables: Mapping[str, Cells], model: GpuModel | None
 ) -> tuple[Rate, dict[Pair, int], list[Assumption]]:
-    """Return (rate of one xGMI link, number of links of each pair, assumptions)."""
+    """Return (rate of one xGMI link, number of links between each pair, assumptions)."""
     if not direct:
         return xgmi_rate("gfx942"), {}, []
-    routed = len(direct) < joined
     if (model is None and routed) or (model is not None and not model.links):
         each = xgmi_rate("gfx90a")
         counts, fact = _mi200_links(direct, count, tables)
@@ -349,31 +372,30 @@ def _xgmi_of(
 
 
 def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]) -> tuple[dict[Pair, int], Assumption]:
-    """Return the number of links of each pair of MI200 dies, from printed bandwidths or from the known node."""
+    """Return the link count of each pair of MI200 dies, from printed bandwidths or the known layout of MI250X nodes."""
     most = {pair: re.fullmatch(r"\d+-(\d+)", tables.get("bandwidth", {}).get(pair, "")) for pair in direct}
     if all(match is not None and int(match[1]) >= 50_000 for match in most.values()):
         counts = {pair: int(match[1]) // 50_000 for pair, match in most.items() if match is not None}
         return counts, Assumption("xGMI links of a pair", "1 for every 50,000 MB/s", "file", "table of bandwidths")
-    known = {(int(a), int(b)): int(links) for a, b, links in re.findall(r"(\d+)-(\d+):(\d+)", _MI250_LINKS)}
     what = "xGMI links of a pair of MI250X dies"
-    if set(direct) == set(known):
-        return known, Assumption(what, "4, 2 or 1", "published", "AMD: MI250X node of four modules, as mi250half")
-    import networkx as nx  # noqa: PLC0415 - for nodes whose GPUs are in another order
+    import networkx as nx  # noqa: PLC0415 - only needed if GPUs are in an unusual order
 
-    matcher = nx.isomorphism.GraphMatcher(nx.Graph(known), nx.Graph(direct))
-    if count == 8 and matcher.is_isomorphic():
-        counts = {
-            (min(a, b), max(a, b)): links
-            for (first, second), links in known.items()
-            for a, b in [(matcher.mapping[first], matcher.mapping[second])]
-        }
-        return counts, Assumption(what, "4, 2 or 1, in another order", "guess", "AMD: MI250X node of four modules")
+    for name, gpus in (("mi250half", 8), ("mi250", 16)):
+        known = {(bundle.one, bundle.other): bundle.links for bundle in MI250_BUNDLES if bundle.other < gpus}
+        if set(direct) == set(known):
+            return known, Assumption(what, "4, 2 or 1", "published", f"AMD: MI250X, as {name}")
+        matcher = nx.isomorphism.GraphMatcher(nx.Graph(list(known)), nx.Graph(direct))
+        if matcher.is_isomorphic():
+            ends = {pair: sorted(matcher.mapping[gpu] for gpu in pair) for pair in known}
+            counts = {(ends[pair][0], ends[pair][1]): links for pair, links in known.items()}
+            return counts, Assumption(what, "4, 2 or 1, in another order", "guess", f"AMD: MI250X, as {name}")
     advice = "add what `rocm-smi --shownodesbw` prints: links of a pair times 50,000 MB/s"
-    return dict.fromkeys(direct, 1), Assumption(what, "1", "guess", advice)
+    links = 4 if count == 2 else 1  # two dies are on the same module
+    return dict.fromkeys(direct, links), Assumption(what, str(links), "guess", advice)
 
 
 def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, int]:
-    """Return the CPU of each GPU: its NUMA node if the text has it; otherwise GPUs few hops apart share a CPU."""
+    """Return the CPU of each GPU, its NUMA node if `text` states it. Otherwise, GPUs a few hops apart share a CPU."""
     numa = {int(gpu): int(node) for gpu, node in re.findall(r"GPU\[(\d+)\].*Numa Node:\s*(\d+)", text)}
     if set(numa) >= set(range(count)):
         order = {node: number for number, node in enumerate(sorted(set(numa.values())))}
@@ -386,7 +408,7 @@ def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, i
 
 
 def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
-    """Return the cells of each table by (GPU, other GPU), and the number of GPUs."""
+    """Return the cells of each table, keyed by (GPU, other GPU), and the number of GPUs."""
     found = _amd_json(text)
     if found is not None:
         return found
@@ -410,7 +432,7 @@ def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
 
 
 def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
-    """Return tables as of `_amd_tables` from the JSON of rocm-smi or amd-smi; None for other text."""
+    """Return the tables in JSON or CSV from rocm-smi or amd-smi, as `_amd_tables` does, or None for other text."""
     flat = _amd_pairs(text)
     if flat:
         devices = sorted({device for _, *pair in flat for device in pair})
@@ -420,20 +442,39 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
             a, b = number_of[first], number_of[second]
             named.setdefault(name, {}).update({(a, b): value, (b, a): value})
         return named, len(devices)
+    if (header := _AMD_CSV.search(text)) is not None:
+        rows = [*csv.DictReader(text[header.start() :].splitlines())]
+        return _amd_links([{"gpu": int(row["gpu"])} | _nested(row) for row in rows if (row.get("gpu") or "").isdigit()])
     start = re.search(r"[\[{]\s*[\[{\"]", text)
     if start is None or '"link_type"' not in text:
         return None
-    written = re.sub(r",(\s*[}\]])", r"\1", text[start.start() :])  # manuals show commas behind the last member
+    written = re.sub(r",(\s*[}\]])", r"\1", text[start.start() :])  # manuals print a comma after the last member
     try:
         document, _ = json.JSONDecoder().raw_decode(written)
     except ValueError as error:
         raise _incomplete(f"JSON that breaks off or is damaged: {error}") from None
-    tables: dict[str, dict[Pair, str]] = {name: {} for name in _JSON_NAMES}
     entries = (
         document if isinstance(document, list) else next((v for v in document.values() if isinstance(v, list)), [])
     )
-    gpus = [entry for entry in entries if isinstance(entry, dict)]
-    place = {gpu.get("gpu", number): number for number, gpu in enumerate(gpus)}
+    return _amd_links([entry for entry in entries if isinstance(entry, dict)])
+
+
+_AMD_CSV = re.compile(r"^(?:[\w ]+,)*link_type_gpu_\d+.*$", re.MULTILINE)
+
+
+def _nested(row: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return a row of amd-smi's CSV output in the form of its JSON: `weight_gpu_1` becomes `weight`: {`gpu_1`: …}."""
+    tables: dict[str, dict[str, str]] = {}
+    for column, cell in row.items():
+        name, _, other = str(column).rpartition("_gpu_")
+        tables.setdefault(name, {})[f"gpu_{other}"] = cell
+    return tables
+
+
+def _amd_links(gpus: Sequence[Mapping[str, Any]]) -> tuple[dict[str, dict[Pair, str]], int]:
+    tables: dict[str, dict[Pair, str]] = {name: {} for name in _JSON_NAMES}
+    numbers = (gpu.get("gpu") for gpu in gpus)
+    place = {each if isinstance(each, int) else number: number for number, each in enumerate(numbers)}
     for row, gpu in enumerate(gpus):
         for key, link in _links_of(gpu):
             column = place.get(key)
@@ -446,7 +487,7 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
 
 
 def _amd_pairs(text: str) -> dict[tuple[str, int, int], str]:
-    """Return values by (table, device, device) from rocm-smi's JSON, CSV of names and values, or CSV in columns."""
+    """Return rocm-smi's values by (table, device, device), from JSON, from name-value CSV, or from CSV in columns."""
     found: dict[tuple[str, int, int], str] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines):
@@ -474,10 +515,11 @@ _JSON_NAMES = {
 
 
 def _links_of(gpu: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Yield (number of the other GPU, properties) of the links of a GPU, as newer and older amd-smi write them."""
+    """Yield (other GPU, properties) for each link of a GPU, in the format of newer or older amd-smi versions."""
     links = gpu.get("links")
     if isinstance(links, list):
-        yield from ((link.get("gpu"), link) for link in links if isinstance(link, dict))
+        named = (link for link in links if isinstance(link, dict))
+        yield from ((link["gpu"], link) for link in named if isinstance(link.get("gpu"), int))
         return
     others: dict[int, dict[str, Any]] = {}
     for key, value in gpu.items():

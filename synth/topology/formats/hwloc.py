@@ -1,8 +1,8 @@
-"""Machines from the XML of hwloc (`lstopo machine.xml`), versions 1 to 3.
+"""Reads machines from hwloc XML files (`lstopo machine.xml`), versions 1 to 3.
 
-hwloc places GPUs and NICs below CPUs and PCI Express bridges, with the rate of each slot. It knows links between GPUs
-if it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth). Otherwise they are guessed from
-NVSwitches among the PCI devices and from the names of GPUs.
+hwloc lists GPUs and NICs below CPUs and PCI Express bridges, with the rate of each slot. It knows links between GPUs
+if it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth). Otherwise, they are guessed from
+NVSwitches among the PCI devices and from GPU names.
 """
 
 import re
@@ -11,7 +11,7 @@ from fractions import Fraction
 from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire
+from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire, rack_gpus
 from chorale.synth.topology.formats.rates import (
     LOCAL,
     GpuModel,
@@ -27,9 +27,8 @@ from chorale.synth.topology.formats.rates import (
 from chorale.synth.topology.provenance import Assumption
 
 MAX_OBJECTS = 2**17
-_NVL72_GPUS, _NVL32_GPUS, _GPUS_OF_A_TRAY = 72, 32, 4
 _OF_CARDS = 6
-"""Most NVLinks of GPU models that exist as cards with a bridge."""
+"""Maximum NVLinks of the GPU models that are also sold as cards joined by a bridge."""
 _MAX_DEVICES = 1024
 _OPEN_FABRICS, _NETWORK = ("3", "32"), ("2", "16")
 """`osdev_type` of RDMA devices and of network interfaces, in versions 2 and 3."""
@@ -39,7 +38,7 @@ _ADVICE = "dump the machine with NCCL or RCCL (NCCL_TOPO_DUMP_FILE), or name the
 
 
 def read_hwloc(root: Element, model: str | None = None) -> Machine:
-    """Return the machine below root element <topology>. Without `model`, the file names the GPUs if it can.
+    """Return the machine below root element <topology>. Without `model`, the GPU model is read from the file if named.
 
     Raises InvalidInput for files without GPUs and for malformed numbers.
     """
@@ -56,7 +55,7 @@ def _infos(element: Element) -> dict[str, str]:
 
 
 def _kind(element: Element) -> str:
-    """Return class and vendor of a PCI device, such as "0302 10de"; empty for other elements."""
+    """Return the class and vendor of a PCI device, such as "0302 10de", or "" for other elements."""
     match = re.match(r"\s*([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4})", element.get("pci_type", ""))
     return f"{match[1]} {match[2]}".lower() if match else ""
 
@@ -67,7 +66,7 @@ def _is_gpu(element: Element) -> bool:
 
 
 class _Reader:
-    """Collects the parts of a machine on a walk from the CPUs down."""
+    """Collects the parts of a machine while walking down from the CPUs."""
 
     def __init__(self, root: Element, chosen: GpuModel | None) -> None:
         devices = [each for each in root.iter("object") if each.get("type") == "PCIDev"]
@@ -108,7 +107,7 @@ class _Reader:
             self.hosts.append(HostSwitch(f"cpu:{number}", None, between))
         for number, package in enumerate(packages):
             self.walk(package, number, ())
-        self.walk(root, 0, ())  # what is placed beside the CPUs, as on machines of one
+        self.walk(root, 0, ())  # devices listed next to the CPUs, as on machines with one CPU
         wires, facts, positions_only = self.wires(root)
         gpus = []
         for rank, gpu in enumerate(self.gpus):
@@ -122,22 +121,17 @@ class _Reader:
                 for port in ports:
                     name = port.get("name", "")
                     nics.append(Nic(str(len(nics)), _bus(device), host, slot, None, name=name))
-        is_tray = len(gpus) <= _GPUS_OF_A_TRAY and self.is_arm and any(gpu.wires for gpu in gpus)
-        domain = (_NVL72_GPUS if gpus[0].nvls and self.capability >= 100 else _NVL32_GPUS) if is_tray else 0
+        domain = rack_gpus(gpus, self.capability) if self.architecture in ("aarch64", "arm64") else 0
         return Machine(tuple(gpus), tuple(nics), tuple(self.hosts), positions_only, domain, tuple(facts))
 
     @property
-    def is_arm(self) -> bool:
-        return self.architecture in ("aarch64", "arm64")
-
-    @property
     def capability(self) -> int:
-        """Compute capability of the GPUs; 0 for AMD and unknown GPUs."""
+        """Compute capability of the GPUs; 0 for AMD GPUs and unknown models."""
         known = None if self.model is None else self.model.architecture
         return known if isinstance(known, int) else 0
 
     def walk(self, element: Element, host: int, above: tuple[Rate, ...]) -> None:
-        """Place the devices below `element`, which is attached to `host` by the PCI Express links `above`."""
+        """Collect the devices below `element`, which is attached to `host` by the PCI Express links `above`."""
         for child in element.findall("object"):
             if child in self.place or child.get("type") in ("Package", "Socket"):
                 continue
@@ -164,24 +158,23 @@ class _Reader:
         return lanes_of(value, "pci_link_speed") if value > 0 else None
 
     def slot(self, device: Element, above: tuple[Rate, ...]) -> Rate:
-        """Return the rate of a device's slot. Links of idle GPUs sleep, and hwloc reports their rate in that state."""
-        own = self.speed(device)
-        found = [*above, *([] if own is None else [own])]
+        """Return the rate of a device's slot. For idle GPUs, hwloc reports the lower rate of a sleeping link."""
+        found = [*above, *filter(None, [self.speed(device)])]
         if device not in self.gpus or self.model is None:
             usual = pci_rate_of(4, "hwloc", is_known=True)
             unknown = usual.as_guess("PCI Express link without a speed: 4, 16 lanes", "correct pci_link_speed")
             return narrowest(*found) if found else unknown
         published = pci_rate_of(self.model.pci, f"data sheet of {self.model.name}", is_known=True)
-        if found and narrowest(*found).physical >= published.physical:
-            return published
-        if not found:
+        if not found or narrowest(*found).physical >= published.physical:
             return published
         slowest = narrowest(*found)
-        advice = f"hwloc saw {float(slowest.physical):.4g} GB/s, as of a link that sleeps; dump the machine with NCCL"
+        advice = (
+            f"hwloc saw {float(slowest.physical):.4g} GB/s, the rate of a sleeping link; dump the machine with NCCL"
+        )
         return published.as_guess("slots of GPUs, by their model", advice)
 
     def wires(self, root: Element) -> tuple[dict[str, list[Wire]], list[Assumption], bool]:
-        """Return (links of each GPU by bus id, assumptions about them, whether they are unknown)."""
+        """Return (each GPU's links by bus id, assumptions about the links, whether the links are unknown)."""
         facts = []
         if self.model is not None:
             source = "--model" if self.chosen else "GPUModel or PCIDevice"
@@ -201,7 +194,7 @@ class _Reader:
         return {}, facts, True
 
     def measured_wires(self, root: Element) -> Iterator[tuple[str, list[Wire]]]:
-        """Yield (bus id, links) of each GPU by the matrices of the file."""
+        """Yield (bus id, links) of each GPU, read from the matrices in the file."""
         owner = {each.get("gp_index"): each for each in root.iter("object") if each.get("type") == "PCIDev"}
         bus_of = {inner.get("gp_index"): _bus(each) for each in owner.values() for inner in each.iter("object")}
         gpus = [_bus(gpu) for gpu in self.gpus]
@@ -219,7 +212,7 @@ class _Reader:
                         yield end, [*self.row(end, cells, switches)]
 
     def end(self, index: str, bus_of: Mapping[str | None, str]) -> str:
-        """Return the bus id of the end of a link, or `cpu` and the CPU's number."""
+        """Return the bus id of the device at one end of a link, or "cpu" and the CPU's number."""
         kind, _, number = index.rpartition(":")
         if kind in ("Package", "Socket", "NUMANode"):
             return f"cpu {self.cpu_of.get(number, 0)}"
@@ -238,10 +231,10 @@ class _Reader:
                 yield Wire("gpu", other, each)
 
     def link(self, stated: Fraction) -> Rate:
-        """Return the rate of a link stated as `stated` GB/s: a whole number of the model's links, if it is known."""
+        """Return `stated` GB/s as a rate, rounded to a whole number of links if the GPU model is known."""
         if self.model is not None:
             each = self.model.link_rate
-            if isinstance(self.model.architecture, str):  # hwloc says 100 GB/s of any xGMI
+            if isinstance(self.model.architecture, str):  # hwloc reports 100 GB/s for any xGMI
                 return each.times(self.model.links or max(1, int(stated / each.physical)))
             return each.times(max(1, round(stated / each.physical)))
         found = rate("NVLink or xGMI of GPUs without a known name", stated, stated, "file", "matrix of hwloc")

@@ -1,6 +1,6 @@
-"""InfiniBand fabrics as `ibnetdiscover` prints them: switches, hosts with their adapters, and cables.
+"""Reads InfiniBand fabrics from `ibnetdiscover` output: switches, hosts with their adapters, and cables.
 
-The line of a port ends with its width and speed, such as 4xHDR. Rates are data rates, after the line code.
+A port's line ends with its width and speed, such as 4xHDR. Rates are data rates, without line-code overhead.
 """
 
 import re
@@ -27,11 +27,15 @@ LANE_GBIT_PER_S = {
     "NDR": Fraction(100),
     "XDR": Fraction(200),
 }
-"""Data rate of a lane: 8b/10b code up to QDR, 64b/66b from FDR on; nominal from HDR on."""
+"""Data rate per lane: 8b/10b code up to QDR, 64b/66b from FDR on; nominal rate from HDR on."""
 
 _HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"')
 _ANYWHERE = re.compile(_HEAD.pattern[1:])
-_PORT = re.compile(r'^\[(\d+)\](?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\].*?(\d{1,4})x([A-Z]+[0-9]*)\s*$')
+_PORT = re.compile(
+    r'^\[(\d+)\](?:\[[^\]]*\]|\([0-9a-fA-F]+\))*\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\]'
+    r".*?(\d{1,4}x|\?+)([A-Z]+[0-9]*|\?+)(?: s=\d+ w=\d+ v=\d+)?(?: slot \d+| \(scp\))?\s*$"
+)
+"""Lines of chassis switches also have external port numbers, and the option --full adds numbers."""
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
 _AGGREGATION = re.compile(r"Aggregation Node", re.IGNORECASE)
 _NO_RANK = re.compile(
@@ -42,21 +46,20 @@ _NO_RANK = re.compile(
 
 
 def is_ibnetdiscover(text: str) -> bool:
-    """Return whether `text` is an output of ibnetdiscover."""
     return _ANYWHERE.search(text) is not None and re.search(_HEAD.pattern, _unlabelled(text), re.MULTILINE) is not None
 
 
 def _unlabelled(text: str) -> str:
-    """Return `text` without the labels of log lines; several hosts may print the same fabric or parts of it."""
+    """Return `text` without log labels on lines. Several hosts may have printed the same fabric, or parts of it."""
     return "\n".join(line.strip() for part in labelled_parts(text, _ANYWHERE) for line in part.split("\n"))
 
 
 @dataclass(frozen=True, slots=True)
 class InfiniBand:
-    """A fabric in the order of the file.
+    """A fabric, in file order.
 
     hosts:    host -> adapter name -> GUID, sorted by adapter name
-    switches: GUID -> whether the switch adds (SHARP)
+    switches: GUID -> whether the switch can add (SHARP)
     cables:   (GUID, GUID, Gbit/s)
     left_out: hosts that do not look like ranks, such as gateways and management machines
     """
@@ -67,7 +70,7 @@ class InfiniBand:
     left_out: dict[str, dict[str, str]]
 
     def chosen(self, names: Sequence[str], count: int | None = None) -> dict[str, dict[str, str]]:
-        """Return the hosts called `names`, or without names the hosts that look like ranks; at most `count`."""
+        """Return the first `count` of the hosts in `names` or, without names, of all hosts that look like ranks."""
         everything = self.hosts | self.left_out
         unknown = [name for name in names if name not in everything]
         if unknown:
@@ -81,7 +84,7 @@ class InfiniBand:
         return dict([*hosts.items()][:count])
 
     def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
-        """Return what is assumed about the fabric."""
+        """Return the assumptions about the fabric if the hosts in `chosen` are the ranks."""
         facts = [Assumption("rates of InfiniBand ports", "width times speed of both ends", "file", "such as 4xHDR")]
         adders = [name for name, adds in self.switches.items() if adds]
         if adders:
@@ -94,7 +97,7 @@ class InfiniBand:
         return facts
 
     def topology(self, spec: str, names: Sequence[str] = (), count: int | None = None) -> Topology:
-        """Return the network in which each host is a rank, in Gbit/s."""
+        """Return the network in which each chosen host is a rank, with bandwidths in Gbit/s."""
         hosts = self.chosen(names, count)
         host_of = {guid: host for host, adapters in hosts.items() for guid in adapters.values()}
         links = self._links(host_of)
@@ -102,14 +105,15 @@ class InfiniBand:
         if len(nodes) < 2:
             rule, way_out = "this output of ibnetdiscover has fewer than two hosts: {}", "save all that it prints"
             raise InvalidInput(rule, f"{len(nodes)} with links", way_out)
-        doubtful = set() if names or not self.left_out else set(hosts)  # who is a rank decides every bound
-        named = [
-            NamedLink(src, dst, rate, bidirectional=True, guess=bool(doubtful & {src, dst})) for src, dst, rate in links
-        ]
+        doubtful = bool(self.left_out) and not names  # every bound depends on which hosts are ranks
+        named = [NamedLink(src, dst, rate, bidirectional=True, guess=doubtful) for src, dst, rate in links]
         return assemble_topology(spec, "Gbit/s", [*nodes, *self._switch_nodes(links)], named, self.facts(hosts))
 
     def fabric(self, machine: Machine, hosts: dict[str, dict[str, str]]) -> Fabric:
-        """Return the fabric of `hosts`, each like `machine`; NICs are the adapters of equal name, or in order."""
+        """Return the fabric that connects `hosts`, each of which is a copy of `machine`.
+
+        The machine's NICs are matched to the adapters in the file by name or, if names differ, by order.
+        """
         wanted = [nic.name for nic in machine.nics]
         guids: dict[str, tuple[str, int]] = {}
         for host, adapters in hosts.items():
@@ -130,7 +134,7 @@ class InfiniBand:
         return Fabric(leaves, self._switch_nodes(links), between, tuple(self.facts(hosts)))
 
     def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
-        """Return the cables between switches and chosen adapters, without switches that are dead ends."""
+        """Return the cables between switches and chosen adapters, without dead-end switches."""
         named = [
             (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)
             for src, dst, rate in self.cables
@@ -155,11 +159,11 @@ class InfiniBand:
 
 
 def read_fabric(text: str) -> InfiniBand:
-    """Return the fabric that ibnetdiscover printed.
+    """Return the fabric described by ibnetdiscover output.
 
-    Adapters whose descriptions name the same host, such as `node7 HCA-1` and `node7 HCA-2`, are of one host.
-    Aggregation nodes are a part of their switch; routers and gateways are left out. Raises InvalidInput for speeds that
-    are not known.
+    Adapters whose descriptions name the same host, such as `node7 HCA-1` and `node7 HCA-2`, belong to one host.
+    Aggregation nodes are treated as part of their switch; routers and gateways are omitted. Raises InvalidInput for
+    unknown speeds.
     """
     names: dict[str, tuple[str, str]] = {}
     cables: dict[frozenset[tuple[str, str]], Fraction] = {}
@@ -169,11 +173,11 @@ def read_fabric(text: str) -> InfiniBand:
             here = head[2]
             names[here] = (head[1], head[3])
         elif (port := _PORT.match(line.strip())) is not None and here:
-            if port[5] not in LANE_GBIT_PER_S:
+            if port[5] not in LANE_GBIT_PER_S or not port[4].endswith("x"):
                 value, known = f"{port[5]} in {line.strip()!r}", ", ".join(LANE_GBIT_PER_S)
                 raise InvalidInput("unknown speed of an InfiniBand link: {}", value, f"known are {known}")
-            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4]) * LANE_GBIT_PER_S[port[5]]
-            cables[ends] = min(rate, cables.get(ends, rate))  # each end tells it; the slower one counts
+            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4][:-1]) * LANE_GBIT_PER_S[port[5]]
+            cables[ends] = min(rate, cables.get(ends, rate))  # both ends state a rate; the slower one counts
     if missing := sorted({guid for ends in cables for guid, _ in ends} - set(names)):
         value = f"none of {missing[0]}" + (f" and of {len(missing) - 1} others" if len(missing) > 1 else "")
         rule = "an output of ibnetdiscover must have a section for each device that a cable leads to"
@@ -192,6 +196,8 @@ def read_fabric(text: str) -> InfiniBand:
         if match is not None and match.start():
             host, adapter = re.sub(r"[^A-Za-z0-9_.:]", "_", description.strip()[: match.start()]), match[1]
         group = left_out if _NO_RANK.search(host) else hosts
+        if adapter in group.get(host, {}):  # another machine with that name, such as localhost
+            host = guid.replace("-", "_")
         group.setdefault(host, {})[adapter] = guid
     switches = {guid: guid in adding for guid, (kind, _) in names.items() if kind == "Switch"}
     ordered = {host: dict(sorted(adapters.items(), key=_natural)) for host, adapters in hosts.items()}

@@ -1,4 +1,4 @@
-"""Topologies from and to JSON in the format chorale-topology/1."""
+"""Reads and writes topologies as JSON in the format chorale-topology/1."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _MAX_TEXT = 200
 def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
     """Return the checked topology in `content`. Numbers are read exactly: 0.1 means one tenth.
 
-    Raises InvalidInput naming the field; unknown and repeated keys are errors.
+    Raises InvalidInput, which names the invalid field; unknown and repeated keys are errors.
     """
     document = _load(content)
     _require_keys(document, "the document", ("format", "name", "bandwidth_unit", "nodes", "links"), ("assumptions",))
@@ -37,7 +37,7 @@ def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
 
 
 def to_json(topology: Topology) -> dict[str, Any]:
-    """Return `topology` as a JSON-able document that `from_json` reads back to the same content id."""
+    """Return `topology` as a JSON document that `from_json` reads back with the same content id."""
     ids, expected = topology.node_ids, topology.expected
     guessed = frozenset[tuple[str, str]]() if topology.provenance is None else topology.provenance.guessed
     document: dict[str, Any] = {
@@ -65,7 +65,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
 
 
 def json_number(value: Fraction) -> int | float | str:
-    """Return `value` as a JSON number if one means exactly `value`, else as text "p/q"."""
+    """Return `value` as a JSON number if that is exact, otherwise as a string "p/q"."""
     if value.denominator == 1:
         return int(value)
     return float(value) if Fraction(repr(float(value))) == value else rational_text(value)
@@ -77,9 +77,9 @@ def ability_members(
     number: Callable[[Fraction], Any] = json_number,
     names: Callable[[tuple[str, ...]], Any] = list,
 ) -> dict[str, Any]:
-    """Return the members that describe what a switch can do; none for compute nodes and switches that only forward.
+    """Return the JSON members that describe a switch's abilities; none for compute nodes and forwarding-only switches.
 
-    `number` and `names` give numbers and lists of names the form of the file.
+    `number` and `names` convert numbers and lists of names to the file format.
     """
     ability = topology.abilities.get(node)
     if ability is None:
@@ -92,7 +92,7 @@ def ability_members(
 
 
 class _Decimal(str):
-    """The text of a JSON number with a point or an exponent, kept exact."""
+    """The text of a JSON number that has a point or an exponent, kept exact."""
 
     __slots__ = ()
 
@@ -116,7 +116,7 @@ def _load(content: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         value = f"{error.msg} at line {error.lineno} column {error.colno}"
         raise InvalidInput("the topology file is not valid JSON: {}", value, "correct the file") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, numbers of thousands of digits, endless nesting
+    except (ValueError, RecursionError) as error:  # invalid UTF-8, numbers with thousands of digits, very deep nesting
         raise InvalidInput("the topology file is not valid JSON: {}", error, "correct the file") from None
     return _object(document, "the document")
 

@@ -1,4 +1,4 @@
-"""Removal of labels that logs put before the lines of a program (times, ranks, hosts, quotation marks), and colours."""
+"""Removes labels that logs put before output lines (timestamps, ranks, hosts, quotation marks), and colours."""
 
 import re
 
@@ -11,20 +11,20 @@ _TIME = re.compile(
     re.MULTILINE,
 )
 _LEAST_LINES = 3
-"""Least number of lines with a label, so that other text before a table is not taken for one."""
+"""Minimum number of lines with the same label, so that other text before a table is not mistaken for a label."""
 _MOST_LABELS = 256
 
 
 def plain_text(text: str) -> str:
-    """Return `text` without colours, carriage returns and code fences."""
+    """Return `text` without colour codes, carriage returns and code fences."""
     return _NOISE.sub("", text).replace("\r", "\n")
 
 
 def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
-    """Return the output of each source of a log, without the labels of lines; [`text`] if it has no labels.
+    """Return the output of each source in a log, without line labels, or [`text`] if there are no labels.
 
-    anchor: pattern that begins a line of the wanted output; text before a match is a label. Lines without a label
-            belong to all parts.
+    anchor: pattern at the start of a line in the wanted output; text before a match is a label. Lines without a
+            label belong to all parts.
 
     >>> labelled_parts("one: # size\\none: 8\\none: 16\\ntwo: # size\\ntwo: 9\\ntwo: 18", re.compile("# size"))
     ['# size\\n8\\n16', '# size\\n9\\n18']
@@ -45,8 +45,10 @@ def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
     parts: dict[str, list[str]] = {label: [] for label in labels}
     for line in lines:
         fitting = [label for label in labels if line.lstrip().startswith(label)]
-        label = max(fitting, key=len, default=None)  # one label may begin with another
+        label = max(fitting, key=len, default=None)  # one label may be a prefix of another
         for wanted, part in parts.items():
             if label in (None, wanted):
-                part.append(line if label is None else line.lstrip()[len(label) :].removeprefix(" "))
+                plain = line if label is None else line.lstrip()[len(label) :].removeprefix(" ")
+                # Some launchers put `[0]` before each piece of output that a rank writes, even within a line
+                part.append(plain.replace(label, " ") if label and label[0] == "[" and label[-1] == "]" else plain)
     return ["\n".join(part) for part in parts.values()]

@@ -1,4 +1,4 @@
-"""Networks of machines: one machine that a file describes, or copies of it whose NICs meet in switches."""
+"""Builds the network of a machine that a file describes, or of several copies whose NICs are joined by switches."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ WireKind = Literal["gpu", "nvswitch", "cpu"]
 
 
 class Wire(NamedTuple):
-    """NVLinks, xGMI or chip-to-chip links of a GPU; links to a GPU are one way.
+    """NVLinks, xGMI links or chip-to-chip links from a GPU. A wire to another GPU is one direction of a link.
 
-    target: bus id of a GPU, or the name of one of several NVSwitches that are not joined
+    target: bus id of a GPU, or the name of an NVSwitch if several are not connected with each other
     """
 
     kind: WireKind
@@ -38,9 +38,9 @@ class Wire(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostSwitch:
-    """A CPU (without `parent`) or a PCI switch; `rate` leads to the parent, from a CPU to each other CPU of its host.
+    """A CPU (no `parent`) or a PCI switch. `rate` is that of the link to the parent or, for a CPU, to each other CPU.
 
-    parent: a position in the machine's list of host switches, always an earlier one
+    parent: an earlier index in the machine's list of host switches
     system: number of the host
     """
 
@@ -52,9 +52,9 @@ class HostSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU at PCI address `bus`, linked with host switch `host`. `nvls`: NVSwitches can add and multicast for it.
+    """A GPU at PCI address `bus`, linked to host switch `host`. `nvls`: whether NVSwitches add and multicast for it.
 
-    ranks: several ranks share a partitioned GPU (MIG, MLOPart)
+    ranks: the ranks that run on this GPU; several if it is partitioned (MIG, MLOPart)
     """
 
     ranks: tuple[int, ...]
@@ -67,12 +67,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A port of a NIC, linked with host switch `host`.
+    """A port of a NIC, linked to host switch `host`.
 
     device: name of the slot, which several ports may share
-    speed:  None if the file does not give it
-    rail:   rail and plane of the network that the port leads to, None if the file does not say
-    name:   such as `mlx5_0`, empty if unknown
+    speed:  rate of the port; None if the file does not state it
+    rail:   network rail and plane that the port leads to; None if the file does not state them
+    name:   device name such as `mlx5_0`; empty if unknown
     """
 
     number: str
@@ -86,11 +86,11 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine, or several whose GPUs share NVSwitches: GPUs in rank order, NICs in the order of their numbers.
+    """One machine, or several whose GPUs share NVSwitches. GPUs are in rank order, NICs in numerical order.
 
-    positions_only: the file only has the PCI positions of devices; links between GPUs are unknown
+    positions_only: whether the file only gives devices' PCI positions; links between GPUs are unknown
     nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
-    facts:          assumptions besides the rates of links
+    facts:          assumptions other than those about link rates
     """
 
     gpus: tuple[Gpu, ...]
@@ -102,7 +102,7 @@ class Machine:
 
     @property
     def cpus(self) -> list[int]:
-        """Positions of the CPUs among the host switches."""
+        """Indices of the CPUs in the list of host switches."""
         return [index for index, host in enumerate(self.hosts) if host.parent is None]
 
     @property
@@ -110,14 +110,14 @@ class Machine:
         return sum(len(gpu.ranks) for gpu in self.gpus)
 
     def path_to_cpu(self, host: int) -> list[int]:
-        """Return the host switches from `host` up to its CPU."""
+        """Return the indices of the host switches from `host` up to its CPU."""
         path = [host]
         while (parent := self.hosts[path[-1]].parent) is not None:
             path.append(parent)
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the host switches below the common ancestor of two host switches, upwards from each."""
+        """Return the two upward paths from host switches `first` and `second`, ending below their common ancestor."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         while up and down and up[-1] == down[-1]:
             up.pop()
@@ -125,13 +125,28 @@ class Machine:
         return up, down
 
 
+def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
+    """Return how many GPUs NVSwitches join in a rack with Grace CPUs, or 0 if `gpus` are not a tray of such a rack."""
+    switched = all(any(wire.kind == "nvswitch" for wire in gpu.wires) for gpu in gpus)
+    if not switched or len(gpus) > 4 * hosts:
+        return 0
+    return 72 if capability >= 100 else 32
+
+
+def shared_gpus(gpus: Iterable[Gpu]) -> Iterable[Assumption]:
+    """Yield the assumptions about GPUs that several ranks share, if there are any."""
+    if shared := sum(len(gpu.ranks) > 1 for gpu in gpus):
+        value = f"on {shared} GPUs, whose links they share"
+        yield Assumption("several ranks on one GPU", value, "file", "partitions of a device")
+
+
 @dataclass(frozen=True, slots=True)
 class BoxNetwork:
     """The number of boxes and the network that joins them.
 
-    nic:          GB/s of each NIC; None: as in the dump
-    rails:        NIC i of every box leads to switch i; otherwise all lead to one switch, or to the rails of the dump
-    nvlink_boxes: number of boxes that share one NVSwitch; None: usual for such machines
+    nic:          bandwidth of each NIC in GB/s; None means the dump's rates
+    rails:        whether NIC i of every box leads to switch i; otherwise, to one switch or the dump's rails
+    nvlink_boxes: number of boxes that share one NVSwitch; None means the usual number for such machines
     """
 
     boxes: int = 1
@@ -143,16 +158,16 @@ class BoxNetwork:
 def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology:
     """Return the checked network of `network.boxes` copies of `machine`, bandwidths in GB/s.
 
-    GPUs are called `box.rank` and ranked by box, then as in the file. If NVLink or xGMI join all GPUs of a box, GPUs
-    use nothing else between them, as in NCCL: the box has its GPUs, one `nvswitch:box` for all NVSwitches, and every
-    NIC (`nic:box.number`) at the GPU that is nearest on PCI, limited by the links between them and by the port.
-    Otherwise PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach
+    GPUs are called `box.rank`, ordered by box and then as in the file. If NVLink or xGMI joins all GPUs of a box, GPUs
+    use no other links among themselves, as in NCCL. The box then has its GPUs, one `nvswitch:box` for all NVSwitches,
+    and each NIC (`nic:box.number`) at the GPU nearest on PCI, limited by the links between the two and by the port.
+    Otherwise, PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach
     them through the NVSwitches.
 
     Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
-    GPUs. NICs that share a PCI Express link lead over `uplink:box.i` of its rate. Ranks of one GPU are linked with
-    `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. The rotation of the boxes is a known symmetry.
-    Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
+    GPUs. NICs that share a PCI Express link are joined by `uplink:box.i` at the rate of the link. Ranks on one GPU are
+    linked to `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. Rotating the boxes is a known
+    symmetry. Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
     """
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")
@@ -171,7 +186,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
 
 class _Boxes:
-    """Builder of the network; every grid holds one node per box."""
+    """Builds the network. Every grid contains one node per box."""
 
     def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine
@@ -262,7 +277,7 @@ class _Boxes:
         self.rates.append(each)
 
     def add_switch(self, kind: str, suffix: str, ability: SwitchAbility | None = None, boxes: int = 1) -> NodeGrid:
-        """Add one switch for every `boxes` boxes; return the switch of each box."""
+        """Add one switch for every `boxes` boxes and return the grid with each box's switch."""
         count = -(-self.network.boxes // boxes)
         grid = self.fabric.add_switches([f"{kind}:{box}{suffix}" for box in range(count)], (count,), ability)
         if boxes == 1 or count > 1:
@@ -270,9 +285,9 @@ class _Boxes:
         return np.repeat(grid, boxes)[: self.network.boxes]
 
     def add_hosts(self) -> list[NodeGrid]:
-        """Add PCI switches, CPUs and their links; return the grid of each host switch by position.
+        """Add PCI switches, CPUs and their links, and return the grid of each host switch by index.
 
-        GPUs behind an NVSwitch are reached through it, because they use nothing else among themselves.
+        GPUs behind an NVSwitch are reached through it, because they use no other links among themselves.
         """
         machine = self.machine
         names = (host.name.partition(":") for host in machine.hosts)
@@ -297,7 +312,7 @@ class _Boxes:
         return grids
 
     def beside_a_gpu(self) -> Callable[[Nic], Way]:
-        """Return a function that chooses a GPU for a NIC: the nearest, of these the one with fewest NICs so far."""
+        """Return a function that attaches a NIC to its nearest GPU (of several, the one with fewest NICs so far)."""
         nic_count = {gpu.bus: 0 for gpu in self.machine.gpus}
         hosts = self.machine.hosts
 
@@ -319,11 +334,11 @@ class _Boxes:
         return choose
 
     def add_nics(self, way_of: Callable[[Nic], Way]) -> None:
-        """Add NICs with their links inward, and outward if NICs join several boxes."""
+        """Add NICs, their links into the box and, if NICs join several boxes, their links to the network."""
         given, joined = self.network.nic, self.are_joined_by_nics
         stated = None if given is None else rate("speed of every NIC", given, given, "file", "--nic-gbps")
         nics = self.machine.nics
-        if not joined and stated is None:  # those with a known rate
+        if not joined and stated is None:  # keep only NICs with a known rate
             nics = tuple(nic for nic in nics if nic.speed is not None or nic.pci.basis.source == "file")
         reached: list[_Reached] = []
         for nic in nics:
@@ -335,7 +350,7 @@ class _Boxes:
             reached.append(_Reached(grid, through, shared))
         if not joined:
             return
-        # The switch that each NIC leads to: its place in its host, or its rail as dumped.
+        # The switch that each NIC leads to is named by the NIC's index in its host, or by its rail in the dump.
         if self.network.rails:
             systems = [self.machine.hosts[nic.host].system for nic in nics]
             names = [str(systems[:index].count(system)) for index, system in enumerate(systems)]
@@ -367,11 +382,11 @@ class _Boxes:
 
 
 Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
-"""(node that a NIC is linked with, narrowest rate on the way there, named links of the way)."""
+"""(node that a NIC is linked to, lowest rate on the way there, named links on the way)."""
 
 
 class _Reached(NamedTuple):
-    """A NIC: its node in each box, its rate, and the named links that lead to it."""
+    """A NIC: its node in each box, the rate at which the GPU or host switch reaches it, and the links on the way."""
 
     grid: NodeGrid
     through: Rate
@@ -379,7 +394,7 @@ class _Reached(NamedTuple):
 
 
 def _ways(machine: Machine, gpu: Gpu, nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
-    """Yield the links between a GPU and a NIC: through the slot of the GPU, or its CPU and chip-to-chip links."""
+    """Yield the links of each path from a GPU to a NIC: through the GPU's slot, or its chip-to-chip links and CPU."""
     own = (f"slot {nic.device}", nic.pci)
     up, down = machine.path_between(gpu.host, nic.host)
     yield [(f"gpu {gpu.bus}", gpu.pci), *((f"host {host}", machine.hosts[host].rate) for host in (*up, *down)), own]
@@ -391,10 +406,10 @@ def _ways(machine: Machine, gpu: Gpu, nic: Nic) -> Iterable[list[tuple[str, Rate
 
 
 def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:
-    """Return the links that let less through than the NICs behind them, as (NICs, rate), smallest groups first.
+    """Return the links with less bandwidth than the NICs behind them, as (NICs, rate), smallest groups first.
 
-    Links whose NICs overlap those of an earlier one without holding all of them are left out: without them the
-    network is an upper bound still.
+    A link is omitted if its NICs partially overlap with the NICs of an earlier link. The network then has more
+    bandwidth than the machine, so it still gives an upper bound.
     """
     behind: dict[str, tuple[list[int], Rate]] = {}
     for index, nic in enumerate(nics):
@@ -423,7 +438,7 @@ def _sum(rates: Iterable[Rate]) -> Rate:
 
 
 def _joined_by_wires(machine: Machine) -> bool:
-    """Return whether NVLink, NVSwitches and xGMI lead from every GPU to every other."""
+    """Return whether every GPU can reach every other through NVLink, NVSwitches and xGMI."""
     position = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
     arcs: list[tuple[int, int]] = []
     for gpu in machine.gpus:
@@ -440,7 +455,7 @@ def _joined_by_wires(machine: Machine) -> bool:
 
 
 def _total(gpu: Gpu, kind: str, target: str = "") -> Rate | None:
-    """Return the rate of all wires of a GPU to one target together, None without any."""
+    """Return the total rate of all of a GPU's wires to one target, or None if there are none."""
     wires = [wire.rate for wire in gpu.wires if (wire.kind, wire.target) == (kind, target)]
     return _sum(wires) if wires else None
 
@@ -454,9 +469,9 @@ _NET = re.compile(r"net:([0-9]+)")
 class Fabric:
     """The switches that join hosts.
 
-    leaves:   (host, i) -> (switch that NIC i leads to, limit in GB/s or None); NICs without an entry are not connected
+    leaves:   (host, i) -> (switch that NIC i leads to, limit in GB/s or None); NICs without an entry are unconnected
     between:  links between switches, in GB/s
-    facts:    assumptions about them
+    facts:    assumptions about these switches and links
     """
 
     leaves: Mapping[tuple[str, int], tuple[str, Fraction | None]]
@@ -468,10 +483,10 @@ class Fabric:
 def cluster_topology(
     machine: Machine, hosts: Sequence[str], fabric: Fabric, nic: Fraction | None, spec: str
 ) -> Topology:
-    """Return the network of the GPUs of `hosts`, each of which is like `machine`, joined by `fabric`.
+    """Return the network of the GPUs in all `hosts`, which are copies of `machine`, joined by `fabric`.
 
-    Ids are those of `boxes_topology` with the name of the host in place of its number: GPU `n1.0`, NIC `nic:n1.0`.
-    nic: GB/s of every NIC; None: as in the dump
+    Node ids are as in `boxes_topology`, but with host names instead of box numbers: GPU `n1.0`, NIC `nic:n1.0`.
+    nic: bandwidth of every NIC in GB/s; None means the dump's rates
     """
     boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
     guessed = frozenset[tuple[str, str]]() if boxes.provenance is None else boxes.provenance.guessed
@@ -480,22 +495,23 @@ def cluster_topology(
     for name in boxes.node_ids:
         match = None if _NET.fullmatch(name) else _NUMBERED.fullmatch(name)
         names.append(name if match is None else f"{match[1]}{hosts[int(match[2])]}{match[3]}")
+    doubtful = any(fact.source == "guess" for fact in fabric.facts)  # every bound depends on which hosts are ranks
     links: list[NamedLink] = []
     for link, slower in zip(boxes.links, expected.links, strict=True):
         ends, most = [names[link.src], names[link.dst]], None
         for place, (here, there) in enumerate(((link.src, link.dst), (link.dst, link.src))):
             if (net := _NET.fullmatch(boxes.node_ids[here])) is not None:
                 numbered = _NUMBERED.fullmatch(boxes.node_ids[there])
-                assert numbered is not None  # ids of boxes have numbers
+                assert numbered is not None  # box ids contain numbers
                 host = hosts[int(numbered[2])]
                 ends[place], most = fabric.leaves.get((host, int(net[1])), ("", None))
         if all(ends):
             width = link.bandwidth if most is None else min(most, link.bandwidth)
             derated = slower.bandwidth if most is None else min(most, slower.bandwidth)
-            is_guess = (boxes.node_ids[link.src], boxes.node_ids[link.dst]) in guessed and width != most
+            is_guess = doubtful or ((boxes.node_ids[link.src], boxes.node_ids[link.dst]) in guessed and width != most)
             links.append(NamedLink(ends[0], ends[1], width, link.latency_s, expected=derated, guess=is_guess))
     if any(map(_NET.fullmatch, boxes.node_ids)):
-        links += fabric.between
+        links += [link._replace(guess=doubtful) for link in fabric.between]
     nodes = [
         NamedNode(names[index], boxes.node_kind(index), ability_members(boxes, index))
         for index, name in enumerate(boxes.node_ids)

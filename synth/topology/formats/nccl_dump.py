@@ -1,6 +1,6 @@
-"""From the XML of NCCL_TOPO_DUMP_FILE to a machine, as `src/graph/topo.cc` of NCCL and RCCL reads it.
+"""Reads machines from NCCL_TOPO_DUMP_FILE dumps, in the same way as `src/graph/topo.cc` in NCCL and RCCL.
 
-A dump contains links and their counts; their rates are in `rates`.
+A dump contains links and their counts; the module `rates` has their rates.
 """
 
 import re
@@ -10,20 +10,26 @@ from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import first_repeated
-from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire
+from chorale.synth.topology.formats.machine_network import (
+    Gpu,
+    HostSwitch,
+    Machine,
+    Nic,
+    Wire,
+    rack_gpus,
+    shared_gpus,
+)  # fmt: skip
 from chorale.synth.topology.formats.rates import LOCAL, Rate, c2c_rate, cpu_rate, nvlink_rate, pci_rate, rate, xgmi_rate
 from chorale.synth.topology.provenance import Assumption
 
 _NVLS_COMPUTE_CAPABILITY = 90
 """From Hopper on, GPUs behind NVSwitches use them to add and multicast (NVLink SHARP; NCCL's NVLS)."""
-_NVL72_GPUS, _NVL32_GPUS = 72, 32
-_GPUS_OF_A_TRAY = 4
 
 MAX_ELEMENTS = 2**13
 MAX_LINKS_OF_GPU = 1024
 MAX_MBIT = 10**9
 _LARGEST_MBIT = 10**7
-"""Larger speeds are taken for kbit/s, which Slingshot's `cxi` devices state."""
+"""Larger speeds are assumed to be in kbit/s, the unit that Slingshot's `cxi` devices use."""
 _TWO_LINKS = ("0x1002", "0x74a0")
 """MI300A: each pair is joined by two xGMI links, which RCCL counts as one."""
 _WAY_OUT = "correct the file"
@@ -36,11 +42,11 @@ _DEFAULT_MBIT = 10_000
 def read_machine(root: Element) -> Machine:
     """Return the machine that a dump with root element <system> describes.
 
-    Elements and attributes that do not describe links are ignored, as in NCCL: GPUs without rank, NICs without number,
-    PCI devices of other classes, links to GPUs that are not in the file. A file without any <gpu> only places devices;
-    then PCI devices of the classes of GPUs and NICs are taken for these. A dump may hold several
-    hosts (`host_hash`) whose GPUs share NVSwitches, and several ranks on one GPU.
-    Raises InvalidInput naming the element and attribute. O(elements).
+    Elements and attributes that do not describe links are ignored, as in NCCL: GPUs without a rank, NICs without a
+    number, PCI devices of other classes, links to GPUs that are not in the file. A file without any <gpu> only gives
+    positions; then PCI devices of the GPU and NIC classes count as GPUs and NICs. A dump may contain several hosts
+    (`host_hash`) whose GPUs share NVSwitches, and several ranks on one GPU. Raises InvalidInput, which names the
+    element and attribute. O(elements).
     """
     count = sum(1 for _ in root.iter())
     if count > MAX_ELEMENTS:
@@ -55,7 +61,7 @@ def read_machine(root: Element) -> Machine:
 
 
 class _Reader:
-    """Collects the parts of a machine on a walk from the CPUs down."""
+    """Collects the parts of a machine while walking down from the CPUs."""
 
     def __init__(self, positions_only: bool, newest_capability: int, systems: list[str]) -> None:
         self.positions_only = positions_only
@@ -83,7 +89,7 @@ class _Reader:
             waiting += [(child, below) for child in reversed(pci.findall("pci"))]
 
     def read_pci(self, pci: Element, parent: int) -> int:
-        """Add the device at `pci` and return the host switch that devices below it are linked with."""
+        """Add the device at `pci` and return the host switch that devices below it are linked to."""
         kind = pci.get("class", "")
         gpus, nics = pci.findall("gpu"), pci.findall("nic")
         is_gpu = bool(gpus) or (self.positions_only and kind.startswith(_GPU_CLASSES))
@@ -98,12 +104,14 @@ class _Reader:
         elif is_nic:
             self.add_nic(Nic(str(len(self.nics)), _bus(pci, "busid"), parent, slot, None), len(self.nics))
         elif not kind.startswith((*_GPU_CLASSES, _NIC_CLASS, _SWITCH_CLASS)):
-            self.hosts.append(HostSwitch(f"pci:{self.named(_bus(pci, 'busid'))}", parent, slot, self.system))
+            name = f"pci:{self.named(_bus(pci, 'busid'))}"
+            copies = sum(host.name.partition("_")[0] == name for host in self.hosts)  # some RCCL dumps repeat ids
+            self.hosts.append(HostSwitch(f"{name}_{copies}" if copies else name, parent, slot, self.system))
             return len(self.hosts) - 1
         return parent
 
     def named(self, name: str) -> str:
-        """Return the id of a part of the current host: bus ids and numbers repeat from host to host."""
+        """Return `name` as an id that is unique among hosts, because bus ids and numbers repeat on other hosts."""
         return f"{self.system}.{name}" if len(self.systems) > 1 else name
 
     def read_gpus(self, pci: Element, gpus: list[Element], parent: int, slot: Rate) -> None:
@@ -112,7 +120,7 @@ class _Reader:
             self.gpus.append(Gpu((len(self.gpus),), bus, parent, slot, ()))
             return
         ranked = [gpu for gpu in gpus if gpu.get("rank") is not None]
-        if ranked:  # partitions of one GPU share its slot and its links, which each may list
+        if ranked:  # partitions of one GPU share its slot and links; each may list the links
             nvls = all(_whole(gpu, "sm", 0) >= _NVLS_COMPUTE_CAPABILITY for gpu in ranked)
             links = 2 if (pci.get("vendor"), pci.get("device")) == _TWO_LINKS else 1
             wires = max(
@@ -138,18 +146,17 @@ class _Reader:
             self.add_nic(found, number)
 
     def add_nic(self, nic: Nic, number: int) -> None:
-        """Add `nic` unless it was added before: sockets are listed below every CPU."""
+        """Add `nic` unless it was added before, because network sockets are listed below every CPU."""
         self.nics.setdefault((self.system, number), nic)
 
     def machine(self, architectures: set[str]) -> Machine:
-        """Return the machine, checked."""
+        """Return the checked machine after everything has been read."""
         if not self.gpus:
             raise InvalidInput("the topology dump has no GPU with a rank", "", "dump on a machine with GPUs")
-        names = [host.name for host in self.hosts]
         ranks = [str(rank) for gpu in self.gpus for rank in gpu.ranks]
         for rule, repeated in (
             ("ranks of GPUs in a topology dump must be unique", first_repeated(ranks)),
-            ("bus ids in a topology dump must be unique", first_repeated([*names, *(gpu.bus for gpu in self.gpus)])),
+            ("bus ids of GPUs in a topology dump must be unique", first_repeated([gpu.bus for gpu in self.gpus])),
         ):
             if repeated is not None:
                 raise InvalidInput(rule, repeated, _WAY_OUT)
@@ -162,25 +169,15 @@ class _Reader:
         if len(self.systems) > 1:
             value = f"{len(self.systems)} hosts, whose GPUs share NVSwitches where they have links to them"
             facts.append(Assumption("hosts in the file", value, "file", "host_hash"))
-        shared = [gpu for gpu in gpus if len(gpu.ranks) > 1]
-        if shared:
-            value = f"on {len(shared)} GPUs, whose links they share"
-            facts.append(Assumption("several ranks on one GPU", value, "file", "<gpu> elements of one PCI device"))
+        rack = rack_gpus(gpus, self.newest_capability, len(self.systems)) if architectures == {"arm64"} else 0
         return Machine(
             gpus=tuple(sorted(gpus, key=lambda gpu: gpu.ranks)),
             nics=tuple(self.nics[number] for number in sorted(self.nics)),
             hosts=tuple(self.hosts),
             positions_only=self.positions_only,
-            nvlink_gpus=self.nvlink_gpus(gpus, architectures),
-            facts=tuple(facts),
+            nvlink_gpus=rack,
+            facts=(*facts, *shared_gpus(gpus)),
         )
-
-    def nvlink_gpus(self, gpus: list[Gpu], architectures: set[str]) -> int:
-        """Return how many GPUs the NVSwitches of trays with Grace CPUs join, 0 for other machines."""
-        have_switch = all(any(wire.kind == "nvswitch" for wire in gpu.wires) for gpu in gpus)
-        if not have_switch or architectures != {"arm64"} or len(gpus) > _GPUS_OF_A_TRAY * len(self.systems):
-            return 0
-        return _NVL72_GPUS if self.newest_capability >= 100 else _NVL32_GPUS
 
     def wires(self, gpu: Element, xgmi_links: int) -> tuple[Wire, ...]:
         wires: list[Wire] = []
@@ -202,8 +199,8 @@ class _Reader:
 
 
 def _whole(element: Element, name: str, default: int | None = None, least: int = 0, most: int = 2**31 - 1) -> int:
-    """Return the whole number in attribute `name`, or `default` if the attribute is missing."""
-    text = element.get(name)
+    """Return attribute `name` as an integer, or `default` if the attribute is missing."""
+    text = element.get(name) or None  # NCCL writes link_width="" if it cannot read it
     where = f"{name} of <{element.tag}> in a topology dump"
     if text is None:
         if default is None:

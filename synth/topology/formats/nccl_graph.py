@@ -1,7 +1,7 @@
-"""NCCL's graph files: the channels that its search found (NCCL_GRAPH_DUMP_FILE), or that it must use.
+"""Reads and writes NCCL graph files: the channels that NCCL found (NCCL_GRAPH_DUMP_FILE), or that it must use.
 
-A channel lists the NIC where it enters, the GPUs of one box in order, and the NIC where it leaves. With
-NCCL_GRAPH_FILE, NCCL takes the graphs in the file and searches for those that are missing.
+A channel lists the NIC through which it enters, the GPUs of one box in order, and the NIC through which it leaves.
+With NCCL_GRAPH_FILE, NCCL uses the graphs in the file and searches for the missing ones.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from chorale.synth.topology.formats.networkx_graph import parse_xml
 PATTERNS = {1: "balanced tree", 2: "split tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet direct"}
 RING = 4
 MAX_CHANNELS = 64
-_LOCAL = 2**56 - 1  # higher bits of a device are the number of its host
+_LOCAL = 2**56 - 1  # the higher bits of a device number are the host number
 _WAY_OUT = "give what NCCL wrote with NCCL_GRAPH_DUMP_FILE"
 
 
 @dataclass(frozen=True, slots=True)
 class NcclChannel:
-    """nets: the NICs through which the channel enters and leaves, () within one box; gpus: numbers in order."""
+    """A channel: the `gpus` in order, and the `nets` (NICs) through which it enters and leaves (none in one box)."""
 
     gpus: tuple[int, ...]
     nets: tuple[int, ...] = ()
@@ -28,7 +28,7 @@ class NcclChannel:
 
 @dataclass(frozen=True, slots=True)
 class NcclGraph:
-    """speed_intra, speed_inter: GB/s of each channel inside a box and between boxes."""
+    """A graph. `speed_intra` and `speed_inter` are each channel's GB/s inside a box and between boxes."""
 
     number: int
     pattern: int
@@ -37,13 +37,9 @@ class NcclGraph:
     channels: tuple[NcclChannel, ...]
     type_intra: str = "NVL"
 
-    @property
-    def pattern_name(self) -> str:
-        return PATTERNS.get(self.pattern, f"pattern {self.pattern}")
-
 
 def read_graphs(content: bytes) -> list[NcclGraph]:
-    """Return the graphs of a file that have channels. InvalidInput for another file and for malformed numbers."""
+    """Return the graphs with channels in a file. Raises InvalidInput for other files and for malformed numbers."""
     root = parse_xml(content, "a graph file of NCCL")
     if root.tag != "graphs":
         raise InvalidInput("the root element of a graph file of NCCL must be <graphs>", f"<{root.tag}>", _WAY_OUT)
@@ -70,7 +66,7 @@ def read_graphs(content: bytes) -> list[NcclGraph]:
 
 
 def graph_file(graphs: Sequence[NcclGraph]) -> bytes:
-    """Return the file of `graphs` for NCCL_GRAPH_FILE."""
+    """Return `graphs` in the file format that NCCL_GRAPH_FILE expects."""
     root = Element("graphs", version="1")
     for graph in graphs:
         same = len({channel.gpus for channel in graph.channels}) == 1

@@ -1,6 +1,6 @@
-"""Topologies from and to NetworkX graphs and GraphML, with the attribute names of the JSON format.
+"""Converts topologies from and to NetworkX graphs and GraphML, with the same attribute names as the JSON format.
 
-XML from outside is parsed so that no entity in it is expanded or fetched.
+Untrusted XML is parsed without expanding or fetching any entities.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from chorale.synth.topology.topology import Topology
 
 
 def parse_xml(content: bytes, what: str) -> Element:
-    """Return the root of `content`; `what` names the kind of file in errors, such as "a GraphML file".
+    """Return the root element of `content`. In errors, `what` names the kind of file, such as "a GraphML file".
 
-    Document types, entities and external references are refused. Raises InvalidInput.
+    Raises InvalidInput for malformed XML, document types, entities and external references.
     """
     require_small_xml(content, what)
     try:
@@ -46,12 +46,12 @@ def tag_of(element: Element) -> str:
 
 
 def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
-    """Return the checked topology of `graph`; an undirected edge is a link in both directions.
+    """Return the checked topology described by `graph`; an undirected edge means one link in each direction.
 
-    Node attributes `kind` (compute unless given) and, of switches, `multicast`, `reduce`, `reduce_bandwidth`,
-    `reduce_types` and `reduce_operations` (text with commas); edge attributes `bandwidth` (all edges have it, or none
-    has it, which means 1 link), `latency_s` (0 unless given) and `bidirectional`; graph attribute `bandwidth_unit`
-    ("link" unless given). Other attributes are ignored. Nodes are ranked in the order of `graph.nodes`.
+    Node attributes: `kind` (default "compute"); for switches also `multicast`, `reduce`, `reduce_bandwidth`,
+    `reduce_types` and `reduce_operations` (comma-separated). Edge attributes: `bandwidth` (on all edges or on none,
+    which means 1 link), `latency_s` (default 0) and `bidirectional`. Graph attribute: `bandwidth_unit`
+    (default "link"). Other attributes are ignored. Nodes are ranked in the order of `graph.nodes`.
     """
     unit = graph.graph.get("bandwidth_unit", "link")
     if all("bandwidth" not in data for _, _, data in graph.edges(data=True)):
@@ -69,9 +69,9 @@ def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
 
 
 def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
-    """Return `topology` as a graph on node ids, with the attributes that `from_networkx` reads.
+    """Return `topology` as a graph of node ids, with the attributes that `from_networkx` reads.
 
-    `bandwidth` and `latency_s` are ints where they are whole, else Fractions; the key of an edge is its index
+    `bandwidth` and `latency_s` are ints if they are whole numbers, otherwise Fractions. The key of an edge is its index
     among parallel links.
     """
     ids = topology.node_ids
@@ -115,7 +115,7 @@ def _name(node: object) -> str:
 
 
 def _exact(value: object) -> object:
-    """Return NumPy numbers as Python's own; anything else as it is."""
+    """Return `value` converted to a Python number if it is a NumPy number, otherwise unchanged."""
     return value.item() if isinstance(value, np.number) else value
 
 
@@ -129,13 +129,13 @@ _WAY_OUT = "correct the file"
 def from_graphml_root(root: Element, spec: str) -> Topology:
     """Return the checked topology below the root element of a GraphML file, read as `from_networkx` reads the graph.
 
-    Default values of keys apply. Raises InvalidInput.
+    Default values of GraphML keys apply. Raises InvalidInput.
     """
     if tag_of(root) != "graphml":
         raise InvalidInput(
             "an XML topology must be GraphML, this is {}", f"a file of <{root.tag}>", "convert it to GraphML or JSON"
         )
-    # Refuse what NetworkX would repair without notice: repeated nodes, and links of nodes that do not exist
+    # Reject what NetworkX would silently repair: repeated nodes, and links of nodes that do not exist
     nodes = [element.get("id", "") for element in root.iter() if tag_of(element) == "node"]
     ids = set(nodes)
     repeated = first_repeated(nodes)

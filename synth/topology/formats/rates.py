@@ -1,8 +1,8 @@
-"""Rates of links in GB/s and one direction: physical rates, and the rates that NCCL and RCCL expect.
+"""Link rates in GB/s per direction: physical rates, and the rates that NCCL and RCCL expect.
 
-A bound must use the physical rate. The libraries search with lower rates, which include protocol overhead.
- Sources: data sheets of the vendors, the PCI Express standard (after its line code), and
-`src/graph/topo.h` of NCCL 2.29 and RCCL.
+A bound must use the physical rate. The libraries search with lower rates, which account for protocol overhead.
+Sources: vendors' data sheets, the PCI Express standard (after its line code), and `src/graph/topo.h` in NCCL 2.29 and
+RCCL.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _RCCL = "RCCL src/graph/topo.h"
 
 
 class Rate(NamedTuple):
-    """The physical and expected rate of a link, and the assumption that they are based on."""
+    """A link's physical and expected rates, and the assumption behind them."""
 
     physical: Fraction
     expected: Fraction
     basis: Assumption
 
     def times(self, count: int) -> Rate:
-        """Return the rate of `count` such links."""
+        """Return the total rate of `count` such links."""
         return self._replace(physical=count * self.physical, expected=count * self.expected)
 
     def as_guess(self, what: str, advice: str) -> Rate:
-        """Return the rate marked as a guess for `what`; `advice` tells the user how to state the real one."""
+        """Return this rate marked as a guess for `what`; `advice` tells the user how to state the real rate."""
         return self._replace(basis=replace(self.basis, what=what, source="guess", reference=advice))
 
 
 def narrowest(*rates: Rate) -> Rate:
-    """Return the rate of links in series; its basis is that of the physically slowest one."""
+    """Return the rate of links in series, with the assumption of the physically slowest link."""
     limit = min(rates, key=lambda rate: rate.physical)
     return limit._replace(expected=min(rate.expected for rate in rates))
 
 
 def gb(value: Fraction) -> str:
-    """Return a rate as text, such as `20.6 GB/s`."""
+    """Return a rate as a string, such as `20.6 GB/s`."""
     return f"{float(value):.6g} GB/s"
 
 
@@ -55,7 +55,7 @@ def rate(
     reference: str,
     each: str = "",
 ) -> Rate:
-    """Return a rate with an assumption that describes it; `each` names the unit, such as `a link`."""
+    """Return a rate with an assumption that describes it; `each` is what carries this rate, such as `a link`."""
     bound, derated = Fraction(physical), Fraction(expected)
     unit = f" {each} and direction" if each else ""
     value = f"{gb(bound)}{unit}" + ("" if bound == derated else f", the library expects {gb(derated)}")
@@ -81,7 +81,7 @@ _XGMI = (
     (("gfx90a", "910"), "xGMI of MI200", "50", "36", "AMD MI250X data sheet"),
     (("", ""), "xGMI of MI100 and before", "50", "24", "AMD MI100 data sheet, rounded up"),
 )
-_LANE = {  # GT/s: (generation, GB/s a lane after the line code, Mbit/s a lane for NCCL)
+_LANE = {  # GT/s: (generation, GB/s per lane after the line code, Mbit/s per lane in NCCL)
     "2.5": (1, Fraction(1, 4), 1500),
     "5": (2, Fraction(1, 2), 3000),
     "8": (3, Fraction(63, 64), 6000),
@@ -96,19 +96,19 @@ _ALL_LANES = 16
 
 
 def nvlink_rate(compute_capability: int) -> Rate:
-    """Return the rate of one NVLink of a GPU, such as 25 (NCCL 20.6) for compute capability 90."""
+    """Return the rate of one NVLink, such as 25 (NCCL expects 20.6) for GPUs of compute capability 90."""
     _, name, physical, expected, sheet = next(entry for entry in _NVLINKS if compute_capability >= entry[0])
     return rate(name, physical, expected, "published", f"{sheet}; {_NCCL}", "a link")
 
 
 def xgmi_rate(architecture: str) -> Rate:
-    """Return the rate of one xGMI link of an AMD GPU; older dumps write gfx90a as 910."""
+    """Return the rate of one of an AMD GPU's xGMI links. Older dumps write 910 for gfx90a."""
     _, name, physical, expected, sheet = next(entry for entry in _XGMI if architecture.startswith(entry[0]))
     return rate(name, physical, expected, "published", f"{sheet}; {_RCCL}", "a link")
 
 
 def c2c_rate(link_mb_per_s: int, count: int) -> Rate:
-    """Return the rate of the chip-to-chip links between a GPU and its CPU."""
+    """Return the total rate of the chip-to-chip links between a GPU and its CPU."""
     value = Fraction(link_mb_per_s * count, 1000)
     return rate("NVLink-C2C of a GPU and its CPU", value, value, "file", "bw and count of <c2c>")
 
@@ -116,9 +116,9 @@ def c2c_rate(link_mb_per_s: int, count: int) -> Rate:
 def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: bool = False) -> Rate:
     """Return the rate of a PCI Express link of `width` lanes at a `speed` such as "16.0 GT/s PCIe".
 
-    Where the system could not tell, the speed is empty or "Unknown" and the width 0, 63 or 255: 16 lanes of the
-    generation that the GPUs of the machine have, a guess; NCCL reckons with 8 GT/s. Bridges of virtual machines
-    say 2.5 GT/s and one lane, whatever they carry.
+    If the system does not know the link, the speed is empty or "Unknown" and the width is 0, 63 or 255. Then the rate
+    is a guess: 16 lanes of the PCI Express generation of the machine's GPUs (NCCL assumes 8 GT/s). The same applies to
+    bridges in virtual machines, which report 2.5 GT/s and one lane, whatever their real rate.
     """
     number = lanes = None
     if speed.strip() and not speed.strip().startswith("Unknown"):
@@ -147,7 +147,7 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
 
 
 def lanes_of(value: Fraction, reference: str) -> Rate:
-    """Return the rate of the slot that carries `value` GB/s, as hwloc rounds it: its generation and lanes, if any."""
+    """Return the rate of a slot for which hwloc reports `value` GB/s (rounded), by matching generation and lanes."""
     for lanes in (16, 8, 4, 2, 1):
         for generation, lane, mbit in _LANE.values():
             if abs(value / (lane * lanes) - 1) < _ROUNDED:
@@ -158,7 +158,7 @@ def lanes_of(value: Fraction, reference: str) -> Rate:
 
 
 def pci_rate_of(generation: int, advice: str, is_known: bool) -> Rate:
-    """Return the rate of a x16 slot of a generation, which a model of GPUs has if `is_known`."""
+    """Return the rate of an x16 slot in a PCI Express generation, marked as a guess unless `is_known`."""
     _, lane, mbit = _of_generation(generation)
     name = f"PCI Express {generation}, 16 lanes"
     found = rate(name, 16 * lane, Fraction(16 * mbit, 8000), "published", f"{advice}; {_NCCL}")
@@ -169,7 +169,7 @@ def _of_generation(generation: int) -> tuple[int, Fraction, int]:
     return next(entry for entry in _LANE.values() if entry[0] == generation)
 
 
-_AMD_CPUS = {  # family: (links, GT/s), the most between two sockets, for NCCL
+_AMD_CPUS = {  # family: (links and GT/s, the maximum GB/s between two sockets, GB/s in NCCL)
     23: ("EPYC 7001 and 7002: 4 xGMI of 16 lanes, 18 GT/s", "144", "16"),
     25: ("EPYC 7003 and 9004: 4 xGMI of 16 lanes, 32 GT/s", "256", "24"),
     26: ("EPYC 9005: 4 xGMI of 16 lanes, 32 GT/s", "256", "32"),
@@ -184,19 +184,19 @@ _INTEL_CPUS = (  # first model of family 6
 
 
 def cpu_rate(attributes: Mapping[str, str], family: int, model: int) -> Rate:
-    """Return the rate between a CPU and another of the same machine: the most that all links of its kind carry."""
+    """Return the rate between two CPUs in a machine: the maximum that all links of this CPU type carry together."""
     architecture, vendor = attributes.get("arch", ""), attributes.get("vendor", "")
     if architecture == "ppc64":
         return _between_cpus("POWER9: X-bus", "64", "32")
     if architecture == "arm64":
         return _between_cpus("Arm server: NVLink-C2C of Grace at most", "450", "6")
     if vendor == "AuthenticAMD":
-        known = {0xAF: 25, 0xBF: 26}.get(family, family)  # what some dumps write: the extended family alone
+        known = {0xAF: 25, 0xBF: 26}.get(family, family)  # some dumps write only the extended family
         return _between_cpus(*_AMD_CPUS.get(known, _AMD_CPUS[23]))
     if vendor == "GenuineIntel":
         if family != 6:
             return _between_cpus(*_INTEL_CPUS[-1][1:])
-        if model in (0xAD, 0xAE, 0xAF):  # newer than their numbers look
+        if model in (0xAD, 0xAE, 0xAF):  # newer than their model numbers suggest
             return _between_cpus(*_INTEL_CPUS[1][1:])
         return _between_cpus(*next(entry[1:] for entry in _INTEL_CPUS if model >= entry[0] and entry[0] != 0xAD))
     if vendor in ("CentaurHauls", "  Shanghai  "):
@@ -213,9 +213,9 @@ def _between_cpus(kind: str, physical: str, expected: str) -> Rate:
 class GpuModel:
     """A generation of GPUs.
 
-    architecture: compute capability, or gfx target of AMD
-    links:        most NVLinks of a GPU; of AMD, xGMI links between two GPUs that are joined (0: differs by pair)
-    pci:          generation of its slot
+    architecture: compute capability, or gfx target for AMD
+    links:        maximum NVLinks of a GPU; for AMD, xGMI links between two connected GPUs (0: differs by pair)
+    pci:          PCI Express generation of its slot
     """
 
     pattern: str
@@ -255,13 +255,13 @@ _ABOUT_GPUS = re.compile(r"NVIDIA|GeForce|Tesla|Quadro|TITAN|AMD|Instinct|GPU|MA
 
 
 def models_named(text: str) -> tuple[GpuModel, ...]:
-    """Return the models named in lines of `text` about GPUs, in the order of `GPU_MODELS`."""
+    """Return the models named in lines of `text` that are about GPUs, in the order of `GPU_MODELS`."""
     lines = "\n".join(line for line in text.splitlines() if _ABOUT_GPUS.search(line))
     return tuple(model for model in GPU_MODELS if re.search(rf"(?<![A-Za-z0-9])(?:{model.pattern})(?![0-9])", lines))
 
 
 def model_called(name: str) -> GpuModel:
-    """Return the model that an option names. Raises InvalidInput for an unknown one."""
+    """Return the model that an option names. Raises InvalidInput for an unknown name."""
     found = models_named(f"GPU {name}")
     if len(found) != 1:
         known = ", ".join(model.name for model in GPU_MODELS)

@@ -1,6 +1,6 @@
-"""Slurm's topology: `topology.conf`, or what `scontrol show topology` prints, as a network of nodes and switches.
+"""Reads Slurm's topology (`topology.conf`, or the output of `scontrol show topology`) as nodes and switches.
 
-Also the GPUs of a Slurm cluster: nodes as the dump of one describes them, joined by the cluster's switches.
+Also builds the network of the GPUs in a Slurm cluster from its switches and a dump of one node.
 """
 
 import re
@@ -28,19 +28,19 @@ _ITEM = re.compile(r"([A-Za-z0-9_.-]*)(?:\[([0-9,-]+)\])?([A-Za-z0-9_.-]*)(?:,|$
 
 @dataclass(frozen=True, slots=True)
 class SlurmTree:
-    """The switches of a cluster: switch -> nodes, or lower switches, attached to it, in the order of the file."""
+    """The switches of a cluster: switch -> nodes or lower switches attached to it, in file order."""
 
     nodes: Mapping[str, tuple[str, ...]]
     switches: Mapping[str, tuple[str, ...]]
 
     def ordered_nodes(self) -> list[str]:
-        """Return all nodes, ordered so that the nodes of each switch at any level follow each other."""
+        """Return all nodes, ordered so that the nodes below each switch (at any level) are consecutive."""
         lower = {name for names in self.switches.values() for name in names}
         below = self._nodes_below()
         return list(dict.fromkeys(node for name, nodes in below.items() if name not in lower for node in nodes))
 
     def _nodes_below(self) -> dict[str, list[str]]:
-        """Return the nodes below each switch, upper switches first. InvalidInput for cycles and deep trees."""
+        """Return the nodes below each switch, upper switches first. Raises InvalidInput for cycles and deep trees."""
         found: dict[str, list[str]] = {}
         names_left = MAX_LEVELS * MAX_NAMES
 
@@ -62,14 +62,14 @@ class SlurmTree:
 
 
 def is_slurm_tree(content: bytes) -> bool:
-    """Whether `content` looks like Slurm's topology."""
+    """Return whether `content` looks like Slurm's topology."""
     return re.search(rb"^\s*SwitchName=", content, re.MULTILINE | re.IGNORECASE) is not None
 
 
 def parse_slurm_tree(content: bytes) -> SlurmTree:
-    """Return the switches in `content`. InvalidInput for switches with nothing below, and for undescribed switches.
+    """Return the switches in `content`. Raises InvalidInput if a switch has nothing below it or is not described.
 
-    `scontrol` also lists all nodes below upper switches; such nodes count once.
+    `scontrol` also lists all nodes below upper switches; each node counts once.
     """
     nodes: dict[str, tuple[str, ...]] = {}
     switches: dict[str, tuple[str, ...]] = {}
@@ -97,7 +97,7 @@ def parse_slurm_tree(content: bytes) -> SlurmTree:
 
 
 def expanded_names(text: str) -> list[str]:
-    """Return the names in a list such as `gpu[01-03,7],login`. InvalidInput for malformed lists."""
+    """Return the names in a list such as `gpu[01-03,7],login`. Raises InvalidInput for malformed lists."""
     names: list[str] = []
     position = 0
     while position < len(text):
@@ -129,9 +129,9 @@ def _numbers(text: str, whole: str) -> list[str]:
 class SlurmNodes:
     """Some nodes of a cluster and the switches between them.
 
-    names:            names of the nodes; empty for all nodes of `tree`
-    oversubscription: bandwidth of all nodes below a link between switches, over the bandwidth of the link; Slurm does
-                      not know the cables
+    names:            names of the nodes; empty for all nodes in `tree`
+    oversubscription: total bandwidth of the nodes below a link between switches, divided by the bandwidth of the link
+                      (Slurm does not know the cables)
     """
 
     tree: SlurmTree
@@ -140,7 +140,7 @@ class SlurmNodes:
 
     @property
     def ranked(self) -> list[str]:
-        """The nodes in the order of switches. InvalidInput for a node without a switch."""
+        """Return the chosen nodes in switch order. Raises InvalidInput for a node without a switch."""
         ordered = self.tree.ordered_nodes()
         if unknown := sorted(set(self.names) - set(ordered)):
             raise InvalidInput("the file has no switch for node {}", unknown[0], "choose other nodes")
@@ -150,7 +150,7 @@ class SlurmNodes:
     def links(self) -> list[tuple[str, str, int]]:
         """Return (node or switch, switch above it, number of chosen nodes below) for each link.
 
-        Switches without chosen nodes below, or with one neighbour, are left out.
+        Switches that have no chosen nodes below them, or only one neighbour, are omitted.
         """
         ranked = set(self.ranked)
         members = {switch: [node for node in nodes if node in ranked] for switch, nodes in self.tree.nodes.items()}
@@ -162,7 +162,7 @@ class SlurmNodes:
             children = [child for child in self.tree.switches[switch] if counts.get(child)]
             counts[switch] = sum(counts[child] for child in children)
             links += [(child, switch, counts[child]) for child in children]
-        while True:  # leave out switches that end nowhere
+        while True:  # omit switches that are dead ends
             degrees = Counter(name for link in links for name in link[:2])
             kept = [link for link in links if all(name in ranked or degrees[name] > 1 for name in link[:2])]
             if len(kept) == len(links):
@@ -170,7 +170,7 @@ class SlurmNodes:
             links = kept
 
     def switches(self) -> list[str]:
-        """Return the switches of `links`, leaf switches first."""
+        """Return the switches that `links` mention, leaf switches first."""
         used = {name for link in self.links() for name in link[:2]}
         return [name for name in (*self.tree.nodes, *self.tree.switches) if name in used]
 
@@ -183,7 +183,7 @@ class SlurmNodes:
 
 
 def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Topology:
-    """Return the network in which each of `nodes` is a rank, in the order of switches."""
+    """Return the network in which each of `nodes` is a rank, in switch order."""
     ranked = nodes.ranked
     named = [NamedNode(name, "compute") for name in ranked] + [NamedNode(name, "switch") for name in nodes.switches()]
     up = [NamedLink(lower, upper, node_gb_per_s, 0, True) for lower, upper, _ in nodes.links() if lower in set(ranked)]
@@ -191,11 +191,11 @@ def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Top
 
 
 def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fraction | None, spec: str) -> Topology:
-    """Return the network of the GPUs of `nodes`, each equal to `machine`, ranked in the order of switches.
+    """Return the network of the GPUs in all `nodes`, which are copies of `machine`, in switch order.
 
-    Every NIC of a node leads to the switch of the node; links between switches carry as much as all NICs below.
-    nic_gb_per_s: rate of every NIC; None: as in the dump
-    Raises InvalidInput for nodes on no switch or on several, and like `boxes_topology`.
+    Every NIC leads to the switch of its node; links between switches carry as much as all NICs below.
+    nic_gb_per_s: rate of every NIC; None means the dump's rates
+    Raises InvalidInput for nodes on no switch or on several, and in the cases of `boxes_topology`.
     """
     hosts = nodes.ranked
     one_box = boxes_topology(machine, BoxNetwork(2, nic_gb_per_s, rails=True, nvlink_boxes=1), spec)

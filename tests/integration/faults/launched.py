@@ -17,8 +17,8 @@ import psutil
 import yaml
 
 from chorale.tuner.files.home import Home
-from chorale.tuner.tracking.mlflow_store import load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
+from tests.campaigns import tracked_runs
 from tests.integration.faults.hosts import ROOT, Host
 
 TRIALS = 150
@@ -77,11 +77,7 @@ class Setting:
 
     @property
     def whole_environment(self) -> dict[str, str]:
-        here = {
-            "CHORALE_HOME": str(self.home.root),
-            "PYTHONPATH": str(ROOT),
-            "COLUMNS": "300",
-        }
+        here = {"CHORALE_HOME": str(self.home.root), "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
         return {**os.environ, **here, **self.environment}
 
 
@@ -139,10 +135,8 @@ class Launched:
 
     def tracked(self) -> Counter[str]:
         """Return how many runs MLflow has of each trial."""
-        client = load_mlflow().MlflowClient(self.setting.uri or self.home.mlflow_uri)
-        experiment = client.get_experiment_by_name("soak")
-        runs = client.search_runs([experiment.experiment_id], max_results=10_000)
-        return Counter(run.data.tags[TRIAL_ID] for run in runs if TRIAL_ID in run.data.tags)
+        runs = tracked_runs(self.setting.uri or self.home.mlflow_uri, "soak")
+        return Counter(run.data.tags[TRIAL_ID] for run in runs)
 
     def workers(self) -> list[psutil.Process]:
         """Return the processes that build and measure."""
@@ -178,10 +172,3 @@ def lasting(seconds: float, begin: Strike, end: Strike) -> Strike:
 
 def nothing(_launched: Launched) -> None:
     """What happens where nothing is to be mended."""
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)

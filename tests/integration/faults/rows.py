@@ -18,8 +18,8 @@ from tests.integration.faults.launched import (
     Strike,
     alone,
     nothing,
-    wait_until,
 )
+from tests.waiting import until
 
 GOAL_S = 15.0
 WORDS = ("Ray", "worker died", "again", "damaged", "cannot", "refused", "must", "waiting")
@@ -104,7 +104,7 @@ def run_fault(name: str, fault: Fault, folder: Path, verbose: bool = False) -> R
     load = os.getloadavg()[0]
     with fault.setting(folder) as setting:
         launched = Launched(setting)
-        wait_until(lambda: launched.trials().total() >= STRIKE_AFTER or launched.process.poll() is not None)
+        until(lambda: launched.trials().total() >= STRIKE_AFTER or launched.process.poll() is not None, LIMIT_S)
         assert launched.process.poll() is None, launched.lines[-20:]
         pauses = Pauses(launched)
         began_s = time.monotonic()

@@ -68,7 +68,7 @@ def test_what_is_no_plan_or_has_no_type_is_refused(runner: DeviceRunner) -> None
     assert runner._group is not None
     runner._group.most_blocks = 2
     outcome = runner.submit(request("allreduce"))
-    assert "6 thread blocks, of which 2 surely run at once" in failed(outcome, FailureKind.REJECTED).message
+    assert "6 thread blocks, but only 2 certainly run at the same time" in failed(outcome, FailureKind.REJECTED).message
 
 
 @pytest.mark.parametrize(("sent", "kind"), [(signal.SIGSTOP, FailureKind.TIMEOUT), (signal.SIGKILL, FailureKind.CRASH)])

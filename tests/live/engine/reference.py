@@ -18,6 +18,11 @@ DTYPES: Mapping[DataType, np.dtype] = {
     DataType.INT64: np.dtype(np.int64),
     DataType.INT8: np.dtype(np.int8),
     DataType.UINT8: np.dtype(np.uint8),
+    DataType.INT16: np.dtype(np.int16),
+    DataType.UINT16: np.dtype(np.uint16),
+    DataType.UINT32: np.dtype(np.uint32),
+    DataType.UINT64: np.dtype(np.uint64),
+    DataType.FLOAT128: np.dtype(np.longdouble),
 }
 _GUARD_BYTES = 64
 _GUARD = 0xA5
@@ -26,7 +31,7 @@ Array = NDArray[np.generic]
 
 
 def is_integer(type: DataType) -> bool:
-    return type >= DataType.INT32
+    return DTYPES[type].kind in "iu"
 
 
 def input_elements(collective: Collective, elements: int, ranks: int) -> int:
@@ -73,9 +78,9 @@ def _combine(left: Array, right: Array, operation: ReduceOp) -> Array:
 def divided(total: Array, type: DataType, ranks: int) -> Array:
     """Return the elements divided, towards zero for integers."""
     if is_integer(type):
-        wide = total.astype(np.int64)
+        wide = total.astype(np.int64) if DTYPES[type].kind == "i" else total
         return (wide // ranks + ((wide < 0) & (wide % ranks != 0))).astype(total.dtype)
-    wide = total.astype(np.float64 if type == DataType.FLOAT64 else np.float32)
+    wide = total if total.dtype.itemsize >= 8 else total.astype(np.float32)
     return (wide / wide.dtype.type(ranks)).astype(total.dtype)
 
 

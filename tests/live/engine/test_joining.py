@@ -13,8 +13,7 @@ import pytest
 
 from chorale.runners.engine.library import Engine, EngineError, Status, Work, encode_rank
 from tests.live.engine.conftest import MakeJob
-from tests.live.engine.hand_made import broadcast_once, one_way
-from tests.live.engine.job import TOKEN, Job
+from tests.live.engine.job import TOKEN, Job, broadcast_once, one_way
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 RING_HEADER_BYTES = 128

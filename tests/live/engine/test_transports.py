@@ -7,8 +7,7 @@ import pytest
 
 from chorale.runners.engine.library import EngineError, Status, Work
 from tests.live.engine.conftest import MakeJob
-from tests.live.engine.hand_made import around_a_corner, broadcast_once, one_way
-from tests.live.engine.job import TRANSPORTS
+from tests.live.engine.job import TRANSPORTS, around_a_corner, broadcast_once, one_way
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -15,8 +15,7 @@ from chorale.runners.fabric.fabric import bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
 from tests.live.job.mpi_jobs import write_table
 from tests.live.job.torch.tables import program_for
-from tests.live.mpi import needs_mpi
-from tests.live.on_fabrics import LINK_MBPS, require_fabrics
+from tests.live.support import LINK_MBPS, needs_mpi, require_fabrics
 
 pytestmark = [needs_mpi, pytest.mark.timeout(400)]
 NAME = f"mpi-benchmark-{os.getpid()}"

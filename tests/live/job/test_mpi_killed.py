@@ -11,7 +11,7 @@ import pytest
 
 from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
 from tests.live.job.mpi_jobs import COLLECTIVES, RANKS, job_command, write_table
-from tests.live.mpi import needs_mpi
+from tests.live.support import needs_mpi
 
 pytestmark = [needs_mpi, pytest.mark.timeout(300)]
 VICTIM = 2

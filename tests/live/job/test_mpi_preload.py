@@ -7,22 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from chorale.job.mpi.preload import preload_library
 from chorale.job.record import read_record
-from tests.live.job.mpi_jobs import COLLECTIVES, compiled, run_job, write_table
-from tests.live.mpi import needs_mpi
+from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
+from tests.live.job.mpi_jobs import COLLECTIVES, compiled, compiler, run_job, write_table
+from tests.live.support import needs_mpi
 from tests.unit.job.table.examples import forged
 
 pytestmark = [needs_mpi, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("program"))
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table(tmp_path_factory.mktemp("table") / "table", COLLECTIVES)
 
 
 def test_a_c_program_runs_tuned_programs_and_its_results_are_right(program: Path, tmp_path: Path) -> None:
@@ -104,23 +96,54 @@ def test_ranks_with_different_tables_are_named(program: Path, table: Path, tmp_p
     assert "ranks 2:" in done.stderr
 
 
-def test_a_table_whose_words_are_not_those_of_its_text_is_an_error_at_the_start(
-    program: Path, table: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("forged", "a job runs only correct tables (words)"), ("pipe", "a tuning table must be a regular file")],
+)
+def test_a_table_that_no_job_may_run_is_an_error_at_the_start(
+    name: str, said: str, program: Path, table: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "forged").write_bytes(forged(table.read_bytes()))
-    done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "forged")})
-    assert done.returncode != 0
-    assert "a job runs tables that are right (words)" in done.stderr
-
-
-def test_a_pipe_in_place_of_a_table_holds_nobody_up(program: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "pipe")}, limit_s=60.0)
+    done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / name)}, limit_s=60.0)
     assert done.returncode != 0
-    assert "a tuning table must be a regular file" in done.stderr
+    assert said in done.stderr
 
 
 def test_a_rank_that_stalls_is_an_error_in_time(program: Path, table: Path) -> None:
     done = run_job((program, "4", "1", "2"), {"CHORALE_TABLE": str(table), "CHORALE_TIMEOUT_S": "3"}, limit_s=60.0)
     assert done.returncode != 0
     assert "allgather of 16 bytes" in done.stderr
+
+
+@pytest.fixture
+def abi_program(tmp_path: Path) -> Path:
+    if mpi_version(find_mpiexec()).name == OPEN_MPI or not compiler("mpicc_abi").exists():
+        pytest.skip("THE STANDARD ABI IS NOT TESTED ON THIS MACHINE: its MPI has no mpicc_abi")
+    return compiled(tmp_path, compiler("mpicc_abi"))
+
+
+@pytest.mark.slow
+def test_a_program_of_another_mpi_is_refused_in_a_line(abi_program: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table", COLLECTIVES)
+    done = run_job((abi_program, "1024", "1"), {"CHORALE_TABLE": str(table)})
+    assert done.returncode != 0
+    assert "all right" not in done.stdout
+    said = {line for line in done.stderr.splitlines() if line.startswith("chorale:")}
+    assert len(said) == 1
+    [line] = said
+    assert "the abi_program uses another MPI" in line
+    assert "libmpi_abi.so.1" in line
+    assert "chorale job mpi-preload" in line
+
+
+@pytest.mark.slow  # another library is built
+def test_a_library_of_its_own_serves_it(abi_program: Path, tmp_path: Path) -> None:
+    table, report = write_table(tmp_path / "table", COLLECTIVES), tmp_path / "report"
+    environment = {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1", "CHORALE_REPORT": str(report)}
+    done = run_job((abi_program, "65536", "2"), environment, preload_library(mpicc=compiler("mpicc_abi")))
+    assert done.returncode == 0, done.stderr
+    assert "all right" in done.stdout
+    counted = json.loads(report.read_text())
+    assert {entry["collective"] for entry in counted["programs"]} == set(COLLECTIVES)
+    assert counted["fallbacks"] == []

@@ -4,16 +4,27 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tests.live.job.ray_actors import LENGTH, RANKS
+from chorale.job import report
+from chorale.job.ray import register
+from chorale.job.table.layout import table_bytes
+from chorale.runners.ray.cluster import ray
+from tests.integration.two_nodes import cluster_of
+from tests.live.job.torch.tables import whole_table
+
+pytestmark = pytest.mark.slow
+
+RANKS = 4
+LENGTH = 1003 * RANKS
 
 
-@pytest.mark.slow
 def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.live.job.ray_actors", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.live.job.test_ray_actors", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)
@@ -35,8 +46,74 @@ def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> Non
     assert all(
         "CHORALE_STRICT=1, and the table does not cover" in text and "complex64" in text for text in said["refusal"]
     )
-    for report in said["report"]:
-        assert {entry["collective"]: entry["calls"] for entry in report["programs"]} == {
+    for each in said["report"]:
+        assert {entry["collective"]: entry["calls"] for entry in each["programs"]} == {
             "allreduce": 2, "allgather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1,
         }  # fmt: skip
-        assert report["fallbacks"] == []
+        assert each["fallbacks"] == []
+
+
+class Member:
+    """One actor of a group."""
+
+    def __init__(self, rank: int) -> None:
+        from ray.util import collective  # noqa: PLC0415 - in the actor
+
+        register()
+        self._rank, self._collective = rank, collective
+        collective.init_collective_group(RANKS, rank, "CHORALE", "ours")
+
+    def node(self) -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    def results(self) -> dict[str, list[float]]:
+        """Return what each collective gave to this actor; of one there is an entry, and of rows of a matrix."""
+        ours, data = "ours", np.arange(LENGTH, dtype=np.float32) + self._rank
+        summed, most = data.copy(), np.asfortranarray(data.reshape(-1, 2).copy())
+        self._collective.allreduce(summed, ours)
+        self._collective.allreduce(most, ours, self._types().ReduceOp.MAX)
+        gathered = [np.zeros(LENGTH // RANKS, np.float32) for _ in range(RANKS)]
+        self._collective.allgather(gathered, data[: LENGTH // RANKS].copy(), ours)
+        scattered = np.zeros(LENGTH // RANKS, np.float32)
+        self._collective.reducescatter(scattered, np.split(data, RANKS), ours)
+        given, reduced = data.copy(), data.copy()
+        self._collective.broadcast(given, 2, ours)
+        self._collective.reduce(reduced, 2, ours)
+        found = {"sum": summed, "max": most.reshape(-1), "gathered": np.concatenate(gathered), "scattered": scattered}
+        return {name: value.tolist() for name, value in {**found, "given": given, "reduced": reduced}.items()}
+
+    def refusal(self) -> str:
+        """Return what strict mode says of a type that the engine does not have."""
+        try:
+            self._collective.allreduce(np.zeros(8, np.complex64), "ours")
+        except Exception as error:  # whatever it is, the test compares the text
+            return str(error)
+        return ""
+
+    def report(self) -> dict[str, Any]:
+        return report()
+
+    def _types(self) -> Any:
+        return self._collective.types
+
+
+def main(folder: Path) -> dict[str, Any]:
+    table = folder / "table"
+    table.write_bytes(table_bytes(whole_table()))
+    environment = {"env_vars": {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1", "CHORALE_INTERFACE": "lo"}}
+    register()
+    with cluster_of(RANKS):
+        nodes = [node["NodeID"] for node in ray.nodes()]
+        members = [
+            ray.remote(Member)
+            .options(runtime_env=environment, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+            .remote(rank)
+            for rank, node in enumerate(nodes)
+        ]
+        each = lambda name: ray.get([getattr(member, name).remote() for member in members], timeout=90)  # noqa: E731
+        names = ("node", "results", "refusal", "report")
+        return {name: each(name) for name in names}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]))))

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from chorale.job.table.layout import table_bytes
+from tests.integration.two_nodes import cluster_of
 from tests.live.job.torch.tables import whole_table
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("torch") is None, reason="RAY TRAIN IS NOT TESTED: torch is not installed"),
-]
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="RAY TRAIN IS NOT TESTED: torch is not installed")
+pytestmark = [pytest.mark.slow, needs_torch]
 
 
 def test_workers_on_four_nodes_add_gradients_by_programs(tmp_path: Path) -> None:
     table, reports = tmp_path / "table", tmp_path / "reports"
     table.write_bytes(table_bytes(whole_table()))
-    command = [sys.executable, "-m", "tests.live.job.ray_train", str(table), str(reports)]
+    command = [sys.executable, "-m", "tests.live.job.test_ray_train", str(table), str(reports)]
     environment = {**os.environ, "CHORALE_INTERFACE": "lo"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -33,3 +32,17 @@ def test_workers_on_four_nodes_add_gradients_by_programs(tmp_path: Path) -> None
         calls = {entry["collective"]: entry["calls"] for entry in one["programs"]}
         assert calls["allreduce"] >= 3
         assert one["fallbacks"] == []
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "ray_train.py"
+
+
+def main(table: str, reports: str) -> int:
+    command = [sys.executable, EXAMPLE, "--table", table, "--reports", reports, "--steps", "3"]
+    with cluster_of(4) as (cluster, _):
+        environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+        return subprocess.run(command, env=environment, timeout=180, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,23 +1,25 @@
-"""From a campaign to a job: the table that it ends with is what processes run."""
+"""From a campaign to a job: the table that it ends with is what ranks run."""
 
-import json
+import ctypes
 import shutil
-import subprocess
-import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import chorale as ch
-from chorale.runners.engine.library import engine_library
+from chorale.job.group import GroupEngine
+from chorale.job.settings import read_table
+from chorale.job.table.lookup import Fallback
+from chorale.runners.engine.library import Work
 from chorale.tuner.files.home import Home
 from tests.command import chorale
 from tests.unit.tuner.launch.test_tuning import run as run_campaign
 
 RANKS = 4
-EVERYONE, PAIR = [0, 1, 2, 3], [3, 1]
 SIZES = (2048, 4096, 4100, 65536, 131072)
 """Below the table, its first, one that no chunks divide, its last measured, above."""
 
@@ -32,44 +34,43 @@ def data_folder(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.Monke
     return Home(root)
 
 
-def job(tables: Sequence[Path], groups: Sequence[Sequence[int]]) -> list[list[dict[str, Any]]]:
-    """Run a job, rank r with `tables[r]`; return for each group what its ranks wrote in the end."""
-    engine_library()  # built once, not by all ranks at a time
-    command = [sys.executable, "-m", "tests.live.job.rank_process"]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    ranks = [subprocess.Popen(command, **pipes) for _ in tables]
-    try:
-        for rank, table in enumerate(tables):
-            tell(ranks[rank], {"rank": rank, "table": str(table), "groups": groups, "sizes": SIZES})
-        ended = []
-        for group in groups:
-            members = [ranks[rank] for rank in group]
-            everyone = [hear(member) for member in members]
-            for member in members:
-                tell(member, everyone)
-            ended.append([hear(member) for member in members])
-            for member in members:
-                tell(member, None)
-        for process in ranks:
-            process.stdin.close()  # type: ignore[union-attr]
-            assert process.wait(30) == 0
-        return ended
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait(30)
-            process.stdout.close()  # type: ignore[union-attr]
+Ran = tuple[str | None, bool]
+"""The program that served a call, or why none did, and whether every element of the result is right."""
 
 
-def tell(process: subprocess.Popen[str], what: object) -> None:
-    assert process.stdin is not None
-    process.stdin.write(f"{json.dumps(what)}\n")
-    process.stdin.flush()
+def allreduce(engine: GroupEngine, rank: int, ranks: int, size_bytes: int) -> Ran:
+    entry = engine.entries.find("allreduce", None, "float32", size_bytes)
+    if isinstance(entry, Fallback):
+        return entry.value, False
+    count = size_bytes // 4
+    data = (ctypes.c_float * count)(*((rank + 1) * (index % 97) for index in range(count)))
+    address = ctypes.addressof(data)
+    engine.execute(Work(engine.programs[str(entry.program)], address, address, count, limit_s=30.0))
+    total = ranks * (ranks + 1) // 2
+    return entry.program, all(value == total * (index % 97) for index, value in enumerate(data))
 
 
-def hear(process: subprocess.Popen[str]) -> Any:
-    assert process.stdout is not None
-    return json.loads(process.stdout.readline())
+def in_group(path: Path, group: Sequence[int]) -> list[list[Ran]]:
+    """Let a thread for each rank of `group` run all sizes; return what each found."""
+    table, digest = read_table(path)
+    barrier, texts = threading.Barrier(len(group), timeout=60), [[""]] * len(group)
+
+    def be(position: int) -> list[Ran]:
+        def exchange(own: list[str]) -> list[list[str]]:
+            texts[position] = own
+            barrier.wait()
+            everyone = list(texts)
+            barrier.wait()
+            return everyone
+
+        engine = GroupEngine(table, digest, group, position, exchange, limit_s=20.0)
+        ran = [allreduce(engine, position, len(group), size) for size in SIZES]
+        barrier.wait()  # nobody leaves before all have finished
+        engine.close()
+        return ran
+
+    with ThreadPoolExecutor(len(group)) as threads:
+        return list(threads.map(be, range(len(group))))
 
 
 def written(capsys: pytest.CaptureFixture[str], output: Path, *arguments: object) -> dict[str, Any]:
@@ -91,12 +92,7 @@ def test_the_answer_of_a_campaign_runs_in_a_job(
     merged = written(capsys, table, "merge", tmp_path / "tuned", tmp_path / "pair")
     assert merged["topology"]["spec"] == "ring:4"
     assert chorale(capsys, "table", "verify", table).code == 0
-    of_all, of_pair = job([table] * RANKS, [EVERYONE, PAIR])
-    expected = [None, best, best, best, None]
-    for ended in of_all:
-        assert [ended[str(size)]["program"] for size in SIZES] == expected
-        assert [ended[str(size)]["right"] for size in SIZES] == [name and True for name in expected]
-        assert ended["2048"]["reason"] == "size not in the table"
-    for ended in of_pair:
-        assert {ended[str(size)]["program"] for size in SIZES[1:]} == set(pair["programs"])
-        assert all(ended[str(size)]["right"] for size in SIZES[1:])
+    outside = ("size not in the table", False)
+    assert in_group(table, range(RANKS)) == [[outside, *[(best, True)] * 3, outside]] * RANKS
+    (of_pair,) = pair["programs"]
+    assert [ran[1:] for ran in in_group(table, (3, 1))] == [[(of_pair, True)] * 4] * 2

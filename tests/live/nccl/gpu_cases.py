@@ -2,8 +2,9 @@
 
     python -m tests.live.nccl.gpu_cases [--library PATH] [--as-hosts] [--memory host]
 
-Settings of each collective are tried with their log, programs run beside them, every element is checked; then `chorale
-tune` runs from the example to a tuner file, and a job with the plug-in says what its rows decided. NCCL before 2.30
+Settings of each collective are tried with their log, and every element is checked; then programs, calls with their own
+configuration, CUDA graphs and calls by PyTorch; then `chorale tune` runs from the example to a
+tuner file, and a job with the plug-in says what its rows decided. NCCL before 2.30
 refuses ranks that share a GPU: --as-hosts lets each be a host of its own. Times say nothing of links. Ten minutes at
 most. With --memory host it runs on the library of tests/stand_ins/nccl.
 """
@@ -25,6 +26,7 @@ from chorale.runners.nccl.parameters import ALGORITHMS
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli.main import main as chorale
 from tests.conformance.example_programs import ring_allreduce
@@ -49,18 +51,32 @@ def cases() -> Iterator[LibrarySettings]:
     yield LibrarySettings("symmetric")
 
 
-def tried(runner: NcclRunner, collective: CollectiveName, settings: LibrarySettings) -> Mapping[str, Any]:
-    """Return what came of a setting, beside the library's own choice and, for allreduces, a program."""
-    programs: dict[str, Any] = {"setting": LibraryCall(Collective(collective), RANKS, True, settings)}
-    if collective is CollectiveName.ALLREDUCE:
-        programs["ring of Chorale"] = ring_allreduce(range(RANKS))
-    request = RunRequest(parse_topology(f"complete:{RANKS}"), programs, SIZES, 2, 0, 120.0, library=("nccl",))
+def tried(runner: NcclRunner, call: LibraryCall | Program) -> Mapping[str, Any]:
+    """Return what came of a setting or a program, beside the library's own choice."""
+    request = RunRequest(parse_topology(f"complete:{RANKS}"), {"tried": call}, SIZES, 2, 0, 120.0, library=("nccl",))
     outcome = runner.submit(request)
-    said: dict[str, Any] = {"collective": collective.value, "settings": str(settings)}
+    said: dict[str, Any] = {"collective": call.collective.name.value}
+    said["what"] = str(call.settings) if isinstance(call, LibraryCall) else "a ring of Chorale"
     if not isinstance(outcome, Measurement):
         return said | {"kind": outcome.kind, "message": outcome.message}
     times = {name: [round(size.median_s * 1e6, 1) for size in sizes] for name, sizes in outcome.results.items()}
     return said | {"kind": "applied", "times_us": times, "library": outcome.environment["library"]}
+
+
+def ways(options: NcclConfig) -> Iterator[Mapping[str, Any]]:
+    """Yield what came of a program, and of a setting in each other way to make calls."""
+    allreduce = Collective(CollectiveName.ALLREDUCE)
+    settings = LibraryCall(allreduce, RANKS, True, LibrarySettings("ring", "LL", ctas=2))
+    for change in (
+        {},
+        {"per_call": True},
+        {"cuda_graph": True},
+        {"torch": "nccl"},
+        {"torch": "nccl", "cuda_graph": True},
+    ):
+        with NcclRunner(options.model_copy(update=change)) as runner:
+            for call in (settings, ring_allreduce(range(RANKS))):
+                yield {"way": change} | tried(runner, call)
 
 
 def campaign(folder: Path, options: NcclConfig, runtime: str | None) -> Mapping[str, Any]:
@@ -103,16 +119,19 @@ def main() -> None:
         gpus_per_node=1, library=library, runtime=given.runtime, memory=given.memory, iterations=5,
         variables=NO_CARD | sharing,
     )  # fmt: skip
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 180
     tuner_plugin()
     with NcclRunner(options) as runner:
         for settings in cases():
             names = ALGORITHMS[settings.algorithm].collectives if settings.algorithm in ALGORITHMS else {"allreduce"}
             for name in sorted(names):
                 if time.monotonic() < deadline:
-                    say(tried(runner, CollectiveName(name), settings))
+                    say(tried(runner, LibraryCall(Collective(CollectiveName(name)), RANKS, True, settings)))
+    for document in ways(options) if given.memory == "gpu" else ():
+        say(document)
     with tempfile.TemporaryDirectory() as folder:
-        say(campaign(Path(folder), options, given.runtime))
+        runtime = library if given.memory == "host" else given.runtime  # the stand-in is both
+        say(campaign(Path(folder), options, runtime))
 
 
 def say(document: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import site
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,17 @@ from pathlib import Path
 
 from chorale.job.nccl.plugin import tuner_plugin
 from chorale.runners.nccl.calls import find_library
-from tests.live.nccl.tuner import RANKS, found
+
+RANKS = 4
+
+
+def found(pattern: str) -> Path:
+    """Return a library of CUDA that a package of Python brought, or the toolkit. FileNotFoundError if there is none."""
+    roots = [Path(path) / "nvidia" for path in (*site.getsitepackages(), *sys.path) if path]
+    for root in (*roots, Path("/usr/local/cuda/lib64")):
+        for path in sorted(root.rglob(pattern)):
+            return path
+    raise FileNotFoundError(pattern)
 
 
 def run_job(

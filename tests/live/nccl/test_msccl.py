@@ -38,7 +38,7 @@ def runner_of(folder: str, runtime: str = "executor", fault: str = "", slowness:
 
 def asked(runtime: str = "executor", program: Program = RING, **others: object) -> RunRequest:
     programs = {"ring": replace(program, target=TARGETS[runtime])}
-    changes = {"programs": programs, "sizes_bytes": SIZES, "repeats": 2, "timeout_s": 30.0, **others}
+    changes = {"programs": programs, "sizes_bytes": SIZES, "repeats": 2, "timeout_s": 150.0, **others}
     return replace(request_of(RING), **changes)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,9 @@
 """The nccl runner on the stand-in library: the kit of every runner, settings, and what the library does not take."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +14,14 @@ from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from tests.conformance import runner_kit
+from tests.conformance.example_programs import ring_allgather
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
-from tests.live.checks import params
+from tests.live.support import params
 from tests.stand_ins.nccl import stand_in_library
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE NCCL RUNNER IS NOT TESTED: there is no C++ compiler")
+
+SITE = Path(__file__).parents[2] / "stand_ins" / "nccl" / "site"
 
 
 def _runner(iterations: int = 1, **variables: str) -> NcclRunner:
@@ -46,7 +51,9 @@ def call(
 
 def asked(*calls: LibraryCall, **others: object) -> RunRequest:
     programs = {str(number): each for number, each in enumerate(calls)}
-    return replace(request_of(RING), **{"programs": programs, "repeats": 1, "library": ("nccl",), **others})  # type: ignore[arg-type]
+    return replace(
+        request_of(RING), **{"programs": programs, "repeats": 1, "library": ("nccl",), "timeout_s": 120.0, **others}
+    )  # type: ignore[arg-type]
 
 
 def test_another_collective_has_the_same_settings(shared: NcclRunner) -> None:
@@ -77,7 +84,56 @@ def test_the_log_of_an_older_version_shows_it_too() -> None:
         failed(runner.submit(asked(call(algorithm="ring", protocol="LL", chunk_bytes=4096))), FailureKind.NOT_APPLIED)
 
 
-def test_memory_of_a_gpu_by_its_runtime() -> None:
+@pytest.mark.parametrize(
+    ("variables", "settings", "message"),
+    [
+        ({"STAND_IN_IGNORES": "NCCL_NTHREADS"}, {"threads": 128}, "did not read NCCL_NTHREADS=128"),
+        ({"STAND_IN_INTERFACE": "5"}, {"chunk_bytes": 4096}, "did not ask for the size of chunks"),
+        ({"NCCL_MAX_CTAS": "65"}, {}, "Config maxCTAs=65 is ignored"),
+    ],
+    ids=["threads", "chunks", "ctas"],
+)
+def test_what_is_ignored_without_a_word_or_at_the_start_is_not_applied(
+    variables: dict[str, str], settings: dict[str, object], message: str
+) -> None:
+    with _runner(**variables) as runner:
+        outcome = runner.submit(asked(call(algorithm="ring", protocol="Simple", **settings)))
+    assert message in failed(outcome, FailureKind.NOT_APPLIED).message
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_memory_of_a_gpu_by_its_runtime(cuda_graph: bool) -> None:
     library = str(stand_in_library())
-    with NcclRunner(NcclConfig(library=library, runtime=library, gpus_per_node=1, iterations=1)) as runner:
+    options = NcclConfig(library=library, runtime=library, gpus_per_node=1, iterations=2, cuda_graph=cuda_graph)
+    with NcclRunner(options) as runner:
         measured(runner.submit(asked(call(algorithm="ring", protocol="Simple"))))
+        gather = {"gather": ring_allgather(4, in_place=False)}  # messages and a copy
+        measured(runner.submit(asked(programs=gather, library=())))
+
+
+def test_a_call_has_its_own_configuration() -> None:
+    options = NcclConfig(library=str(stand_in_library()), memory="host", iterations=1, per_call=True)
+    with NcclRunner(options) as runner:
+        applied = call(algorithm="tree", protocol="LL", ctas=2), call(algorithm="ring", protocol="LL128")
+        measured(runner.submit(asked(*applied)))
+        for name in CollectiveName.REDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE_SCATTER:
+            measured(runner.submit(asked(call(name, algorithm="ring", protocol="Simple"), library=())))
+        for wrong in call(algorithm="ring", protocol="LL", chunk_bytes=4096), call(algorithm="nvls", protocol="Simple"):
+            failed(runner.submit(asked(wrong)), FailureKind.NOT_APPLIED)
+
+
+@pytest.mark.timeout(400)  # eight processes that import torch
+def test_pytorch_makes_the_calls() -> None:
+    pytest.importorskip("torch")
+    library = str(stand_in_library())
+    folders = os.pathsep.join([str(SITE), str(SITE.parents[3])])
+    variables = {"STAND_IN_LIBRARY": library, "PYTHONPATH": folders}
+    options = NcclConfig(library=library, memory="host", iterations=1, torch="stand_in", variables=variables)
+    with NcclRunner(options) as runner:
+        settings = call(algorithm="ring", protocol="LL128"), call(algorithm="tree", protocol="Simple")
+        assert measured(runner.submit(replace(asked(*settings), library=("nccl",)))).environment["torch"] == "stand_in"
+        for name in CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE:
+            one = call(name, name is CollectiveName.REDUCE, algorithm="ring", protocol="LL")
+            measured(runner.submit(asked(one)))
+        measured(runner.submit(asked(programs={"ring": RING}, sizes_bytes=(2**20,))))
+        failed(runner.submit(asked(call(algorithm="symmetric"))), FailureKind.NOT_APPLIED)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.dumps import nvswitch_machine
 from tests.live.slurm.cluster import URGENT, wait_until
 from tests.live.slurm.conftest import JOB_LIMIT_S, Site
 
@@ -109,7 +108,7 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     assert all(names.count(",") == 1 for names in nodes)
     said = " ".join(_messages(site, name).split())
     for before_it, after_it in pairwise(nodes):
-        assert f"measured on {after_it}, before on {before_it}: the baselines are measured again" in said
+        assert f"measured on {after_it}, previously on {before_it}: the baselines are measured again" in said
     assert len(nodes) == 2 or end is not _lose_a_node
     code, output, messages = site.chorale("tune", "--follow", name)
     assert code == 0
@@ -152,7 +151,7 @@ def test_trials_that_move_to_another_node_of_the_job_are_told(site: Site) -> Non
     complete = [trial["environment"] for trial in _trials(site, "moved") if trial["state"] == "complete"]
     assert list(dict.fromkeys(each["nodes"] for each in complete)) == ["n1,n2", "n1,n3"], site.said()
     assert len({each["environment_id"] for each in complete}) == 2
-    assert "measured on n1,n3, before on n1,n2: the baselines are measured again" in " ".join(site.said().split())
+    assert "measured on n1,n3, previously on n1,n2: the baselines are measured again" in " ".join(site.said().split())
 
 
 def test_a_campaign_in_a_job_of_ones_own_ends_before_the_job(site: Site) -> None:
@@ -190,12 +189,17 @@ def test_ray_comes_up_on_the_allocation(site: Site) -> None:
     assert not site.cluster.steps()
 
 
+def _run(site: Site, launcher: str, *words: str) -> tuple[int, str, str]:
+    """Run a program by `chorale run` as a job, and wait for its end."""
+    options = ("runtime=executor", f"launcher={launcher}", "gpus_per_node=4", "memory=host")
+    settings = [f"--set={option}" for option in (*options, f"library_folder={site.folder}")]
+    job = ("--slurm", "--site", "site.yaml", "--wait", "--json")
+    return site.chorale("run", "ring8.parquet", "--runner", "msccl", "--repeats", "1", *words, *settings, *job)
+
+
 def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
     _written(site, "unused", fault="hang")
-    options = ("runtime=executor", "launcher=ray", "gpus_per_node=4", "memory=host", f"library_folder={site.folder}")
-    settings = [f"--set={option}" for option in options]
-    command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M,2M", "--repeats", "1", "--timeout", "40")
-    code, output, messages = site.chorale(*command, *settings, "--slurm", "--site", "site.yaml", "--wait", "--json")
+    code, output, messages = _run(site, "ray", "--sizes", "1M,2M", "--timeout", "40")
     assert code == 1, messages + _ray_logs(site)
     failed = json.loads(output)
     assert failed["failure"]["kind"] == "timeout"
@@ -225,17 +229,13 @@ def _ray_logs(site: Site) -> str:
 
 def test_a_run_is_a_job_whose_end_is_that_of_the_command(site: Site) -> None:
     _written(site, "unused")
-    command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M", "--repeats", "1")
-    options = [f"--set={item}" for item in ("runtime=executor", "launcher=srun", "gpus_per_node=4", "memory=host")]
-    options.append(f"--set=library_folder={site.folder}")
-    job = ("--slurm", "--site", "site.yaml", "--wait", "--json")
-    code, output, messages = site.chorale(*command, *options, *job)
+    code, output, messages = _run(site, "srun", "--sizes", "1M")
     assert code == 0, messages
-    document = json.loads(output)
-    assert document["environment"]["nodes"].count(",") == 1
+    assert json.loads(output)["environment"]["nodes"].count(",") == 1
 
 
 def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:
+    """How files of Slurm's topology are read, tests/unit/synth/topology/formats shows; this one is Slurm's own."""
     (site.folder / "switches.txt").write_text(site.cluster.output("scontrol", "show", "topology"))
     options = ("--nic-gbps", "200", "--nodes", "n[1-4]", "-o", "cluster.json")
     code, _, messages = site.chorale("topology", "import", "switches.txt", *options)
@@ -243,11 +243,3 @@ def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:
     assert "hosts n1,n3,n2,n4" in messages
     document = json.loads(Path(site.folder / "cluster.json").read_text())
     assert [node["id"] for node in document["nodes"]] == ["n1", "n3", "n2", "n4", "leaf1", "leaf2", "spine"]
-    (site.folder / "dump.xml").write_bytes(nvswitch_machine())
-    options = ("--machine", "dump.xml", "--nodes", "n[1-2]", "-o", "gpus.json")
-    code, _, messages = site.chorale("topology", "import", "switches.txt", *options)
-    assert code == 0, messages
-    document = json.loads(Path(site.folder / "gpus.json").read_text())
-    assert [node["id"] for node in document["nodes"][:8]] == [
-        f"{host}.{gpu}" for host in ("n1", "n2") for gpu in range(4)
-    ]

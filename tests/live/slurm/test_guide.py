@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from tests.docs.pages import DOCS
-from tests.live.mpi import needs_mpi
 from tests.live.slurm.conftest import JOB_LIMIT_S, Site
+from tests.live.support import needs_mpi
 
 pytestmark = [needs_mpi, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3 * JOB_LIMIT_S)]
 
@@ -31,7 +31,7 @@ def test_the_commands_of_the_guide_run(site: Site) -> None:
     slow_start = f'prologue: ["export RAY_raylet_start_wait_time_s=300 PYTHONPATH={site.variables["PYTHONPATH"]}",'
     (site.folder / "site.yaml").write_text(profile.replace("prologue: [", slow_start))
     commands = [line for language, text in blocks if language == "" for line in text.splitlines()]
-    assert len(commands) == 8
+    assert len(commands) == 11
     for command in commands:
         words = [word.replace("NAME", "guide") for word in shlex.split(command)]
         if words[0] == "scontrol":
@@ -40,4 +40,5 @@ def test_the_commands_of_the_guide_run(site: Site) -> None:
         if "--stop" in words:  # the one above has been followed to its end
             assert site.chorale("tune", "campaign.yaml", "--slurm", "--site", "site.yaml")[0] == 0
         code, output, messages = site.chorale(*words[1:])
-        assert code == 0, f"{command}\n{output}\n{messages}"
+        has_ended = "--stop" in words and "the job has ended already" in messages  # before it could be stopped
+        assert code == 0 or has_ended, f"{command}\n{output}\n{messages}"

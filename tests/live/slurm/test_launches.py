@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.mpi import needs_mpi
 from tests.live.slurm.cluster import wait_until
 from tests.live.slurm.conftest import JOB_LIMIT_S, Site
+from tests.live.support import needs_mpi
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
 
@@ -25,34 +25,30 @@ LAUNCHERS = {
 launchers = pytest.mark.parametrize("launcher", LAUNCHERS)
 
 
-@needs_mpi
-@launchers
-def test_ranks_run_on_the_hosts_that_were_named_in_their_order(site: Site, launcher: str) -> None:
-    said = site.job(f"{LAUNCHERS[launcher]} --json > named.json", "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
-    document = site.document("named.json")
-    assert "failure" not in document, (document, said)
-    assert document["environment"]["nodes"] == "n3,n2"
+WIDE = ("--nodes=3", "--ntasks=24", "--gpus-per-node=8")
+PLACES = {  # what stands before the command, options of the job, and the nodes that must be used
+    "on the hosts that were named, in their order": ("", WIDE, "n3,n2"),
+    "in blocks, whatever the site says": (
+        "export SLURM_DISTRIBUTION=cyclic\n",
+        ("--nodes=3", "--ntasks-per-node=4", "--gpus-per-node=4"),
+        "n1,n2",
+    ),
+    "in a step, on the nodes of the job": ("srun --nodes=1 --ntasks=1 --nodelist=n2 ", WIDE, "n3,n2"),
+}
 
 
 @needs_mpi
 @launchers
-def test_a_larger_allocation_is_filled_in_blocks_whatever_the_site_says(site: Site, launcher: str) -> None:
-    command = MPI if launcher == "mpi" else f"{GPUS} --set launcher={launcher} --set gpus_per_node=4"
-    script = f"export SLURM_DISTRIBUTION=cyclic\n{command} --json > blocks.json"
-    said = site.job(script, "--nodes=3", "--ntasks-per-node=4", "--gpus-per-node=4")
-    document = site.document("blocks.json")
+@pytest.mark.parametrize("place", PLACES)
+def test_ranks_run_where_they_should(site: Site, launcher: str, place: str) -> None:
+    before, options, nodes = PLACES[place]
+    command = LAUNCHERS[launcher]
+    if nodes == "n1,n2":  # no hosts are named
+        command = MPI if launcher == "mpi" else f"{GPUS} --set launcher={launcher} --set gpus_per_node=4"
+    said = site.job(f"{before}{command} --json > placed.json", *options)
+    document = site.document("placed.json")
     assert "failure" not in document, (document, said)
-    assert document["environment"]["nodes"] == "n1,n2"
-
-
-@needs_mpi
-@launchers
-def test_a_launch_in_a_step_uses_the_nodes_of_the_job(site: Site, launcher: str) -> None:
-    script = f"srun --nodes=1 --ntasks=1 --nodelist=n2 {LAUNCHERS[launcher]} --json > step.json"
-    said = site.job(script, "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
-    document = site.document("step.json")
-    assert "failure" not in document, (document, said)
-    assert document["environment"]["nodes"] == "n3,n2"
+    assert document["environment"]["nodes"] == nodes
 
 
 @needs_mpi
@@ -74,27 +70,17 @@ def test_several_tasks_that_would_each_start_all_ranks_are_refused(site: Site, l
     assert "code 2" in said
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpich"])
+@needs_mpi
+@launchers
 def test_a_hang_ends_with_its_step_and_the_next_launch_runs(site: Site, launcher: str) -> None:
     command = LAUNCHERS[launcher]
+    late = "--timeout 0.2 --repeats 100000" if launcher == "mpi" else "--sizes 1M,2M --timeout 20"
     script = (
-        f"STAND_IN_FAULT=hang {command} --sizes 1M,2M --timeout 20\necho code $?\n"
+        f"STAND_IN_FAULT=hang {command} {late}\necho code $?\n"
         f"squeue --steps --noheader --format='step %i'\n{command} --json > after.json"
     )
-    said = site.job(script, "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
-    assert "the time limit passed while program ring8.parquet was proved" in said
-    assert "code 1" in said
-    assert re.findall(r"step \d+\.(\S+)", said) == ["batch"]
-    assert "failure" not in site.document("after.json")
-
-
-@needs_mpi
-def test_a_time_out_of_the_mpi_runner_ends_its_step(site: Site) -> None:
-    script = (
-        f"{MPI} --timeout 0.2 --repeats 100000\necho code $?\n"
-        f"squeue --steps --noheader --format='step %i'\n{MPI} --json > after.json"
-    )
-    said = site.job(script, "--nodes=2", "--ntasks=8")
+    said = site.job(script, *WIDE)
+    assert launcher == "mpi" or "the time limit passed while program ring8.parquet was proved" in said
     assert "code 1" in said
     assert re.findall(r"step \d+\.(\S+)", said) == ["batch"]
     assert "failure" not in site.document("after.json")
@@ -106,6 +92,7 @@ def test_a_time_out_of_the_mpi_runner_ends_its_step(site: Site) -> None:
 def test_every_signal_leaves_no_step_and_no_folder(site: Site, launcher: str, signal: str) -> None:
     command = LAUNCHERS[launcher] + (" --repeats 1000000" if launcher == "mpi" else " --sizes 1M,2M")
     script = f"""
+left() {{ ls jobs | grep -v "^chorale-$(id -u)$"; }}  # the folder of the lock of this user's measurements stays
 (export STAND_IN_FAULT=hang TMPDIR=$PWD/jobs; exec {command}) &
 work=$!
 for turn in $(seq 600); do
@@ -117,11 +104,11 @@ kill -{signal} $work
 wait $work
 echo code $?
 for turn in $(seq 100); do
-  squeue --steps --noheader --format=%j | grep -q chorale- || [ -n "$(ls jobs)" ] || break
+  squeue --steps --noheader --format=%j | grep -q chorale- || [ -n "$(left)" ] || break
   sleep 0.2
 done
 squeue --steps --noheader --format='step %i'
-ls jobs | wc -l
+left | wc -l
 """
     said = site.job(script, "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
     assert f"code {137 if signal == 'KILL' else 130}" in said

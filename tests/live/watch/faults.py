@@ -1,4 +1,4 @@
-"""Faults while a job trains, more than `make demo-watch` has: `python -m tests.live.watch.faults --fault flap`."""
+"""Faults while a job trains: `python -m tests.live.watch.faults --fault flap`."""
 
 import os
 import signal
@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fractions import Fraction
 
-from chorale.experiments.demos.watch import (
+from chorale.runners.fabric import detours
+from tests.live.watch.demo import (
     CABLE,
     Json,
     WatchDemo,
@@ -20,17 +20,11 @@ from chorale.experiments.demos.watch import (
     read_steps,
     wait_until,
 )
-from chorale.runners.fabric import detours
 
 _LOST_RANK = 3
 _FLAP_S = 4.0
 _COLLECTIVE_LIMIT_S = 20.0
 """A job that has lost a rank is to fail soon."""
-
-
-def slow_down(demo: WatchDemo, steps_before: int) -> Json:
-    """A cable has a tenth of its rate."""
-    return demo.run(lambda: detours.slow_down(demo.fabric, CABLE, Fraction(demo.link_mbps, 10)), steps_before)
 
 
 def flap(demo: WatchDemo, steps_before: int) -> Json:
@@ -126,7 +120,6 @@ def kill_the_watch(demo: WatchDemo, steps_before: int) -> Json:
 
 FAULTS: Mapping[str, Callable[[WatchDemo, int], Json]] = {
     "cut": cut,
-    "slow": slow_down,
     "flap": flap,
     "node": lose_a_node,
     "watch": kill_the_watch,

@@ -22,7 +22,7 @@ from chorale.job.settings import read_table
 from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
-from tests.live.on_fabrics import require_fabrics
+from tests.live.support import require_fabrics
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 

@@ -102,6 +102,24 @@ bool is_named(const char* text, Collective collective, const char* name) {
     return is_there != excludes;
 }
 
+// Whether algSelection takes a name of NCCL's registry: `,` or, `+` and, `^` not, each a beginning of the name.
+bool is_selected(const std::string& selection, const std::string& name) {
+    for (size_t start = 0; start <= selection.size();) {
+        const size_t end = std::min(selection.find(',', start), selection.size());
+        bool takes = end > start;
+        for (size_t at = start; at < end;) {
+            const size_t stop = std::min(selection.find('+', at), end);
+            const bool excludes = selection[at] == '^';
+            const std::string tag = selection.substr(at + excludes, stop - at - excludes);
+            takes &= (strncasecmp(name.c_str(), tag.c_str(), tag.size()) == 0) != excludes;
+            at = stop + 1;
+        }
+        if (takes) return true;
+        start = end + 1;
+    }
+    return false;
+}
+
 struct Table2 {
     const char* name;
     int (*init)(size_t, size_t, void (*)(int, unsigned long, const char*, int, const char*, ...), void**);
@@ -130,8 +148,9 @@ struct Table6 {
 
 int newest_interface() {
     const std::pair<int, int> known[] = {{33, 7}, {30, 6}, {28, 5}, {25, 4}, {22, 3}, {20, 2}};
+    const long newest = number("STAND_IN_INTERFACE", 7);
     for (const auto& [minor, interface] : known)
-        if (version().is_from(minor)) return interface;
+        if (version().is_from(minor) && interface <= newest) return interface;
     return 0;
 }
 
@@ -173,7 +192,8 @@ const char* variable(const char* name) {
 
 long number(const char* name, long otherwise) {
     const char* text = getenv(name);
-    if (text == nullptr) return otherwise;
+    const char* ignored = getenv("STAND_IN_IGNORES");
+    if (text == nullptr || (ignored != nullptr && strcmp(ignored, name) == 0)) return otherwise;
     char* end = nullptr;
     const long value = strtol(text, &end, 0);
     if (*text == '\0' || *end != '\0') {
@@ -226,7 +246,9 @@ void unload_plugin(Communicator& communicator) {
         static_cast<const Table3*>(communicator.plugin.table)->finish(communicator.plugin.context);
 }
 
-int decide(Communicator& communicator, Collective collective, size_t vector_bytes, size_t logged_bytes, Decision& decision) {
+int decide(Communicator& communicator, Collective collective, size_t vector_bytes, size_t logged_bytes, const CallConfig* config,
+           Decision& decision) {
+    const char* const registry[] = {"TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLSTREE", "PAT"};
     const char* algorithms = getenv("NCCL_ALGO");
     const char* protocols = getenv("NCCL_PROTO");
     float costs[ALGORITHMS][PROTOCOLS];
@@ -235,7 +257,9 @@ int decide(Communicator& communicator, Collective collective, size_t vector_byte
             const bool is_there = has(collective, a) && RATES[a][p].own_pace > 0 &&
                                   is_named(algorithms, collective, VARIABLE_NAMES[a]) &&
                                   is_named(protocols, collective, PROTOCOL_NAMES[p]);
-            costs[a][p] = is_there ? float(RATES[a][p].start_us + double(vector_bytes) / RATES[a][p].own_pace) : -1.0f;
+            const bool is_taken = config == nullptr || config->selection == nullptr ||
+                                  is_selected(config->selection, std::string(registry[a]) + "_" + PROTOCOL_NAMES[p]);
+            costs[a][p] = is_there && is_taken ? float(RATES[a][p].start_us + double(vector_bytes) / RATES[a][p].own_pace) : -1.0f;
         }
     const Plugin& plugin = communicator.plugin;
     int channels = 0, chosen_a = -1, chosen_p = -1;
@@ -257,6 +281,15 @@ int decide(Communicator& communicator, Collective collective, size_t vector_byte
             for (int p = 0; p < PROTOCOLS; p++)
                 if (costs[a][p] >= 0 && (chosen_a < 0 || costs[a][p] < costs[chosen_a][chosen_p])) chosen_a = a, chosen_p = p;
     const char* name = COLLECTIVE_NAMES[collective];
+    if (config != nullptr && config->max_ctas > 0) channels = config->max_ctas;
+    if (chosen_a < 0 && config != nullptr && !config->is_forced) {
+        log(LEVEL_INFO, TUNING, __FILE__, __LINE__, "algSelection: selected set unavailable for %s; falling back to automatic selection", name);
+        return decide(communicator, collective, vector_bytes, logged_bytes, nullptr, decision);
+    }
+    if (chosen_a < 0 && config != nullptr) {
+        log(LEVEL_WARN, ALL, __FILE__, __LINE__, "algSelection: no algorithm in the selected set is available for %s", name);
+        return INVALID_ARGUMENT;
+    }
     if (chosen_a < 0) {
         log(LEVEL_WARN, ALL, __FILE__, __LINE__, "Error : no algorithm/protocol available for function %s with datatype ncclFloat32.%s%s",
             name, algorithms ? " NCCL_ALGO was set to " : "", algorithms ? algorithms : "");
@@ -280,7 +313,7 @@ int decide(Communicator& communicator, Collective collective, size_t vector_byte
         log(LEVEL_INFO, TUNING, __FILE__, __LINE__, "%zu Bytes -> Algo %d proto %d time %f", logged_bytes, chosen_a, chosen_p, own_us);
     else if (communicator.rank == 0)
         log(LEVEL_INFO, TUNING, __FILE__, __LINE__, "%s: %zu Bytes -> Algo %s proto %s channel{Lo..Hi}={0..%d}%s", name, logged_bytes,
-            ALGORITHM_NAMES[chosen_a], PROTOCOL_NAMES[chosen_p], used - 1, version().is_from(32) ? " cgaClusterSize 4" : "");
+            ALGORITHM_NAMES[chosen_a], PROTOCOL_NAMES[chosen_p], used - 1, version().is_from(31) ? " cgaClusterSize 4" : "");
     return SUCCESS;
 }
 

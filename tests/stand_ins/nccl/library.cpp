@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -93,6 +95,9 @@ struct Transfer {
 thread_local int depth = 0;
 thread_local std::vector<Transfer> transfers;
 
+using Graph = std::vector<std::function<void()>>;
+thread_local Graph* capturing = nullptr;  // of the stream, as there is only one
+
 void meet(Communicator& all) { pthread_barrier_wait(&all.shared->barrier); }
 
 // Moves a part of the first open transfer with its peer in its direction; whether anything moved.
@@ -114,6 +119,12 @@ bool move(Transfer& transfer) {
 }
 
 void move_all() {
+    if (capturing != nullptr) {
+        capturing->push_back([later = std::exchange(transfers, {})] { transfers = later, move_all(); });
+        return;
+    }
+    static const std::chrono::microseconds least(number("STAND_IN_GROUP_US", 0));
+    const auto start = Clock::now();
     std::vector<Transfer> open;
     std::swap(open, transfers);
     int idle = 0;
@@ -130,6 +141,7 @@ void move_all() {
         if (idle > 1000) usleep(100);
         else if (idle > 0) std::this_thread::yield();
     }
+    std::this_thread::sleep_until(start + least);
 }
 
 int enqueue(Communicator* communicator, bool is_send, void* data, size_t count, int type, int peer) {
@@ -170,7 +182,16 @@ void exchange(Communicator& own, Collective collective, const char* source, char
     }
 }
 
-int run(Collective collective, const void* source, void* target, size_t count, int type, int operation, int root, Communicator* own) {
+int run(Collective collective, const void* source, void* target, size_t count, int type, int operation, int root, Communicator* own,
+        const CallConfig* config = nullptr) {
+    if (config != nullptr && (!version().is_from(31) || config->magic != 0xcafebeef)) return INVALID_ARGUMENT;
+    if (capturing != nullptr) {
+        const bool has_one = config != nullptr;
+        capturing->push_back([=, copy = has_one ? *config : CallConfig{}] {
+            run(collective, source, target, count, type, operation, root, own, has_one ? &copy : nullptr);
+        });
+        return SUCCESS;
+    }
     const auto start = Clock::now();
     if (own == nullptr || type_bytes(type) == 0) return INVALID_ARGUMENT;
     const bool shards = collective == ALLGATHER || collective == REDUCE_SCATTER;
@@ -193,7 +214,7 @@ int run(Collective collective, const void* source, void* target, size_t count, i
         true_us = program_us(*own, collective, vector_bytes, vector_bytes / type_bytes(type), in_place);
         Decision decision{};
         if (true_us < 0) {
-            if (const int fault = decide(*own, collective, vector_bytes, part_bytes, decision)) return fault;
+            if (const int fault = decide(*own, collective, vector_bytes, part_bytes, config, decision)) return fault;
             true_us = decision.true_us;
         }
     }
@@ -310,12 +331,36 @@ int ncclReduceScatter(const void* source, void* target, size_t count, int type, 
 int ncclBroadcast(const void* source, void* target, size_t count, int type, int root, Communicator* own, void*) { return run(BROADCAST, source, target, count, type, 0, root, own); }
 int ncclReduce(const void* source, void* target, size_t count, int type, int operation, int root, Communicator* own, void*) { return run(REDUCE, source, target, count, type, operation, root, own); }
 
+// The configuration of a call follows the arguments that it always has.
+#define WITH_CONFIG(NAME, PARAMETERS, ...) \
+    int nccl##NAME##Config PARAMETERS { return run(__VA_ARGS__); }
+WITH_CONFIG(AllReduce, (const void* source, void* target, size_t count, int type, int operation, Communicator* own, void*, const CallConfig* config), ALLREDUCE, source, target, count, type, operation, 0, own, config)
+WITH_CONFIG(AllGather, (const void* source, void* target, size_t count, int type, Communicator* own, void*, const CallConfig* config), ALLGATHER, source, target, count, type, 0, 0, own, config)
+WITH_CONFIG(ReduceScatter, (const void* source, void* target, size_t count, int type, int operation, Communicator* own, void*, const CallConfig* config), REDUCE_SCATTER, source, target, count, type, operation, 0, own, config)
+WITH_CONFIG(Broadcast, (const void* source, void* target, size_t count, int type, int root, Communicator* own, void*, const CallConfig* config), BROADCAST, source, target, count, type, 0, root, own, config)
+WITH_CONFIG(Reduce, (const void* source, void* target, size_t count, int type, int operation, int root, Communicator* own, void*, const CallConfig* config), REDUCE, source, target, count, type, operation, root, own, config)
+
 // CUDA's runtime, as far as ranks need it: one device, whose memory is the host's and whose streams are always idle.
 int cudaSetDevice(int) { return 0; }
 int cudaGetDeviceCount(int* count) { return *count = 1, 0; }
 int cudaMalloc(void** data, size_t bytes) { return (*data = malloc(bytes)) == nullptr ? 2 : 0; }
 int cudaFree(void* data) { return free(data), 0; }
 int cudaMemcpy(void* target, const void* source, size_t bytes, int) { return std::memmove(target, source, bytes), 0; }
+int cudaMemcpyAsync(void* target, const void* source, size_t bytes, int, void*) {
+    if (capturing != nullptr) capturing->push_back([=] { std::memmove(target, source, bytes); });
+    else std::memmove(target, source, bytes);
+    return 0;
+}
+int cudaStreamBeginCapture(void*, int) { return capturing = new Graph, 0; }
+int cudaStreamEndCapture(void*, Graph** graph) { return *graph = std::exchange(capturing, nullptr), 0; }
+int cudaGraphInstantiateWithFlags(Graph** to, const Graph* graph, unsigned long long) { return *to = new Graph(*graph), 0; }
+int cudaGraphUpload(Graph*, void*) { return 0; }
+int cudaGraphLaunch(const Graph* graph, void*) {
+    for (const auto& step : *graph) step();
+    return 0;
+}
+int cudaGraphDestroy(Graph* graph) { return delete graph, 0; }
+int cudaGraphExecDestroy(Graph* graph) { return delete graph, 0; }
 int cudaMemset(void* data, int value, size_t bytes) { return std::memset(data, value, bytes), 0; }
 int cudaStreamCreate(void** stream) { return *stream = nullptr, 0; }
 int cudaStreamQuery(void*) { return 0; }

@@ -75,6 +75,16 @@ struct Communicator {
     Program program;  // chunks is 0 without one
 };
 
+// The first fields of ncclCollConfig_t.
+struct CallConfig {
+    size_t size;
+    unsigned magic, version;
+    void* extensions;
+    int min_ctas, max_ctas, nvls_ctas, cluster;
+    const char* selection;
+    int is_forced, policy;
+};
+
 struct Decision {
     int algorithm, protocol, channels;
     double own_us;   // what the library reckons
@@ -84,7 +94,9 @@ struct Decision {
 void load_plugin(Communicator& communicator);
 void unload_plugin(Communicator& communicator);
 // What runs for a call of so many bytes of the whole vector; an answer of NCCL other than SUCCESS where nothing can.
-int decide(Communicator& communicator, Collective collective, size_t vector_bytes, size_t logged_bytes, Decision& decision);
+// config: of the call, or none.
+int decide(Communicator& communicator, Collective collective, size_t vector_bytes, size_t logged_bytes, const CallConfig* config,
+           Decision& decision);
 
 // Takes the program that the variables of a runtime name; STAND_IN_RUNTIME is msccl, executor or rccl.
 void load_program(Communicator& communicator);

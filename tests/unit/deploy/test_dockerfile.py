@@ -4,8 +4,6 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.unit.deploy.pins import pinned
-
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "deploy" / "Dockerfile").read_text()
 KNOWN = {"FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "CMD"}
@@ -75,3 +73,9 @@ def test_a_compiler_is_there_for_the_kernels_and_servers_are():
         assert name in wanted.split(",")
         (requirement,) = extras[name]
         assert pinned(re.split(r"[\[>]", requirement)[0])
+
+
+def pinned(package: str) -> str:
+    """Return the version of `package` that images get."""
+    lines = (Path(__file__).parents[3] / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines)[package]

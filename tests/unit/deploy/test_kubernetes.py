@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import load_access
 from chorale.tuner.service.deployed import Arguments
-from tests.unit.deploy.pins import pinned
+from tests.unit.deploy.test_dockerfile import pinned
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-from chorale.synth.build.build import CachingBuilder, MemoryCache, build
+from chorale.synth.build.build import CachingBuilder, build
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
@@ -34,7 +34,7 @@ def test_lowering_in_other_ways_synthesizes_once():
 
 
 def test_what_was_not_used_for_longest_is_forgotten():
-    builder = CachingBuilder(MemoryCache(largest_units=1))
+    builder = CachingBuilder(largest_units=1)
     ring = replace(REQUEST, source=replace(SOURCE, method="ring", options=Options()))
     for request in (REQUEST, REQUEST, ring, REQUEST):
         assert isinstance(builder.build(request), BuildResult)

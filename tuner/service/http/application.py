@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
@@ -30,9 +30,9 @@ from chorale.tuner.service.http.events import EventStreams, event_router
 from chorale.tuner.service.http.schema import REFUSALS, CurrentCaller
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
+from chorale.tuner.service.jobs.tasks import JobPlanner
 from chorale.tuner.service.settings import load_settings
 
 TITLE = "Chorale"
@@ -55,15 +55,16 @@ _EXPLORER = f"""<!doctype html>
 <body><main id="explorer"></main></body>
 </html>
 """
-"""Swagger UI from files of the package, so that it works offline and under our policy."""
+"""Swagger UI with files from this package, so that it works offline and under the content security policy."""
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
-"""Threads of requests, and of those that plan jobs; most of them wait for their turn at a process."""
-PLANNING_PROCESSES = 2
+"""Threads for requests, and threads for planning jobs, most of which wait for a free process."""
+PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES = 2, 60.0, 2 * 2**30
+"""Processes in which requests are planned before they are answered, and each call's limits of time and memory."""
 
 
 @asynccontextmanager
 async def _working(api: FastAPI) -> AsyncIterator[None]:
-    """Run the scheduler as long as the application."""
+    """Run the scheduler while the application runs."""
     api.state.planning = CapacityLimiter(PLANNING_THREADS)
     to_thread.current_default_thread_limiter().total_tokens = REQUEST_THREADS
     api.state.scheduler.start()
@@ -96,7 +97,7 @@ def create_api(
 
     api.state.health = current_health
 
-    @api.get("/healthz", summary="Whether the service works", tags=["service"])
+    @api.get("/healthz", summary="Health of the service", tags=["service"])
     async def health(response: Response) -> dict[str, Any]:
         view = current_health()
         response.status_code = 200 if view["ok"] else 503
@@ -104,7 +105,7 @@ def create_api(
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])
     def scrape(_caller: CurrentCaller) -> Response:
-        return Response(metrics.text(), media_type=middleware.CONTENT_TYPE)
+        return Response(generate_latest(metrics), media_type=middleware.CONTENT_TYPE)
 
     @api.get("/docs", include_in_schema=False)
     async def explorer() -> HTMLResponse:
@@ -128,13 +129,13 @@ def _add_refusals(api: FastAPI) -> None:
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         value = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return middleware.refusal(422, "a request must be as the OpenAPI document says", value, "repair it")
+        return middleware.refusal(422, "a request must match the OpenAPI document", value, "repair it")
 
     @api.exception_handler(HTTPException)
     async def by_status(_request: Request, error: HTTPException) -> JSONResponse:
-        way_out = "see /openapi.json for what there is"
+        way_out = "see /openapi.json for the routes"
         return middleware.refusal(
-            error.status_code, "the service does not serve this request", str(error.detail), way_out, error.headers
+            error.status_code, "the path and method must be those of a route", str(error.detail), way_out, error.headers
         )
 
 
@@ -152,31 +153,19 @@ class PageFiles(StaticFiles):
         return response
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """The options of `chorale serve`.
+def build_service(root: Path, host: str, tokens: str | None, settings: str | None, limits: JobLimits) -> FastAPI:
+    """Return the application for the options of `chorale serve`; its scheduler runs as long as the application.
 
-    home:     data folder; jobs, results and the audit log are in its service folder, which must exist
-    tokens:   path of the token file, None for that of `home`
-    settings: path of the server's own settings, None for those of `home`
+    root:     data folder; jobs, results and the audit log are in its service folder, which must exist
+    tokens:   path of the token file; None for the file in the data folder
+    settings: path of the server's settings file; None for the file in the data folder
     """
-
-    home: Path
-    host: str = "127.0.0.1"
-    tokens: str | None = None
-    settings: str | None = None
-    limits: JobLimits = field(default_factory=JobLimits)
-    body_limits: middleware.BodyLimits = field(default_factory=middleware.BodyLimits)
-
-    def build(self) -> FastAPI:
-        """Return the application; its scheduler works while the application runs."""
-        home, limits = Home(self.home), self.limits
-        access = load_access(self.tokens, self.host, home, time.time)
-        settings = load_settings(self.settings, home)
-        audit, store = middleware.AuditLog(home.service, time.time), JobStore(home.service)
-        planning = PlanningProcesses(PLANNING_PROCESSES, limits.plan_s, limits.plan_bytes)
-        networks = NetworkPlanner(limits, planning=planning)
-        planner = JobPlanner(networks, store, self.home)
-        scheduler = JobScheduler(store, planner, RayTaskBackend(), time.time, limit_s=limits.job_s)
-        campaigns = Campaigns(home, DetachedLaunches(), store, networks, settings)
-        return create_api(scheduler, campaigns, access, audit, self.body_limits)
+    home = Home(root)
+    access, runners = load_access(tokens, host, home, time.time), load_settings(settings, home)
+    audit, store = middleware.AuditLog(home.service, time.time), JobStore(home.service)
+    planning = PlanningProcesses(PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES)
+    networks = NetworkPlanner(limits, planning=planning)
+    planner = JobPlanner(networks, store)
+    scheduler = JobScheduler(store, planner, RayTaskBackend(), time.time, limit_s=limits.max_job_s)
+    campaigns = Campaigns(home, DetachedLaunches(), store, networks, runners)
+    return create_api(scheduler, campaigns, access, audit, middleware.BodyLimits())

@@ -25,19 +25,18 @@ TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a co
 FileKind = Literal["schedule", "program"]
 
 
-YamlText = Annotated[str, Field(max_length=2**16)]
-
-
 class CampaignBody(BaseModel):
-    """A campaign file, as YAML would be read: see `chorale tune --schema`.
+    """The content of a campaign file, see `chorale tune --schema`.
 
-    Paths, addresses and hosts are the service's own; runners that start processes are `runner: {profile: NAME}`.
+    Paths, addresses and hosts cannot be set. Runners that start processes are given as `runner: {profile: NAME}`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     campaign: dict[str, Any] | None = None
-    yaml: YamlText | None = Field(default=None, description="The same as text, in place of `campaign`.")
+    yaml: Annotated[str, Field(max_length=2**16)] | None = Field(
+        default=None, description="Text of the campaign file, instead of `campaign`."
+    )
     resume: bool = False
 
     @model_validator(mode="after")
@@ -51,32 +50,24 @@ class CampaignBody(BaseModel):
         return parsed_document(self.yaml) if self.campaign is None else self.campaign  # type: ignore[arg-type]
 
 
-class CampaignText(BaseModel):
-    """A campaign file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    yaml: YamlText
-
-
 campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
 
 @campaign_router.post("", status_code=202, summary="Launch a campaign")
 def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Check a campaign, as a YAML file would hold it, and launch it into the cluster."""
+    """Check a campaign and launch it in the cluster."""
     name, runner = campaigns.launch(body.document(), body.resume, caller)
     note_campaign(request, name, runner)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
 
 
-@campaign_router.post("/checks", summary="Whether a campaign could be launched")
-def check(body: CampaignText, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Check a campaign file as a launch would, without launching. 422 explains what is wrong.
+@campaign_router.post("/checks", summary="Check a campaign without launching it")
+def check(body: CampaignBody, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """Check a campaign as a launch would, without launching. 422 explains what is wrong.
 
-    Returns the `document` of the file, and the numbers of `ranks`, `points` of the search space and `trials` at most.
+    Returns the `document` of the file, and the number of `ranks`, `points` in the search space and `trials` (at most).
     """
-    document = parsed_document(body.yaml)
+    document = body.document()
     campaign, _, topology = campaigns.checked(document, caller)
     return {
         "document": document,
@@ -86,18 +77,18 @@ def check(body: CampaignText, caller: CurrentPlanner, campaigns: CurrentCampaign
     }
 
 
-@campaign_router.get("/{name}/importances", summary="Which parameters mattered")
+@campaign_router.get("/{name}/importances", summary="Importance of each parameter")
 def importances(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Return how much each parameter decided whether a trial was among the best, by Optuna's PED-ANOVA; sum 1."""
+    """Return the influence of each parameter on being among the best trials, by Optuna's PED-ANOVA; the sum is 1."""
     return {"importances": campaigns.importances(name, caller)}
 
 
-@campaign_router.get("", summary="The caller's campaigns")
+@campaign_router.get("", summary="List the caller's campaigns")
 def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """List campaigns by name; administrators see those of all users.
+    """List campaigns by name; administrators see all users' campaigns.
 
-    `state` is running, ended or failed; without a launch in the cluster it is unfinished, or ended by a final
-    comparison; stored if it was never launched. Of the finished `trials`, `complete` were measured.
+    `state` is running, ended or failed. Without a launch in the cluster it is ended if there was a final comparison,
+    else unfinished; stored if it was never launched. Of the finished `trials`, `complete` were measured.
     """
     return {"campaigns": campaign_rows(campaigns, caller)}
 
@@ -109,7 +100,7 @@ def campaign_rows(campaigns: Campaigns, caller: Caller) -> list[dict[str, Any]]:
         state, error = campaigns.state(name, caller)
         row = {"name": name, "state": state, "error": _shown(error), "launches": 0, "trials": 0, "complete": 0}
         row |= {"topology": None, "collective": None, "budget": None}
-        with suppress(NotFound):  # it has written nothing yet
+        with suppress(NotFound):  # the campaign has written nothing yet
             snapshot = campaigns.snapshot(name, caller)
             document = snapshot.launch.campaign
             row |= {
@@ -120,24 +111,26 @@ def campaign_rows(campaigns: Campaigns, caller: Caller) -> list[dict[str, Any]]:
                 "topology": document["topology"],
                 "collective": document["collective"],
             }
-            if state == STORED:  # as `chorale campaign list` says it
+            if state == STORED:  # the same words as in `chorale campaign list`
                 row["state"] = "unfinished" if snapshot.final is None else "ended"
         rows.append(row)
     return rows
 
 
-@campaign_router.get("/{name}", summary="A launch, as it is now")
+@campaign_router.get("/{name}", summary="Current state of a launch")
 def campaign(
     name: Name,
     caller: CurrentCaller,
     campaigns: CurrentCampaigns,
-    launch: Annotated[int | None, Query(ge=1, le=10**9, description="Number; the newest if left out.")] = None,
-    after: Annotated[int, Query(ge=0, le=10**9, description="Leave out so many trials that are known.")] = 0,
+    launch: Annotated[
+        int | None, Query(ge=1, le=10**9, description="Number of the launch; default: the newest.")
+    ] = None,
+    after: Annotated[int, Query(ge=0, le=10**9, description="Number of trials to leave out at the start.")] = 0,
 ) -> dict[str, Any]:
     """Return trials in the order in which they finished, and the best so far.
 
     `label` has the parameters of a trial in words, `reason` why it failed or was not tried. `baseline_time_us` is the
-    time of the fastest baseline of the same run.
+    fastest baseline's time in the same run.
     """
     return campaign_document(campaigns, name, caller, launch, after)
 
@@ -169,7 +162,7 @@ def campaign_document(
 
 @campaign_router.post("/{name}/stop", status_code=202, summary="Stop a campaign")
 def stop(name: Name, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Ask the launch to end; what was measured stays, and it can be resumed."""
+    """Ask the launch to end. Its measurements are kept, and it can be resumed."""
     note_campaign(request, name, campaigns.profile_of(name))
     campaigns.stop(name, caller)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
@@ -177,13 +170,13 @@ def stop(name: Name, request: Request, caller: CurrentPlanner, campaigns: Curren
 
 @campaign_router.post("/{name}/resume", status_code=202, summary="Resume a campaign")
 def resume(name: Name, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Go on with the newest launch: nothing that finished is measured again."""
+    """Resume the newest launch. Finished trials are not measured again."""
     note_campaign(request, *campaigns.resume(name, caller))
     return {"name": name, "state": campaigns.state(name, caller)[0]}
 
 
 @campaign_router.get(
-    "/{name}/trials/{trial_id}/{kind}", summary="The schedule or program of a trial", response_class=FileResponse
+    "/{name}/trials/{trial_id}/{kind}", summary="Schedule or program of a trial", response_class=FileResponse
 )
 def file(
     name: Name,
@@ -192,7 +185,7 @@ def file(
     caller: CurrentCaller,
     campaigns: CurrentCampaigns,
 ) -> FileResponse:
-    """Return the schedule or the program that was measured."""
+    """Return the schedule or the program of a measured trial."""
     path = campaigns.file(name, trial_id, kind, caller)
     return FileResponse(path, filename=f"{name}.{kind}{path.suffix}")
 
@@ -231,12 +224,12 @@ def _size(size: SizeResult) -> dict[str, Any]:
 
 Spec = Annotated[str, Query(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])]
 Size = Annotated[int, Query(ge=1, le=2**50, description="Buffer size in bytes.")]
-Alias = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Which version.")]
+Alias = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Alias of the version.")]
 
 best_router = APIRouter(prefix="/v1/best", tags=["campaigns"])
 
 
-@best_router.get("", summary="The registered schedule for a network, a collective and a size")
+@best_router.get("", summary="Registered schedule for a network, a collective and a size")
 def best(
     topology: Spec,
     collective: CollectiveText,
@@ -245,15 +238,15 @@ def best(
     campaigns: CurrentCampaigns,
     alias: Alias = "champion",
 ) -> Any:
-    """Return the manifest of the registered version; `exact` is false if a neighbouring class of sizes answers.
+    """Return the manifest of the registered version; `exact` is false if it is from a neighbouring size class.
 
-    `size_range_bytes` is the range of the class, `measured` the measurement of the answer at the nearest size.
+    `size_range_bytes` is the class's range, `measured` the measurement at the nearest size.
     `library` names the library's own algorithm if no program beat it: use that, without files.
     """
     return campaigns.best(topology, caller, collective, size_bytes, alias)
 
 
-@best_router.get("/{kind}", summary="Its schedule or its program", response_class=Response)
+@best_router.get("/{kind}", summary="File of the registered schedule or program", response_class=Response)
 def best_file(
     kind: FileKind,
     topology: Spec,
@@ -263,7 +256,7 @@ def best_file(
     campaigns: CurrentCampaigns,
     alias: Alias = "champion",
 ) -> Response:
-    """Return the file; 409 if nothing is registered, nothing verifies, or the answer is the library's own algorithm."""
+    """Return the file; 409 if nothing is registered, verification fails, or the library's own algorithm is the best."""
     content = campaigns.best(topology, caller, collective, size_bytes, alias, kind)
     name = "schedule.parquet" if kind == "schedule" else "program.xml"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

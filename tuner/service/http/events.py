@@ -1,13 +1,10 @@
-"""Server-sent events about health, jobs, campaigns and fabrics. An event is sent whenever a
-subscribed topic changes.
-"""
+"""Server-sent events about health, jobs, campaigns and fabrics, sent whenever a subscribed topic changes."""
 
 import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from threading import Event
 from typing import Annotated, Any
 
@@ -27,12 +24,13 @@ PAUSE_S, BEAT_S, LIMIT_S = 0.5, 3, 300.0
 """Longest sleep of a stream, time between two keep-alive messages, and time after which a stream ends, so that its
 client opens another one."""
 MAX_STREAMS = 32
-"""Largest number of open streams of one token."""
+"""Maximum number of open streams per token."""
 LOOKS_SHARE = 0.05
-"""Share of a processor that polling may take for all streams of a token. With many streams, each is polled less often.
+"""Share of a processor that polling may take for all of a token's streams. With many streams, each one is polled less
+often.
 """
 LOOK_S = 0.001
-"""Processor time of polling in addition to reading the topic, for the thread and the event."""
+"""Processor time that polling takes in addition to reading the topic: for the thread and the event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -50,7 +48,7 @@ class Topic:
     period_s: float
 
     def text(self) -> tuple[str, float]:
-        """Return the current state as JSON without line breaks, and the processor time for it in seconds."""
+        """Return the current state as JSON without line breaks, and the processor time that this took, in seconds."""
         begun_s = time.thread_time()
         try:
             text = json.dumps(self.look(), sort_keys=True, allow_nan=False)
@@ -63,7 +61,7 @@ class Topic:
 class EventStreams:
     """The open streams and their topics by owner. Use it only in the thread of the event loop.
 
-    stopping: set when the service ends; all streams then end, too
+    stopping: set when the service ends; then all streams end, too
     """
 
     def __init__(self, stopping: Event, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,12 +106,12 @@ TopicNames = Annotated[
     list[str],
     Query(
         max_length=MAX_TOPICS,
-        description="`health`, `jobs`, `campaigns`, `fabrics`, `job/ID`, `campaign/NAME`, `fabric/NAME`; one or more.",
+        description="Some of `health`, `jobs`, `campaigns`, `fabrics`, `job/ID`, `campaign/NAME`, `fabric/NAME`.",
     ),
 ]
 
 
-@event_router.get("", response_class=EventSourceResponse, summary="What changes, as server-sent events")
+@event_router.get("", response_class=EventSourceResponse, summary="Changes as server-sent events")
 async def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> EventSourceResponse:
     """Send an event named after the topic immediately and after every change of its state; its data are JSON.
 
@@ -144,26 +142,25 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
     if kind == "job":
         return Topic(lambda: scheduler.job(rest, caller).model_dump(mode="json"), 0.15)
     if kind == "campaign":
-        return Topic(_NewTrials(campaigns, rest, caller), 1.0)
+        return Topic(_new_trials(campaigns, rest, caller), 1.0)
     way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
     raise InvalidInput("unknown topic '{}'", name[:80], way_out)
 
 
-class _NewTrials:
-    """Returns the state of a campaign: with all trials of a launch the first time, then only with new ones."""
+def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
+    """Return a function that returns the state of a campaign: with all trials of a launch the first time, then only
+    with new ones, and `known`, the number of trials that were already sent.
+    """
+    launch: int | None = None
+    known = 0
 
-    def __init__(self, campaigns: Campaigns, name: str, caller: Caller) -> None:
-        self._document = partial(campaign_document, campaigns, name, caller)
-        self._launch: int | None = None
-        self._known = 0
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the campaign with its new trials, and the number of trials that were already sent."""
-        document = self._document(after=self._known)
-        if document["launch"] != self._launch and self._known:
-            self._known = 0
-            document = self._document()
-        self._launch = document["launch"]
-        document["known"] = self._known
-        self._known += len(document["trials"])
+    def look() -> dict[str, Any]:
+        nonlocal launch, known
+        document = campaign_document(campaigns, name, caller, after=known)
+        if document["launch"] != launch and known:
+            document, known = campaign_document(campaigns, name, caller), 0
+        launch, document["known"] = document["launch"], known
+        known += len(document["trials"])
         return document
+
+    return look

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.service.access import Access, ClientLimit, network_of_client, status_of
 from chorale.tuner.service.settings import redacted
@@ -35,7 +36,6 @@ def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[s
 
 
 def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the error response for `error`."""
     status = status_of(error)
     sent = {**_REFUSAL_HEADERS.get(status, {}), **(headers or {})}
     return refusal(status, error.problem, str(error.value), error.way_out, sent)
@@ -43,13 +43,13 @@ def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) ->
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """body_bytes: largest request body. body_s: how long a body may take to arrive."""
+    """body_bytes: maximum size of a request body. body_s: maximum time until it has arrived."""
 
     body_bytes: int = 16 * 2**20
     body_s: float = 10.0
 
 
-class _Refused(Exception):  # noqa: N818  # not an error of this program
+class _Refused(Exception):  # noqa: N818  # not an error in this program
     """Raised for a request that is refused before routing. Arguments: status, rule, value, fix."""
 
 
@@ -58,8 +58,8 @@ class RequestLimits:
     requests from pages of other origins that would change something (403); and on loopback, requests for other hosts
     (421).
 
-    The last check protects against DNS rebinding, where a foreign web page reaches the service by a host name of its
-    own that resolves to this machine.
+    The last check protects against DNS rebinding, in which a foreign web page reaches the service under its own host
+    name, which then resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, limits: BodyLimits, access: Access) -> None:
@@ -113,7 +113,7 @@ class RequestLimits:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise _Refused(400, "a request must be sent whole", "a connection that closed", "send it again")
+                        raise _Refused(400, "a request must be complete", "a connection that closed", "send it again")
                     content += message.get("body", b"")
                     self._require_size(len(content))
                     if not message.get("more_body", False):
@@ -129,10 +129,13 @@ class RequestLimits:
 
 
 def _require_same_origin(headers: Headers) -> None:
-    """Refuse a request that changes something and comes from a page of another origin. Browsers send a header that says
-    so; other clients send none and are accepted.
+    """Refuse a request that changes something and comes from a page of another origin. Browsers state the origin in a
+    header; other clients send none and are accepted.
     """
-    rule, way_out = "a page elsewhere must not change anything here", "use the page of the service itself"
+    rule, way_out = (
+        "a request that changes something must not come from another origin",
+        "use the page of the service itself",
+    )
     site = headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none"):
         raise _Refused(403, rule, f"Sec-Fetch-Site: {site}", way_out)
@@ -145,18 +148,20 @@ def _require_text(body: bytes) -> None:
     """Refuse text that is not UTF-8 or contains escaped lone surrogates. JSON allows these, but they cannot be written
     to files or responses.
     """
+    require_small_json(body, "a request")
     try:
         if "\\ud" in body.decode().lower():
             json.dumps(json.loads(body), ensure_ascii=False).encode()
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         value, way_out = f"byte {error.start}: {error.reason}", "send UTF-8, without halves of surrogate pairs"
         raise _Refused(400, "a request must be text", value, way_out) from None
-    except (ValueError, RecursionError):
-        pass  # invalid or too deeply nested JSON is refused later, by the parser
+    except (ValueError, RecursionError) as error:
+        value = f"{type(error).__name__}: {error}"
+        raise _Refused(422, "a request must be JSON of limited depth", value, "repair it") from None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` function that first returns `body` and then the messages of the connection."""
+    """Return a `receive` function that first returns `body` and then the connection's messages."""
     replayed = False
 
     async def replay() -> Message:
@@ -171,8 +176,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 MAX_BYTES, MAX_FILES, MAX_REFUSED_FILES = 16 * 2**20, 8, 2
 LINES_A_MINUTE = 10
-"""Largest number of lines per minute about refused requests of a client. Further ones are only counted, and the count
-is written in the next line."""
+"""Maximum number of lines per minute about a client's refused requests. Further ones are only counted, and the count is
+written in the next line."""
 MAX_COUNTED_CLIENTS = 4096
 
 
@@ -181,13 +186,13 @@ class AuditLog:
     Thread-safe.
 
     The files are rotated separately, with up to `MAX_FILES` and `MAX_REFUSED_FILES` older files of `MAX_BYTES`. So
-    clients without a token cannot displace entries of audit.jsonl.
+    clients without a token cannot displace entries in audit.jsonl.
     """
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._unix_s = unix_s
-        self._changes = _handler(folder / "audit.jsonl", MAX_FILES)
-        self._refusals = _handler(folder / "refused.jsonl", MAX_REFUSED_FILES)
+        self._changes = _PrivateFile(folder / "audit.jsonl", MAX_FILES)
+        self._refusals = _PrivateFile(folder / "refused.jsonl", MAX_REFUSED_FILES)
         self._throttle = ClientLimit(unix_s, LINES_A_MINUTE)
         self._left_out: dict[str, int] = {}  # client -> number of omitted lines
         self._lock = threading.Lock()
@@ -196,7 +201,7 @@ class AuditLog:
         """Write one line. If the disk is full, only a warning is logged."""
         line = {"unix_s": round(self._unix_s(), 3), "client": client, **facts}
         if not refused:
-            _write(self._changes, line)
+            self._changes.write(line)
             return
         name = network_of_client(client)
         with self._lock:
@@ -205,68 +210,44 @@ class AuditLog:
                     self._left_out[name] = self._left_out.get(name, 0) + 1
                 return
             left_out = self._left_out.pop(name, 0)
-        _write(self._refusals, line | ({"left_out_before": left_out} if left_out else {}))
+        self._refusals.write(line | ({"left_out_before": left_out} if left_out else {}))
 
     def close(self) -> None:
-        """Close both files."""
         self._changes.close()
         self._refusals.close()
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A log file that only its owner can read."""
+    """A log file of JSON lines that only its owner can read."""
+
+    def __init__(self, path: Path, files: int) -> None:
+        super().__init__(path, maxBytes=MAX_BYTES, backupCount=files)
 
     def _open(self) -> Any:
         stream = super()._open()
         os.fchmod(stream.fileno(), 0o600)
         return stream
 
-
-def _handler(path: Path, files: int) -> RotatingFileHandler:
-    handler = _PrivateFile(path, maxBytes=MAX_BYTES, backupCount=files)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    return handler
-
-
-def _write(handler: RotatingFileHandler, line: dict[str, Any]) -> None:
-    handler.handle(logging.LogRecord("audit", logging.INFO, "", 0, json.dumps(line), None, None))
+    def write(self, line: dict[str, Any]) -> None:
+        self.handle(logging.LogRecord("audit", logging.INFO, "", 0, json.dumps(line), None, None))
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Metrics:
-    """Prometheus metrics: requests by route and status, their durations, and the numbers of unfinished jobs, which are
+class Metrics(CollectorRegistry):
+    """Prometheus metrics: requests by route and status, their durations, and the counts of unfinished jobs, which are
     obtained from `counts` at every scrape.
     """
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "chorale_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
-        )
-        self._seconds = Histogram(
-            "chorale_request_seconds",
-            "Time to answer, but for streams of events.",
-            ("method", "route"),
-            registry=self._registry,
-        )
-        jobs = Gauge("chorale_jobs", "Unfinished jobs.", ("state",), registry=self._registry)
+        super().__init__()
+        self.requests = Counter("chorale_requests", "Requests answered.", ("method", "route", "status"), registry=self)
+        what = "Time to answer, except for streams of events."
+        self.seconds = Histogram("chorale_request_seconds", what, ("method", "route"), registry=self)
+        jobs = Gauge("chorale_jobs", "Unfinished jobs.", ("state",), registry=self)
         for state in ("queued", "running"):
             jobs.labels(state).set_function(lambda state=state: counts()[state])  # type: ignore[misc]
-
-    def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """Count a request. `route` is the pattern and not the path, so that there are few different values.
-
-        seconds: time until the end of the response; None for a stream, which lasts as long as the client reads it
-        """
-        self._requests.labels(method, route, str(status)).inc()
-        if seconds is not None:
-            self._seconds.labels(method, route).observe(seconds)
-
-    def text(self) -> bytes:
-        """Return the metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
 
 
 HEADERS = {
@@ -314,8 +295,10 @@ class AccessLog:
             self._record(scope, status, location, seconds)
 
     def _record(self, scope: Scope, status: int, location: str | None, seconds: float | None) -> None:
-        route = getattr(scope.get("route"), "path", "other")
-        self._metrics.answered(scope["method"], route, status, seconds)
+        route = getattr(scope.get("route"), "path", "other")  # its pattern, so that there are few different values
+        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
+        if seconds is not None:  # a stream lasts as long as the client reads it
+            self._metrics.seconds.labels(scope["method"], route).observe(seconds)
         is_refusal = status in _REFUSALS
         is_read = scope["method"] in _READ_ONLY_METHODS or route in _READ_ONLY_ROUTES
         if is_read and not is_refusal:

@@ -1,4 +1,4 @@
-"""Dependencies that FastAPI injects into routes, and the refusals that every route may answer with."""
+"""Dependencies that FastAPI injects into routes, and error responses that all routes share."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.jobs.job_store import ErrorFacts
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 
-_bearer = HTTPBearer(auto_error=False, description="A token that the service knows; see `chorale token`.")
+_bearer = HTTPBearer(auto_error=False, description="Token of the service, see `chorale token`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
@@ -33,7 +33,7 @@ def _of_application(name: str) -> Any:
 
 
 CurrentCaller = Annotated[Caller, Depends(_caller)]
-"""The caller; the request is refused without one."""
+"""The caller; requests without a valid token are refused."""
 
 
 async def _planner(caller: CurrentCaller) -> Caller:
@@ -42,14 +42,14 @@ async def _planner(caller: CurrentCaller) -> Caller:
 
 
 CurrentPlanner = Annotated[Caller, Depends(_planner)]
-"""The caller; the request is refused to readers."""
+"""The caller; requests from readers are refused."""
 CurrentFabrics = Annotated[WatchedFabrics, _of_application("fabrics")]
 CurrentCampaigns = Annotated[Campaigns, _of_application("campaigns")]
 CurrentScheduler = Annotated[JobScheduler, _of_application("scheduler")]
 
 
 def note_campaign(request: Request, name: str, runner: str | None = None) -> None:
-    """Let the audit log say which campaign a request is about, and on which runner."""
+    """Add a request's campaign and its runner to the request's line in the audit log."""
     request.state.campaign, request.state.runner = name, runner
 
 
@@ -62,17 +62,17 @@ class ErrorView(BaseModel):
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorView, "description": description}
     for status, description in (
-        (400, "The request did not come whole, or is not JSON."),
-        (401, "No token, or one that is not known."),
-        (403, "The role of the token is not enough, or a page elsewhere sent the request."),
-        (404, "There is nothing of that name."),
-        (408, "The body took too long."),
-        (409, "What is asked for is not true, or not possible now."),
+        (400, "The request is incomplete or not JSON."),
+        (401, "The token is missing or unknown."),
+        (403, "The role of the token is not sufficient, or a page of another origin sent the request."),
+        (404, "Nothing has this name."),
+        (408, "The body did not arrive in time."),
+        (409, "The request is not possible in the current state."),
         (413, "The body is too large."),
-        (415, "The body is not said to be JSON."),
-        (421, "The request was meant for another host."),
+        (415, "The content type is not JSON."),
+        (421, "The request is for another host."),
         (422, "The request breaks a rule."),
         (429, "A quota is used up."),
-        (503, "Something that is needed cannot be reached."),
+        (503, "A required service cannot be reached."),
     )
 }

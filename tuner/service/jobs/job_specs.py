@@ -1,4 +1,4 @@
-"""Specifications of jobs in requests, limits, estimates of memory, and the networks of jobs."""
+"""Job specifications in requests, limits, memory estimates, and the networks of jobs."""
 
 import hashlib
 import json
@@ -7,96 +7,77 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
+from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, Field
 
-from chorale.synth.collective import Collective, parse_collective
-from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.method import Options
+from chorale.synth import Collective, InvalidInput, LoweringOptions, Options, Topology, parse_collective
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.registry import TooLarge
 from chorale.synth.topology.spec import parse_topology, plan_topology
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.service.jobs.planning import Planning
 
 BASE_BYTES = 340 * 2**20
 """Memory of a worker after all imports, with its kernels loaded."""
 
 BYTES_PER_PAIR = 52
-"""Memory per pair of nodes, for columns of transfers, their sorted copies and the replay. Measured peaks: 33 for
+"""Bytes per pair of nodes: columns of transfers, their sorted copies and the replay. Measured peaks: 33 for
 hypercube:12 with bfb, 52 for a switched fabric of 4,096 ranks with forest."""
-
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Limits of one job, request or campaign.
+    """Limits for one job, request or campaign. A job's process may use its initial memory plus twice its estimate.
 
-    memory_bytes: largest estimated memory of a job; its process may use up to twice that above its initial memory
-    links:        largest number of links of a network including switches, which is known before the network is built
-    plan_s, plan_bytes: time and memory for planning a request, in a separate process, before it is answered
-    job_s:        time after which a job is stopped; includes waiting for resources of the cluster
-    campaign_minutes: longest search of a campaign
+    Args:
+        max_nodes: Largest number of nodes of a network.
+        max_links: Largest number of links of a network.
+        max_memory_gib: Largest memory that a job is estimated to need, in GiB.
+        max_job_s: Seconds after which a job is stopped.
+        max_campaign_minutes: Longest search time of a campaign, in minutes.
     """
 
-    nodes: int = 16_384
-    memory_bytes: int = 8 * _GIB
-    links: int = 2**21
-    plan_s: float = 60.0
-    plan_bytes: int = 2 * _GIB
-    job_s: float = 3600.0
-    campaign_minutes: float = 1440.0
+    max_nodes: Annotated[int, Ge(2)] = 16_384
+    max_links: Annotated[int, Ge(2)] = 2**21  # includes links of switches; known before the network is built
+    max_memory_gib: Annotated[int, Ge(1)] = 8
+    max_job_s: Annotated[int, Ge(1)] = 3600  # includes waiting for cluster resources
+    max_campaign_minutes: Annotated[int, Ge(1)] = 1440
 
 
 def memory_estimate(nodes: int) -> int:
-    """Return an upper estimate of the peak memory of a synthesis on `nodes` nodes, in bytes."""
+    """Return an upper estimate of the peak memory for a synthesis on `nodes` nodes, in bytes."""
     return BASE_BYTES + BYTES_PER_PAIR * nodes**2
 
 
-def require_affordable(nodes: int, links: int, subject: str, limits: JobLimits) -> int:
-    """Return the estimated memory for a network of this size, in bytes. Raises InvalidInput if it exceeds `limits`."""
+def require_affordable(nodes: int, links: int, subject: str, limits: JobLimits) -> None:
+    """Raise InvalidInput if a network of this size exceeds `limits`."""
     estimate = memory_estimate(nodes)
-    value = f"{subject}: {nodes} nodes, about {_gib_text(estimate)}"
-    if nodes > limits.nodes:
-        rule = f"a job must have at most {limits.nodes} nodes"
-        raise InvalidInput(rule, value, "use the `chorale` command on a machine of your own, or ask for a higher limit")
-    if estimate > limits.memory_bytes:
-        rule = f"a job must need at most {_gib_text(limits.memory_bytes)} of memory"
+    value = f"{subject}: {nodes} nodes, about {estimate / 2**30:,.1f} GiB"
+    if nodes > limits.max_nodes:
+        rule = f"a job must have at most {limits.max_nodes} nodes"
+        raise InvalidInput(rule, value, "use the `chorale` command on your own machine, or ask for a higher limit")
+    if estimate > limits.max_memory_gib * 2**30:
+        rule = f"a job must need at most {limits.max_memory_gib:.1f} GiB of memory"
         raise InvalidInput(rule, value, "choose a smaller network, or ask for a higher limit")
-    if links > limits.links:
-        rule = f"a network must have at most {limits.links} links"
+    if links > limits.max_links:
+        rule = f"a network must have at most {limits.max_links} links"
         raise InvalidInput(rule, f"{subject}: {links} links", "choose a network with fewer links")
-    return estimate
-
-
-def _gib_text(size_bytes: int) -> str:
-    return f"{size_bytes / _GIB:,.1f} GiB"
 
 
 DOCUMENT_SPEC = "file:network"
-"""Spec of networks that were sent as documents. Schedules for them contain the complete network."""
+"""Spec for networks sent as documents. Schedules for them contain the complete network."""
 
 CACHED_LINKS = 2**22
-"""Largest total number of links of all cached networks; they take about 50 MB."""
+"""Maximum number of links of all cached networks together; they take about 50 MB."""
 
 NetworkSource: TypeAlias = str | dict[str, Any]
 """A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with the output of a machine's tool."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedNetwork:
-    """A checked network within the limits. memory_bytes: estimated memory of a synthesis on it"""
-
-    topology: Topology
-    memory_bytes: int
-
-
 class NetworkPlanner:
-    """Plans and builds the networks of requests, and caches the most recent ones. Thread-safe.
+    """Plans and builds networks for requests, and caches the most recent ones. Thread-safe.
 
-    cached_links: largest total number of links of all cached networks; a larger network is never cached
+    cached_links: maximum number of links of all cached networks together; a larger network is never cached
     planning:     the processes in which networks are built
     """
 
@@ -104,58 +85,50 @@ class NetworkPlanner:
         self.limits = limits
         self.planning = planning or Planning()
         self._cached_links = cached_links
-        self._cache: OrderedDict[str, PlannedNetwork] = OrderedDict()
+        self._cache: OrderedDict[str, Topology] = OrderedDict()
         self._lock = threading.Lock()
 
-    def plan(self, source: NetworkSource, owner: str = "") -> PlannedNetwork:
+    def plan(self, source: NetworkSource, owner: str = "") -> Topology:
         """Return the network of a spec or a document. No files are read. `owner` waits for a turn, see `Planning`.
 
         The size is checked before anything is built. Raises InvalidInput if the network is invalid or its estimated
         memory exceeds the limits.
         """
-        key = _source_key(source)
-        planned = self._cached(key)
-        if planned is None:
-            planned = self.planning.call(owner, built_network, source, self.limits)
-            self._add(key, planned)
-        return planned
+        topology = self.cached(source)
+        if topology is None:
+            topology = self.planning.call(owner, built_network, source, self.limits)
+            if len(topology.links) <= self._cached_links:
+                with self._lock:
+                    self._cache[_source_key(source)] = topology
+                    while sum(len(entry.links) for entry in self._cache.values()) > self._cached_links:
+                        self._cache.popitem(last=False)
+        return topology
 
     def cached(self, source: NetworkSource) -> Topology | None:
-        """Return the network of an earlier `plan`; None if it is no longer cached."""
-        planned = self._cached(_source_key(source))
-        return None if planned is None else planned.topology
-
-    def _cached(self, key: str) -> PlannedNetwork | None:
+        """Return the network of an earlier `plan`, or None if it is no longer cached."""
+        key = _source_key(source)
         with self._lock:
             if key in self._cache:
                 self._cache.move_to_end(key)
             return self._cache.get(key)
 
-    def _add(self, key: str, planned: PlannedNetwork) -> None:
-        if len(planned.topology.links) > self._cached_links:
-            return
-        with self._lock:
-            self._cache[key] = planned
-            while sum(len(entry.topology.links) for entry in self._cache.values()) > self._cached_links:
-                self._cache.popitem(last=False)
 
-
-def built_network(source: NetworkSource, limits: JobLimits) -> PlannedNetwork:
+def built_network(source: NetworkSource, limits: JobLimits) -> Topology:
     """Return the network of a spec or a document. Its size is checked both before and after building it."""
     if isinstance(source, dict):
         nodes, links = (source.get(key) for key in ("nodes", "links"))
         count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]
         require_affordable(count[0], count[1], "the network", limits)
         topology = network_of(source)
-        size = topology.node_count, len(topology.links)
-        return PlannedNetwork(topology, require_affordable(*size, "the network", limits))
+        require_affordable(topology.node_count, len(topology.links), "the network", limits)
+        return topology
     try:
         plan = plan_topology(source)
     except TooLarge as error:
         require_affordable(error.nodes, error.links, str(error.value), limits)
         raise
-    memory_bytes = require_affordable(plan.nodes, plan.links, source, limits)
-    return PlannedNetwork(check_topology(plan.build()), memory_bytes)
+    require_affordable(plan.nodes, plan.links, source, limits)
+    return check_topology(plan.build())
 
 
 def network_of(source: NetworkSource) -> Topology:
@@ -190,15 +163,15 @@ ResultKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Key of 
 
 
 class JobSpec(BaseModel):
-    """Common to all jobs. Unknown keys are errors, and so is a `kind` that differs from that of the route."""
+    """Fields that all jobs share. Unknown keys are errors, and so is a `kind` that differs from the route's kind."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     priority: Priority = 5
 
     def facts(self) -> dict[str, Any]:
-        """Return everything except the network on which the content key of the result depends. Floats are given as
-        exact text.
+        """Return everything on which the result's content key depends, except the network. Floats are given as exact
+        text.
         """
         facts = self.model_dump(exclude={"kind", "priority", "topology"})
         return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
@@ -225,24 +198,25 @@ class SynthesisSpec(CollectiveSpec):
     chunks: Count | None = Field(default=None, description="Chunks per shard; null: the smallest optimal number.")
     objective: Literal["height", "trees", "balanced"] = "height"
     seed: int = Field(default=0, ge=0, lt=2**31)
-    size_bytes: int | None = Field(default=None, ge=1, le=2**50, description="Weigh link latencies at this size.")
+    size_bytes: int | None = Field(
+        default=None, ge=1, le=2**50, description="Buffer size at which link latencies count."
+    )
 
     def options(self) -> Options:
-        """Return the options of the method."""
         return Options(
             chunks=self.chunks, k=self.k, objective=self.objective, seed=self.seed, size_bytes=self.size_bytes
         )
 
 
 class BoundSpec(CollectiveSpec):
-    """The least time of a collective with the cut that proves it, as `chorale bound` gives it."""
+    """Compute the shortest time of a collective and the cut that proves it, as `chorale bound` does."""
 
     kind: Literal["bound"] = "bound"
     k: Count | None = None
 
 
 class FindSpec(JobSpec):
-    """Topologies of a size and degree, as `chorale find` finds them among known bases."""
+    """Find topologies of a size and degree from known bases, as `chorale find` does."""
 
     kind: Literal["find"] = "find"
     nodes: int = Field(ge=2, le=MAX_COUNT, examples=[64])
@@ -251,7 +225,7 @@ class FindSpec(JobSpec):
 
 
 class ProgramSpec(JobSpec):
-    """Lower the schedule of a finished synthesis to a program of a runtime, as `chorale lower` does."""
+    """Lower the schedule of a finished synthesis to a program for a runtime, as `chorale lower` does."""
 
     kind: Literal["program"] = "program"
     result: ResultKey
@@ -262,12 +236,11 @@ class ProgramSpec(JobSpec):
     in_place: bool = True
 
     def options(self) -> LoweringOptions:
-        """Return the options of the lowering."""
         return LoweringOptions(self.target, self.channels, self.instances, self.protocol, self.in_place)
 
 
 class PriceSpec(JobSpec):
-    """Simulated times of the schedule of a finished synthesis at buffer sizes, as by `chorale simulate`."""
+    """Simulate the schedule of a finished synthesis at given buffer sizes, as `chorale simulate` does."""
 
     kind: Literal["price"] = "price"
     result: ResultKey
@@ -276,12 +249,12 @@ class PriceSpec(JobSpec):
     link_latency_us: Latency = 0.1
     hop_us: Latency = 0.3
     link_gbps: Annotated[float, Field(gt=0, le=10**6)] | None = Field(
-        default=None, description="Gbit/s of a link, for networks that give no bandwidths."
+        default=None, description="Gbit/s of a link, for networks without bandwidths."
     )
 
 
 class JudgeSpec(JobSpec):
-    """Whether results of a collective are good, as by `chorale judge`."""
+    """Judge whether measured results of a collective are good, as `chorale judge` does."""
 
     kind: Literal["judge"] = "judge"
     topology: Network
@@ -294,4 +267,4 @@ class JudgeSpec(JobSpec):
 AnyJobSpec: TypeAlias = Annotated[
     SynthesisSpec | BoundSpec | FindSpec | ProgramSpec | PriceSpec | JudgeSpec, Field(discriminator="kind")
 ]
-"""The specification of a job; `kind` tells which."""
+"""The specification of a job of any `kind`."""

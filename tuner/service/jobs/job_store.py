@@ -1,4 +1,4 @@
-"""Jobs, results and owners of campaigns on disk, so that they survive a restart of the service."""
+"""Jobs, results and campaign owners on disk, so that they survive a restart of the service."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,12 @@ import sqlalchemy as sql
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from chorale.tuner.files.read_write import write_file
+from chorale.tuner.service.access import NotFound
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 
 
 class JobState(StrEnum):
-    """queued and running jobs go on after a restart of the service; the other states are final."""
+    """queued and running jobs continue after a restart of the service; the other states are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -28,14 +29,14 @@ class JobState(StrEnum):
 
 
 class Progress(BaseModel):
-    """Parts of a computation."""
+    """Number of finished parts of a computation, and number of all parts."""
 
     done: int
     total: int
 
 
 class ErrorFacts(BaseModel):
-    """An error in Chorale's common form; `kind` if a computation failed."""
+    """An error in Chorale's common form; `kind` is set if a computation failed."""
 
     rule: str
     value: str
@@ -46,12 +47,12 @@ class ErrorFacts(BaseModel):
 class Job(BaseModel):
     """A job. `result`: key of its result at /v1/results/KEY; null until it is done.
 
-    owner:    name of the token that submitted it
-    key:      content key of the result: jobs with equal keys have equal results
-    error:    of a failed job
+    owner:    name of the token that submitted the job
+    key:      the result's content key: jobs with the same key have the same result
+    error:    why the job failed
     cached:   whether the result was already stored
-    progress: of a running job; not stored
-    Times are seconds since the epoch, null until then. `kind` and `priority` are also next to the request.
+    progress: progress of a running job; not stored
+    Times are in seconds since the epoch, null before the event. `kind` and `priority` are also next to the request.
     """
 
     model_config = ConfigDict(
@@ -93,7 +94,7 @@ class Job(BaseModel):
 
 _metadata = sql.MetaData()
 _jobs = sql.Table(
-    "requested_jobs",  # "jobs" are those of versions whose requests had no kind
+    "requested_jobs",  # the table "jobs" is from versions whose requests had no kind
     _metadata,
     sql.Column("id", sql.String, primary_key=True),
     sql.Column("number", sql.Integer, index=True),
@@ -123,19 +124,21 @@ _profiles = sql.Table(
 )
 
 
+SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "program.json"
+"""Names of result files."""
 POOL_SIZE = 64
 """Number of connections that are kept open, one per request thread, because opening one takes longer than a query."""
 
 
 class StoredResult(NamedTuple):
-    """The result of a computation, and the names of its files."""
+    """A computation's result, and the names of its files."""
 
     document: dict[str, Any]
     files: list[str]
 
 
 class JobStore:
-    """Jobs and results in a SQLite database, with files of results next to it. Thread-safe.
+    """Jobs and results in a SQLite database, with result files next to it. Thread-safe.
 
     Files are completely written before their result is inserted, so a result that can be read has all its files.
     """
@@ -158,7 +161,6 @@ class JobStore:
                 connection.execute(sql.insert(_jobs).values(number=number, **row))
 
     def job(self, job_id: str) -> Job | None:
-        """Return the job with id `job_id`, None if there is none."""
         return next(iter(self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))), None)
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
@@ -170,12 +172,8 @@ class JobStore:
             query = query.where(_jobs.c.state.in_([state.value for state in states]))
         return self._select(query)
 
-    def unfinished(self) -> list[Job]:
-        """Return the jobs that are not in a final state, oldest first."""
-        return list(reversed(self.jobs(states=(JobState.QUEUED, JobState.RUNNING))))
-
     def save_result(self, key: str, kind: str, document: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-        """Store a result. If there already is one under `key`, it is kept, because equal keys mean equal results."""
+        """Store a result, unless `key` already has one: the same key means the same result."""
         for name, content in files.items():
             write_file(self._path(key, name), content)
         row = {"key": key, "kind": kind}
@@ -188,7 +186,7 @@ class JobStore:
                 connection.execute(sql.insert(_results).values(row))
 
     def result_texts(self, key: str) -> tuple[str, str] | None:
-        """Return the document of a result and the names of its files as stored, as JSON texts."""
+        """Return a result's document and the names of its files, as stored JSON strings."""
         query = "SELECT document, files FROM results WHERE key = ?"  # plain SQL, which is faster than composing a query
         with self._engine.connect() as connection:
             row = connection.exec_driver_sql(query, (key,)).first()
@@ -200,12 +198,19 @@ class JobStore:
         return None if texts is None else StoredResult(json.loads(texts[0]), json.loads(texts[1]))
 
     def has_result(self, key: str) -> bool:
-        return bool(self._column(_results.c.key, _results.c.key == key))
+        return self.result_texts(key) is not None
 
     def file(self, key: str, name: str) -> Path | None:
-        """Return the path of a file of a result, None if the result has no file with this name."""
+        """Return the path of a result's file, or None if the result has no file with this name."""
         stored = self.result(key)
         return self._path(key, name) if stored is not None and name in stored.files else None
+
+    def schedule(self, key: str) -> bytes:
+        """Return the content of a result's schedule file. Raises NotFound if it has none."""
+        path = self.file(key, SCHEDULE_FILE)
+        if path is None:
+            raise NotFound("the key must belong to a result with a schedule", key, "take the result of a synthesis")
+        return path.read_bytes()
 
     def claim_campaign(self, name: str, owner: str) -> bool:
         """Record `owner` as the owner of the campaign `name`, unless it has one. Return whether it was recorded."""
@@ -217,27 +222,26 @@ class JobStore:
         return True
 
     def release_campaign(self, name: str) -> None:
-        """Undo `claim_campaign` after a launch that did not begin."""
+        """Undo `claim_campaign` if the launch did not begin."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_campaigns).where(_campaigns.c.name == name))
 
     def campaign_owner(self, name: str) -> str | None:
-        """Return the owner of a campaign, None for one that the service did not launch."""
+        """Return a campaign's owner, or None if the service did not launch it."""
         return next(iter(self._column(_campaigns.c.owner, _campaigns.c.name == name)), None)
 
     def save_profile(self, campaign: str, profile: str | None) -> None:
-        """Record the profile of the runner of a campaign's newest launch, None if it has no profile."""
+        """Record the runner profile of a campaign's newest launch, or that it has none."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_profiles).where(_profiles.c.campaign == campaign))
             if profile is not None:
                 connection.execute(sql.insert(_profiles).values(campaign=campaign, profile=profile))
 
     def profile_of(self, campaign: str) -> str | None:
-        """Return the profile of the runner of a campaign's newest launch, None if it has no profile."""
+        """Return the runner profile of a campaign's newest launch, or None if it has none."""
         return next(iter(self._column(_profiles.c.profile, _profiles.c.campaign == campaign)), None)
 
     def campaigns_of(self, owner: str) -> list[str]:
-        """Return the names of the campaigns of `owner`."""
         return self._column(_campaigns.c.name, _campaigns.c.owner == owner)
 
     def close(self) -> None:
@@ -251,7 +255,7 @@ class JobStore:
             return [Job.model_validate_json(row.document) for row in connection.execute(query)]
 
     def _column(self, column: sql.Column[Any], where: sql.ColumnElement[bool]) -> list[str]:
-        """Return the values of a column in the rows for which `where` holds."""
+        """Return a column's values in the rows for which `where` holds."""
         with self._engine.connect() as connection:
             return [str(value) for value in connection.execute(sql.select(column).where(where)).scalars()]
 

@@ -1,11 +1,11 @@
 """Worker processes for computations that a request needs before it is answered. Owners take turns, and each call has
-limits of time and memory.
+limits on time and memory.
 """
 
 import os
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from chorale.tuner.service.access import TooManyRequests
 
 MOST_WAITING = 8
 IMPORTED_BYTES = 2**29
-"""More memory than an idle process uses after all imports. A process that uses more is not reused."""
+"""More memory than an idle process uses after all imports. A process that uses even more is not reused."""
 IDLE_S = 300.0
 """An idle process ends after this time, even if its service was killed."""
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -39,41 +39,54 @@ class Planning:
 
 
 class PlanningProcesses(Planning):
-    """Planning in at most `processes` processes, each of which handles one call at a time. Thread-safe.
+    """Plans in at most `processes` processes, each of which handles one call at a time. Thread-safe.
 
-    seconds, memory_bytes: limits of a call. If it exceeds one, its process is killed and the call raises InvalidInput.
+    seconds, memory_bytes: limits for a call. If it exceeds one, its process is killed and the call raises InvalidInput.
     Each process is a separate pool, so killing one does not affect other calls.
     """
 
     def __init__(self, processes: int, seconds: float, memory_bytes: int) -> None:
         self._seconds = seconds
         self._memory_bytes = memory_bytes
-        self._free = threading.Semaphore(processes)
-        self._of_owner: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # one lock per token
-        self._calls: Counter[str] = Counter()  # owner -> number of calls, including waiting ones
+        self._free = processes
+        self._waiting: list[str] = []  # the owners of waiting calls
+        self._running: set[str] = set()  # the owners of running calls
+        self._turns: Counter[str] = Counter()  # owner -> number of its last turn
+        self._changed = threading.Condition()
         self._idle: list[ProcessPoolExecutor] = []
         self._closed = False
         self._lock = threading.Lock()
 
     @contextmanager
     def turn(self, owner: str) -> Iterator[None]:
-        """Wait for a free process, and reserve it during the block. Raises TooManyRequests if `owner` has too many
+        """Wait for a free process and reserve it during the block. Raises TooManyRequests if `owner` has too many
         waiting calls.
 
-        Each owner has only one running call at a time, so other owners do not have to wait for all its calls.
+        A free process goes to the owner who has waited longest since its last turn. Each owner has only one running
+        call at a time, so other owners do not have to wait for all its calls.
         """
-        with self._lock:
-            if self._calls[owner] > MOST_WAITING:
+
+        def is_next() -> bool:
+            ready = [waiting for waiting in self._waiting if waiting not in self._running]
+            return self._free > 0 and owner in ready and owner == min(ready, key=self._turns.__getitem__)
+
+        with self._changed:
+            if self._waiting.count(owner) >= MOST_WAITING:
                 rule = f"a token may have at most {MOST_WAITING} requests waiting to be planned"
                 raise TooManyRequests(rule, "more", "wait for some to be answered")
-            self._calls[owner] += 1
-            of_owner = self._of_owner[owner]
+            self._waiting.append(owner)
+            self._changed.wait_for(is_next)
+            self._waiting.remove(owner)
+            self._running.add(owner)
+            self._free -= 1
+            self._turns[owner] = max(self._turns.values(), default=0) + 1
         try:
-            with of_owner, self._free:
-                yield
+            yield
         finally:
-            with self._lock:
-                self._calls[owner] -= 1
+            with self._changed:
+                self._running.remove(owner)
+                self._free += 1
+                self._changed.notify_all()
 
     def call(self, owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
         """Call `function` in one of the processes and return its result; see `Planning` and this class."""
@@ -88,7 +101,7 @@ class PlanningProcesses(Planning):
                 value: Value = self._within_limits(pool.submit(function, *arguments), deadline_s, pid)
                 is_usable = resident_bytes(pid) < IMPORTED_BYTES
             except (BrokenProcessPool, MemoryError):
-                raise self._too_costly("its process ended for want of memory") from None
+                raise self._too_costly("its process ran out of memory") from None
             except ChoraleError as error:
                 is_usable = not isinstance(error, _TooCostly)
                 raise

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from chorale.runners.ray.tasks import RayTaskBackend, TaskFailure, TaskFailureKind
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, CollectiveSpec, PriceSpec, ProgramSpec
 from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
-from chorale.tuner.service.jobs.plan import JobPlan, JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
-from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask, TaskResult, run_task
+from chorale.tuner.service.jobs.tasks import JobPlanner, JobTask, TaskResult, run_task
 from chorale.tuner.service.settings import redacted
 
 _log = logging.getLogger("chorale.service")
@@ -36,13 +35,13 @@ class _Computation:
 
 
 class JobScheduler:
-    """Schedules the jobs of all owners on one backend and keeps them in one store. Thread-safe; a thread of the
-    scheduler starts and finishes tasks.
+    """Schedules the jobs of all owners on one backend and keeps them in one store. Thread-safe; the scheduler's
+    own thread starts and finishes tasks.
 
-    The next job belongs to the owner with the fewest running jobs; among equal owners, to the one that was served
-    longest ago. Of an owner's jobs, the one with the highest priority is next, then the oldest. Jobs with equal keys
-    share one computation. Jobs that were queued or running when the service stopped are queued again when it starts,
-    and are planned again when it is their turn.
+    The next job belongs to the owner with the fewest running jobs; if there are several, to the one who was
+    served longest ago. Of an owner's jobs, the one with the highest priority is next, then the oldest. Jobs with the
+    same key share one computation. Jobs that were queued or running when the service stopped are queued again when it
+    starts, and planned again when it is their turn.
 
     limit_s: a computation that takes longer than this is stopped, and its jobs fail
     """
@@ -65,12 +64,13 @@ class JobScheduler:
         self._limit_s = limit_s
         self._monotonic_s = monotonic_s
         self._lock = threading.RLock()
-        self._waiting = {job.id: _changed(job, state=JobState.QUEUED, started_s=None) for job in store.unfinished()}
-        self._plans: dict[str, JobPlan] = {}  # id of a waiting job -> its plan
+        unfinished = reversed(store.jobs(states=(JobState.QUEUED, JobState.RUNNING)))  # the oldest first
+        self._waiting = {job.id: _changed(job, state=JobState.QUEUED, started_s=None) for job in unfinished}
+        self._unplanned = set(self._waiting)  # ids of jobs that were queued before a restart
         self._running: dict[str, _Computation] = {}  # key of the result -> computation
         self._progress: dict[str, Progress] = {}
         self._cancelled: set[str] = set()
-        self._last_started_s: dict[str, float] = {}  # by owner
+        self._last_started_s: dict[str, float] = {}  # owner -> time of the last start
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="job-scheduler", daemon=True)
 
@@ -95,7 +95,7 @@ class JobScheduler:
     def submit(self, spec: AnyJobSpec, caller: Caller) -> Job:
         """Create and return a job for `spec`. It is already done if its result is stored.
 
-        Raises InvalidInput if the job is impossible, and TooManyRequests if the caller already has the largest number
+        Raises InvalidInput if the job is impossible, and TooManyRequests if the caller already has the maximum number
         of unfinished jobs that the token allows.
         """
         plan = self._planner.plan(spec, caller.name)
@@ -118,17 +118,16 @@ class JobScheduler:
                 rule = f"a token may have at most {caller.max_jobs} unfinished jobs"
                 raise TooManyRequests(rule, unfinished, "wait for some to end, or cancel them")
             self.store.save_job(job)
-            self._plans[job.id] = plan
             self._waiting[job.id] = job
         return job
 
     def job(self, job_id: str, caller: Caller) -> Job:
-        """Return the current state of a job of `caller`. Raises NotFound if it does not exist or belongs to somebody
-        else.
+        """Return the current state of a job of `caller`. Raises NotFound if it does not exist or belongs to
+        another user.
         """
         job = self.store.job(job_id)
         if job is None or (job.owner != caller.name and not caller.sees_all):
-            raise NotFound("a job must be there", job_id, "list your jobs at /v1/jobs")
+            raise NotFound("the id must belong to a job of yours", job_id, "list your jobs at /v1/jobs")
         return self._now(job)
 
     def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
@@ -155,7 +154,7 @@ class JobScheduler:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Return the numbers of waiting and running jobs. Takes no lock: a health check must not wait for a
+        """Return how many jobs are waiting and running. Takes no lock: a health check must not wait for a
         slow disk.
         """
         running = tuple(self._running.values())  # an atomic copy, because the thread may change the dictionary
@@ -177,14 +176,17 @@ class JobScheduler:
             try:
                 self._turn()
             except Exception:
-                _log.exception("the scheduler goes on after an error")
+                _log.exception("the scheduler continues after an error")
                 self._stop.wait(1.0)
 
     def _turn(self) -> None:
         with self._lock:
-            cancelled, self._cancelled = self._cancelled, set()
-            cancelled |= self._late()
-        for key in cancelled:
+            stopped, self._cancelled = self._cancelled, set()
+            for key, computation in self._running.items():
+                if not computation.is_late and self._monotonic_s() - computation.started_s > self._limit_s:
+                    computation.is_late = True
+                    stopped.add(key)
+        for key in stopped:
             self._backend.cancel(key)
         while self._start_next():
             pass
@@ -197,23 +199,14 @@ class JobScheduler:
             key: Progress(done=done, total=total) for key, (done, total) in self._backend.progress().items()
         }
 
-    def _late(self) -> set[str]:
-        """Return the keys of the computations that have just exceeded the time limit."""
-        now_s = self._monotonic_s()
-        late = {key for key, one in self._running.items() if now_s - one.started_s > self._limit_s and not one.is_late}
-        for key in late:
-            self._running[key].is_late = True
-        return late
-
     def _start_next(self) -> bool:
         """Start the next job, or finish it if its result is stored. Return False if no job can start."""
         with self._lock:
             job = self._next()
             if job is None:
                 return False
-            plan = self._plans.pop(job.id, None)
             del self._waiting[job.id]
-            self._last_started_s[job.owner] = self._unix_s()
+            self._last_started_s[job.owner] = self._monotonic_s()
             if self.store.has_result(job.key):
                 self._finish(job, JobState.DONE, cached="yes")
                 return True
@@ -223,25 +216,23 @@ class JobScheduler:
                 self._running[job.key].jobs.append(job)
                 return True
             self._running[job.key] = _Computation(job.kind, [job], self._monotonic_s())
-        self._begin(job, plan)
+        self._begin(job)
         return True
 
-    def _begin(self, job: Job, plan: JobPlan | None) -> None:
-        """Start the computation of `job`. plan: None if the job was queued before a restart; then it is
-        planned first
-        """
+    def _begin(self, job: Job) -> None:
+        """Start the computation of `job`. A job that was queued before a restart is planned again first."""
+        spec = job.spec
         try:
             if job.memory_bytes > self._backend.largest_memory_bytes:
                 value = f"{job.memory_bytes} bytes, the largest node has {self._backend.largest_memory_bytes}"
                 rule = "a job must fit into the memory of a node"
                 raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
-            plan = plan or self._planner.plan(job.spec, f"queue of {job.owner}")
-            spec = plan.spec
+            if job.id in self._unplanned:
+                self._planner.plan(spec, f"queue of {job.owner}")
             task = JobTask(
                 spec,
                 topology=self._planner.networks.cached(spec.topology) if isinstance(spec, CollectiveSpec) else None,
-                schedule=self._schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
-                home=self._planner.home,
+                schedule=self.store.schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
             )
         except ChoraleError as error:
             self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
@@ -249,19 +240,13 @@ class JobScheduler:
         except Exception as error:  # a bug must only fail this job and not block its slot forever
             self._settle(job.key, TaskFailure(TaskFailureKind.CRASH, error))
             return
-        self._backend.start(job.key, run_task, task, plan.memory_bytes)
-
-    def _schedule(self, key: str) -> bytes:
-        path = self.store.file(key, SCHEDULE_FILE)
-        if path is None:
-            raise InvalidInput("the schedule of the result {} is gone", key, "request the synthesis again")
-        return path.read_bytes()
+        self._backend.start(job.key, run_task, task, job.memory_bytes)
 
     def _next(self) -> Job | None:
-        """Return the next waiting job, None if no job can start now."""
+        """Return the next waiting job, or None if no job can start now."""
         free = len(self._running) < self._slots
 
-        def may_start(job: Job) -> bool:  # there is a slot, or a computation to share that is not being stopped
+        def may_start(job: Job) -> bool:  # there is a free slot, or a computation to share that is not being stopped
             shared = self._running.get(job.key)
             return free if shared is None else bool(shared.jobs)
 
@@ -274,23 +259,25 @@ class JobScheduler:
         return min(jobs, key=turn, default=None)
 
     def _settle(self, key: str, value: TaskResult | TaskFailure) -> None:
-        """Finish all jobs of a computation that has ended."""
+        """Finish all jobs that share a computation that has ended."""
         with self._lock:
             computation = self._running[key]
             if not isinstance(value, TaskFailure):
-                value = self._stored(key, computation, value)
+                try:
+                    self.store.save_result(key, computation.kind, value.document, value.files)
+                except (ChoraleError, ValueError) as error:  # a full disk, or a number that JSON cannot represent
+                    is_known = isinstance(error, ChoraleError)
+                    value = TaskFailure(TaskFailureKind.REFUSED if is_known else TaskFailureKind.CRASH, error)
             for job in computation.jobs:
                 if not isinstance(value, TaskFailure):
                     self._finish(job, JobState.DONE)
                 elif value.kind == TaskFailureKind.CANCELLED and computation.is_late:
-                    rule = f"a job must end within {self._limit_s:g} s"
-                    self._finish(
-                        job,
-                        JobState.FAILED,
-                        error=ErrorFacts(
-                            kind="time", rule=rule, value="more", way_out="choose a smaller network or another method"
-                        ),
+                    rule, way_out = (
+                        f"a job must end within {self._limit_s:g} s",
+                        "choose a smaller network or another method",
                     )
+                    facts = ErrorFacts(kind="time", rule=rule, value="more", way_out=way_out)
+                    self._finish(job, JobState.FAILED, error=facts)
                 elif value.kind == TaskFailureKind.CANCELLED:
                     self._finish(job, JobState.CANCELLED)
                 else:
@@ -298,20 +285,9 @@ class JobScheduler:
             del self._running[key]
             self._progress.pop(key, None)
 
-    def _stored(self, key: str, computation: _Computation, result: TaskResult) -> TaskResult | TaskFailure:
-        """Store the result. If that fails (full disk), return a failure; the client can request the job again."""
-        try:
-            self.store.save_result(key, computation.kind, result.document, result.files)
-        except ChoraleError as error:
-            return TaskFailure(TaskFailureKind.REFUSED, error)
-        except ValueError as error:  # a number that JSON cannot represent
-            return TaskFailure(TaskFailureKind.CRASH, error)
-        return result
-
     def _finish(self, job: Job, state: JobState, cached: str = "no", error: ErrorFacts | None = None) -> Job:
         finished = _changed(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)
         self.store.save_job(finished)
-        self._plans.pop(job.id, None)
         return finished
 
 
@@ -320,14 +296,14 @@ def _changed(job: Job, **fields: Any) -> Job:
 
 
 def _error_facts(failure: TaskFailure) -> ErrorFacts:
-    """Return the description of a failure for clients. Messages of unexpected errors appear only in the log."""
+    """Return a failure's description for clients. Messages of unexpected errors appear only in the log."""
     kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
         return ErrorFacts(
             kind=kind.value, rule=error.problem, value=redacted(str(error.value)), way_out=redacted(error.way_out)
         )
     _log.error("a computation ended as %s: %r", kind, error)
-    rule, way_out = "a computation must come to its end", "ask again; if it fails again, report it"
+    rule, way_out = "the computation failed", "ask again; if it fails again, report it"
     if kind == TaskFailureKind.MEMORY:
-        rule, way_out = "a computation must fit into memory", "choose a smaller network"
+        rule, way_out = "the computation ran out of memory", "choose a smaller network"
     return ErrorFacts(kind=kind.value, rule=rule, value=type(error).__name__, way_out=way_out)

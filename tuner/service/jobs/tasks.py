@@ -1,50 +1,135 @@
-"""Tasks of workers: compute the document and files of a job from its specification."""
+"""What happens to each kind of job: how its specification is checked, and which worker task computes it."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from chorale.synth import InvalidInput, ScheduleRequest, Topology, target_named
 from chorale.synth.build.build import build_program
-from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import verify_schedule
+from chorale.synth.build.schedules import verified_schedule, verify_schedule
 from chorale.synth.executor.base import Progress, SerialExecutor
 from chorale.synth.finder.find import FinderQuery
 from chorale.synth.finder.find import find as find_topologies
-from chorale.synth.methods.catalog import IN_NETWORK
+from chorale.synth.identity import content_id
+from chorale.synth.methods.bfb.plan import MAX_CHUNKS
+from chorale.synth.methods.catalog import IN_NETWORK, method_named
+from chorale.synth.methods.method import Method
 from chorale.synth.schedule.codec import from_parquet, to_parquet
-from chorale.synth.simulation.simulate import simulate as simulate_traffic
-from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.building import verified_from_cache
-from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
+from chorale.tuner.costs.pricing import DEFAULTS, Pricing, goodput_row, traffic_of_content
+from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, reason
 from chorale.tuner.reports.finder import find_document
-from chorale.tuner.reports.judge import judge_content
+from chorale.tuner.reports.judge import judge
+from chorale.tuner.reports.programs import program_facts
 from chorale.tuner.reports.synthesis import proved_document
 from chorale.tuner.reports.tables import Stopwatch
 from chorale.tuner.service.jobs import job_specs
+from chorale.tuner.service.jobs.job_store import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE, JobStore
 
-SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "program.json"
+VERSIONS = {"bound": 2}
+"""Version of each kind's results, 1 if not listed. Increase it when workers' results change, so that stored results are
+no longer used.
+"""
+
+_MOST_NODES = {"find": 4096, "bound": 1024, "judge": 1024}
+"""Kind of job -> maximum number of nodes in its memory estimate. A search verifies only schedules up to this size."""
+
+
+class JobPlan(NamedTuple):
+    """The plan for a checked specification.
+
+    key:          the result's content key: the same key means the same result
+    memory_bytes: upper estimate of the computation's memory
+    """
+
+    key: str
+    memory_bytes: int
+
+
+class JobPlanner:
+    """Checks specifications against the existing networks, methods and results. Thread-safe."""
+
+    def __init__(self, networks: job_specs.NetworkPlanner, store: JobStore) -> None:
+        self.networks = networks
+        self._store = store
+
+    def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> JobPlan:
+        """Return the plan of `spec`. `owner` waits for a turn, see `Planning`. Raises InvalidInput if the job is
+        impossible.
+        """
+        network: dict[str, str] = {}
+        method = _method_of(spec) if isinstance(spec, job_specs.SynthesisSpec) else None
+        if isinstance(spec, job_specs.ProgramSpec | job_specs.PriceSpec):
+            nodes = self._require_schedule(spec)["topology"]["nodes"]
+        elif isinstance(spec, job_specs.FindSpec):
+            nodes, subject = spec.nodes, f"{spec.nodes} nodes of degree {spec.degree}"
+            job_specs.require_affordable(nodes, 0, subject, self.networks.limits)
+            FinderQuery(nodes, spec.degree, spec.bidirectional)  # raises for impossible combinations
+        else:
+            topology = self.networks.plan(spec.topology, owner)
+            nodes, network = topology.node_count, {"topology": topology.id}
+            if isinstance(spec, job_specs.JudgeSpec):
+                parse_results(spec.results, spec.file_name)  # raises if the text has no results
+            elif spec.root >= topology.compute_count:
+                rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
+                raise InvalidInput(rule, spec.root, "choose a rank of the network")
+            elif method is not None and spec.parsed_collective().name not in method.collectives:
+                rule = f"{method.name} makes {', '.join(method.collectives)}"
+                raise InvalidInput(rule, spec.collective, "choose another method or collective")
+        content = {"format": f"chorale-{spec.kind}/{VERSIONS.get(spec.kind, 1)}", **network, **spec.facts()}
+        return JobPlan(content_id(content), job_specs.memory_estimate(min(nodes, _MOST_NODES.get(spec.kind, nodes))))
+
+    def _require_schedule(self, spec: job_specs.ProgramSpec | job_specs.PriceSpec) -> dict[str, Any]:
+        """Return the document of the synthesis whose schedule is to be lowered or simulated. Raises InvalidInput if
+        that is impossible.
+        """
+        if isinstance(spec, job_specs.ProgramSpec):
+            target_named(spec.target)
+            spec.options()  # raises for values out of range
+        stored = self._store.result(spec.result)
+        if stored is None or SCHEDULE_FILE not in stored.files:
+            rule = "`result` must be the key of a finished synthesis"
+            raise InvalidInput(rule, spec.result, "take it from the field `result` of a job that is done")
+        result = stored.document
+        if isinstance(spec, job_specs.PriceSpec):
+            if result["unit"] == "link" and spec.link_gbps is None:
+                rule = "{} has no bandwidths, so times need `link_gbps`"
+                raise InvalidInput(rule, result["topology"]["spec"], "pass the Gbit/s of a link")
+        elif (form := result["schedule"]["form"]) != "columns":
+            way_out = "choose a smaller network, or lower the file by `chorale`"
+            raise InvalidInput("a schedule in {} cannot be lowered", form, way_out)
+        return result
+
+
+def _method_of(spec: job_specs.SynthesisSpec) -> Method:
+    """Return the method. Raises InvalidInput if it does not exist or does not have these options."""
+    method = method_named(spec.method)
+    for option in spec.options().non_default():
+        if option not in method.options:
+            rule = f"{method.name} has the options {', '.join(method.options)}"
+            raise InvalidInput(rule, f"{option}: {getattr(spec, option)}", f"leave out `{option}`")
+    if method.name == "bfb" and spec.chunks is not None and spec.chunks > MAX_CHUNKS:
+        rule = f"chunks per shard must be 1 to {MAX_CHUNKS}"
+        raise InvalidInput(rule, spec.chunks, "choose a number in that range")
+    return method
 
 
 @dataclass(frozen=True, slots=True)
 class JobTask:
-    """The input of a worker.
+    """A worker's input.
 
-    topology:   network of the specification; None if the worker has to build it
-    schedule:   content of the schedule file of the result to which the specification refers
-    home:       data folder with the cache of schedules; ignored if it does not exist on the worker
+    topology:   the specification's network; None if the worker has to build it
+    schedule:   content of the schedule file in the result to which the specification refers
     """
 
     spec: job_specs.AnyJobSpec
     topology: Topology | None = None
     schedule: bytes | None = None
-    home: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The result of a task."""
+    """A task's result."""
 
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
@@ -56,9 +141,9 @@ def run_task(task: JobTask, progress: Progress) -> TaskResult:
         case job_specs.SynthesisSpec():
             topology, options, stages = _topology(task, task.spec.topology), task.spec.options(), Stopwatch()
             request = ScheduleRequest(topology, task.spec.parsed_collective(), task.spec.method, options)
-            verified, is_cached = verified_from_cache(request, task.home, SerialExecutor(), progress, stages.stage)
+            verified = verified_schedule(request, SerialExecutor(), progress, stages.stage)
             document = proved_document(verified, options.size_bytes, stages, task.spec.method == IN_NETWORK)
-            document |= {"unit": topology.bandwidth_unit, "cached": is_cached}
+            document |= {"unit": topology.bandwidth_unit}
             return TaskResult(document, {SCHEDULE_FILE: to_parquet(verified.schedule)})
         case job_specs.BoundSpec():
             topology = _topology(task, task.spec.topology)
@@ -73,7 +158,7 @@ def run_task(task: JobTask, progress: Progress) -> TaskResult:
             topology, link_gbps = _topology(task, task.spec.topology), task.spec.link_gbps
             rate = None if link_gbps is None else str(link_gbps)
             content, name = task.spec.results.encode(), task.spec.file_name
-            return TaskResult(judge_content(content, name, topology, task.spec.collective, rate).to_json())
+            return TaskResult(judge(content, name, topology, task.spec.collective, rate).to_json())
         case job_specs.FindSpec():
             query = FinderQuery(task.spec.nodes, task.spec.degree, task.spec.bidirectional)
             stages = Stopwatch()
@@ -83,27 +168,14 @@ def run_task(task: JobTask, progress: Progress) -> TaskResult:
         case job_specs.ProgramSpec():
             verified = verify_schedule(from_parquet(_schedule(task), load_topology))
             built = build_program(verified, task.spec.options())
-            program = built.program
-            document = {
-                "target": program.target,
-                "collective": program.collective.name.value,
-                "ranks": len(program.ranks),
-                "chunks": program.chunks,
-                "in_place": program.in_place,
-                "schedule": verified.schedule.id,
-            }
-            name = PLAN_FILE if program.target.endswith("-json") else PROGRAM_FILE
+            name = PLAN_FILE if built.program.target.endswith("-json") else PROGRAM_FILE
+            document = program_facts(built.program) | {"schedule": verified.schedule.id}
             return TaskResult(document, {name: built.text.encode()})
         case job_specs.PriceSpec():
-            given = task.spec.model_dump(include=set(DEFAULTS))
-            pricing = Pricing.of({name: None if value is None else str(value) for name, value in given.items()}, None)
+            pricing = Pricing.of(task.spec.model_dump(include=set(DEFAULTS)))
             priced = traffic_of_content(_schedule(task), pricing)
-            network = pricing.network(priced.traffic.topology)
-            times_s = simulate_traffic(priced.traffic, network, tuple(task.spec.sizes_bytes), "step", progress=progress)
-            rows = [
-                {"size_bytes": size_bytes, "time_us": time_s * 1e6}
-                for size_bytes, time_s in zip(task.spec.sizes_bytes, times_s, strict=True)
-            ]
+            times_s = pricing.times_s(priced.traffic, task.spec.sizes_bytes, progress=progress)
+            rows = list(map(goodput_row, task.spec.sizes_bytes, times_s))
             return TaskResult({"title": priced.title, "method": priced.method, "results": rows})
 
 

@@ -14,11 +14,11 @@ from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork, members_of
 
 Sets = NDArray[np.bool_]
-"""bool[sets, nodes]: sink sides of cuts."""
+"""bool[sets, nodes]: the sink side of each cut."""
 
 
 class CutTable(NamedTuple):
-    """Cuts for the kernels: sets of nodes, and by how much the capacity into each set may decrease (its slack).
+    """Cuts for the kernels: sets of nodes and their slack, by which the capacity into the set may decrease.
 
     sides: uint64[nodes, words]: bit i of a node says whether it is on the sink side of cut i
     slack: int64 per cut: capacity into the sink side minus the supply outside
@@ -29,7 +29,7 @@ class CutTable(NamedTuple):
 
 
 def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
-    """Return the cuts with the sink sides `sets` and their slack in `network`. O(arcs * sets)."""
+    """Return the cuts whose sink sides are `sets`, and their slack in `network`. O(arcs * sets)."""
     sides = members_of(sets)
     src, dst, capacity, supply = network.src, network.dst, network.capacity, network.supply
     slack = [int(capacity[~inside[src] & inside[dst]].sum() - supply[~inside].sum()) for inside in sets]
@@ -37,10 +37,10 @@ def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
 
 
 class PathPieces(NamedTuple):
-    """Composition of the capacity of each arc: pieces of units that take the same path of original arcs.
+    """Each arc's capacity, divided into pieces. All units of a piece take the same path of original arcs.
 
     offsets: int64[arcs + 1]: arc a has the pieces `offsets[a]` to `offsets[a + 1] - 1`
-    amount:  int64 per piece: units; they add up to the capacity of the arc
+    amount:  int64 per piece: its units, which add up to the arc's capacity
     start, length: int64 per piece: its path is `hops[start : start + length]`
     hops:    int32: arcs of the original network, in travel order
     """
@@ -54,9 +54,9 @@ class PathPieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNetwork:
-    """A network after splitting off arcs at switches, with the paths in the original network that its arcs stand for.
+    """A network after splitting off arcs at switches, and the paths in the original network that its arcs stand for.
 
-    No path visits a node twice. All pieces together use at most the capacity of each arc of `original`.
+    No path visits a node twice. All pieces together use at most the capacity of each arc in `original`.
     """
 
     original: ForestNetwork
@@ -74,7 +74,7 @@ class SplitNetwork:
         )
 
     def paths(self, arc: int) -> list[tuple[int, list[int]]]:
-        """Return (units, original arcs in travel order) of every piece of `arc`."""
+        """Return every piece of `arc` as (units, original arcs in travel order)."""
         amount, start, length, hops = self.pieces[1:]
         own = range(int(self.pieces.offsets[arc]), int(self.pieces.offsets[arc + 1]))
         return [(int(amount[piece]), hops[start[piece] : start[piece] + length[piece]].tolist()) for piece in own]
@@ -90,12 +90,11 @@ class Splits(NamedTuple):
     arcs: Integers
 
     def first(self, count: int) -> Splits:
-        """Return the first `count` splits."""
         return Splits(self.amount[:count], self.offsets[: count + 1], self.arcs[: self.offsets[count]])
 
 
 def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
-    """Return the network with the capacities after `splits`, ignoring paths. O(arcs log arcs)."""
+    """Return the network with its capacities after `splits`, ignoring paths. O(arcs log arcs)."""
     left = network.capacity.copy()
     np.subtract.at(left, splits.arcs, np.repeat(splits.amount, np.diff(splits.offsets)))
     src, dst = _ends(network, splits)
@@ -113,7 +112,7 @@ def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
 
 
 def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
-    """Return `split` after applying `splits`. Units are taken from the first pieces of an arc. O(pieces log pieces)."""
+    """Return `split` after applying `splits`. Units are taken from an arc's first pieces. O(pieces log pieces)."""
     network, pieces = split.network, split.pieces
     after = network_after(network, splits)
     left = pieces.amount.copy()

@@ -1,6 +1,6 @@
 """Groups of switches that are removed together, as tables for the kernel that proposes splits.
 
-A cluster is a set of ranks that remain connected without a group, for example a box of GPUs below a network.
+A cluster is a set of ranks that remain connected without a group, for example a GPU box below a network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Distances = NDArray[np.uint16]
 
 
 def levels(network: ForestNetwork) -> Integers:
-    """Return int64 per node: arcs on the shortest path from a rank to it, or the number of nodes if there is none."""
+    """Return int64 per node: number of arcs on a shortest path from any rank, or the node count if there is no path."""
     level = np.full(network.nodes, network.nodes, dtype=np.int64)
     level[: network.compute_count] = 0
     while True:
@@ -51,7 +51,7 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
     """Return the connected components below each fabric: (labels as rows [heights, nodes], row of each fabric).
 
     Direct arcs between ranks are below every fabric. Of two fabrics, the lower one has switches nearer to ranks,
-    reaches far fewer ranks, or has far wider arcs: a rail that misses a rank is not below the others.
+    reaches far fewer ranks, or has far wider arcs. A rail that lacks a rank is not below the other rails.
     """
     heights = _heights(network, fabric, level, int(fabric.max(initial=-1)) + 1)
     distinct = sorted(set(heights))
@@ -78,7 +78,7 @@ def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int)
 
 
 def _magnitudes(values: Integers) -> dict[int, int]:
-    """Return a rank number for each value. Values up to 3/2 times the smallest one of their group share a number."""
+    """Return a class number for each value. A class contains values up to 3/2 times its smallest value."""
     magnitudes: dict[int, int] = {}
     smallest, number = 0, -1
     for value in np.unique(values).tolist():
@@ -91,12 +91,12 @@ def _magnitudes(values: Integers) -> dict[int, int]:
 class SwitchGroups(NamedTuple):
     """Disjoint groups of switches without arcs between groups.
 
-    The ports of a group are the nodes around it, sorted by cluster, then by node. When a group is removed, pairs of
-    ports in different clusters come first.
+    A group's ports are the nodes around it, sorted by cluster, then by node. When a group is removed, pairs of ports in
+    different clusters come first.
 
     member_index:   int64 per node: number of a switch inside its group
     sizes:          int64 per group: number of switches
-    table_offsets:  int64 per group: where its table begins in `distance`
+    table_offsets:  int64 per group: position in `distance` at which its table begins
     distance:       uint16, one table [size, size] per group: length of a shortest path from one switch to another
     turn:           int64 per group: number of earlier groups with the same ports
     port_offsets:   int64[groups + 1]
@@ -105,8 +105,8 @@ class SwitchGroups(NamedTuple):
     cluster_ports:  int64[clusters + 1]: first port of each cluster
     entry_offsets, entries: arcs from each port into the group
     exit_offsets, exits:    arcs from the group to each port
-    inner_offsets, inner:   arcs between switches of a group, by the node they start from
-    length:         int64 per arc of the network: its length, 0 outside groups
+    inner_offsets, inner:   arcs between a group's switches, by the node they start from
+    length:         int64 per arc of the network: its length, or 0 outside groups
     """
 
     member_index: Integers
@@ -130,7 +130,7 @@ class SwitchGroups(NamedTuple):
 def switch_groups_of(
     network: ForestNetwork, group: Ranks, clusters: NDArray[np.integer], row_of: NDArray[np.integer]
 ) -> SwitchGroups:
-    """Return the tables of the groups in `group`. O(arcs log arcs), and `spreading_lengths` of each group.
+    """Return the tables for the groups in `group`. O(arcs log arcs), and `spreading_lengths` for each group.
 
     group:    int32 per node: 0, 1, … for the switches of each group, -1 for all other nodes
     clusters: [rows, nodes]: labels of clusters; row `row_of[g]` is for group g
@@ -186,7 +186,7 @@ def _places(group: Ranks, members: NDArray[np.integer], count: int) -> tuple[Int
 def _distance_tables(
     network: ForestNetwork, group: Ranks, place: Integers, sizes: Integers
 ) -> tuple[Integers, list[Distances]]:
-    """Return (length per arc, distance table of each group)."""
+    """Return (length per arc, each group's distance table)."""
     from_group = group[network.src]
     inside = np.flatnonzero((from_group == group[network.dst]) & (from_group >= 0))
     offsets, inner = _rows(from_group[inside], inside, len(sizes))
@@ -202,8 +202,8 @@ def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers
     """Return (length per arc, uint16[size, size] distances) inside a group of switches; `FAR` if there is no path.
 
     Arcs that close no triangle, such as those between groups of routers, are longer than others. With equal lengths,
-    paths over two global links of a dragonfly would be as short as those over one, and overload them. This affects
-    only the quality of proposals. O(size * arcs * log arcs).
+    paths over two of a dragonfly's global links would be as short as those over one, and would overload them. This
+    affects only the quality of proposals. O(size * arcs * log arcs).
     """
     if len(src) == 0:
         return np.zeros(0, dtype=np.int64), np.where(np.eye(size, dtype=np.bool_), 0, FAR).astype(np.uint16)

@@ -1,9 +1,9 @@
-"""Removes switches without loss: complete fabrics at a time with one test, or switch by switch if that fails.
+"""Removes switches without loss: a whole fabric at a time with one test, or switch by switch if that fails.
 
 Theorems 7 and 8 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum flows.
-Here all pairs of a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
-next proposal, and after a few failures the longest feasible prefix is kept. By theorem 7 some pair is always possible
-while all switches have as much capacity in as out, so this ends with a network that packs as many trees. Switches with
+Here, all pairs in a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
+next proposal, and after a few failures the longest feasible prefix is kept. By theorem 7, some pair is always possible
+as long as all switches have as much capacity in as out, so the final network has room for as many trees. Switches with
 two neighbours are removed first.
 """
 
@@ -39,10 +39,10 @@ Flags = NDArray[np.bool_]
 
 
 def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
-    """Return flags of switches with at most two neighbours, and the splits after which they can be dropped.
+    """Return flags of switches that have at most two neighbours, and the splits after which they can be dropped.
 
-    No cut of the other nodes gets smaller, because at most the smaller of both capacities could ever pass. If two such
-    switches are neighbours, the one with the larger number waits for the next call. O(arcs log arcs).
+    No cut between the other nodes gets smaller, because a switch forwards at most the smaller of both capacities. If
+    two such switches are neighbours, the higher-numbered one waits for the next call. O(arcs log arcs).
     """
     first, last = _outer_neighbours(network)
     # Narrow: a switch with arcs, but without neighbours other than `first` and `last`.
@@ -62,7 +62,7 @@ def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
 
 
 def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
-    """Return the smallest and the largest neighbour of each node, in either direction; itself if it has none."""
+    """Return each node's lowest- and highest-numbered neighbour in either direction, or the node if it has none."""
     first = np.arange(network.nodes, dtype=np.int64)
     last = first.copy()
     nodes, others = np.concatenate([network.src, network.dst]), np.concatenate([network.dst, network.src])
@@ -75,7 +75,7 @@ def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
 
 
 def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
-    """Return the splits from each neighbour of a chosen switch to its other one; ends: sum of both, per node."""
+    """Return the splits between each chosen switch's neighbours, whose numbers add up to `ends[switch]`."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     entry = np.flatnonzero(chosen[network.dst])
     switch = network.dst[entry]
@@ -88,25 +88,25 @@ def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
 
 
 PATIENCE = 8
-"""Number of infeasible proposals after which the longest feasible prefix is used."""
+"""After this number of infeasible proposals, the longest feasible prefix is used."""
 
 FABRIC_ROUNDS = 32
 _CUTS_PER_CALL = 512
 
 
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
-    """Return `network` with its switches replaced by arcs between ranks, into which all trees still fit.
+    """Return `network` with arcs between ranks instead of switches, into which all trees still fit.
 
     This is always possible if no switch has more capacity out than in. Usually takes one or two runs of the oracle.
     Source: bandwidth-optimal pipeline, section 2.2.
 
     Args:
-        network: all its cuts must carry its trees (`carries_all_trees`).
-        patience: as `PATIENCE`.
-        names: node names for error messages.
+        network: a network whose cuts can all carry its trees (`carries_all_trees`).
+        patience: see `PATIENCE`.
+        names: node names, for error messages.
 
     Raises:
-        InvalidInput: names a switch that cannot be removed.
+        InvalidInput: if a switch cannot be removed; the message names it.
     """
     removal = _Removal(SplitNetwork.of(network), levels(network), patience)
     removal.remove_series()
@@ -120,8 +120,8 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
 class _Removal:
     """State of the removal of switches.
 
-    level: hops of each node from the nearest rank in the original network
-    sets:  sink sides of the cuts learned so far
+    level: each node's hops from the nearest rank in the original network
+    sets:  sink sides of the cuts that are known so far
     """
 
     split: SplitNetwork
@@ -133,7 +133,7 @@ class _Removal:
         self.sets = np.zeros((0, self.split.network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
-        """Drop switches that no tree can use, or all of them if they are not needed. Return whether any are left."""
+        """Drop switches that no tree can use, or all switches if they are not needed. Return whether any are left."""
         network = self.split.network
         while (useless := _blind_switches(network)).any():
             self.split = without_switches(self.split, useless)
@@ -163,11 +163,11 @@ class _Removal:
                 return
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Remove a maximal set of the lowest switches without arcs between them. InvalidInput if that fails."""
+        """Remove a maximal set of the lowest switches without arcs between them. Raises InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()
-        # Choose a maximal set of candidates without common arcs, small numbers first.
+        # Choose a maximal set of candidates without common arcs, lowest-numbered first.
         candidates = used & (self.level == lowest)
         chosen = candidates.copy()
         both = candidates[network.src] & candidates[network.dst]
@@ -188,7 +188,7 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Split off arcs at `groups`. Return False if known cuts forbid every split, or if nothing new is learned."""
+        """Split off arcs at `groups`. Return False if known cuts forbid every split or if nothing new is learned."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)
@@ -207,7 +207,7 @@ class _Removal:
         return low > 0 or len(self.sets) > known
 
     def _is_feasible(self, splits: Splits) -> bool:
-        """Return whether all cuts hold after `splits`; learn those that do not."""
+        """Return whether all cuts hold after `splits`, and learn the violated ones."""
         broken = narrow_cuts(network_after(self.split.network, splits), _CUTS_PER_CALL)
         both = np.concatenate([self.sets, broken])
         self.sets, _ = np.unique(both, return_index=True, axis=0)  # without the index NumPy would import numpy.ma
@@ -231,7 +231,7 @@ def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
 
 
 def _between_ranks(split: SplitNetwork) -> SplitNetwork:
-    """Return `split` with only ranks as nodes, and with the pieces of each arc sorted by path length."""
+    """Return `split` with only ranks as nodes and with each arc's pieces sorted by path length."""
     network, pieces = split.network, split.pieces
     owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
     order = np.lexsort((pieces.length, owner))

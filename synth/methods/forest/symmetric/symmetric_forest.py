@@ -1,14 +1,14 @@
-"""Optimal trees of large symmetric networks: made for one block or one rank, and moved to all others by translations.
+"""Makes optimal trees for large symmetric networks: for one block or rank, which translations map to all others.
 
-Tree packing treats every root separately, which repeats the work of one box in all equal boxes. Here it is done once,
-and the schedule is kept and verified in that form (`chorale.synth.schedule.symmetric`). Optimality is not assumed:
-trees that do not fit into the number of trees per link of the optimum are rejected, and the general method is used.
+Tree packing treats every root separately, which repeats the same work in all identical boxes. Here, the work is done
+once, and the schedule is kept and verified in symmetric form (`chorale.synth.schedule.symmetric`). Optimality is not
+assumed: if a link would carry more trees than in the optimum, the trees are rejected, and the general method is used.
 
-A block is a box of GPUs, a group of routers or a single rank; translations map any block to any other. Where blocks
-are joined by network ports, the ports are the bottleneck: every block must receive the data of all others once. So the
-data of a rank enter every other block once, over a shortest path from the root to one rank of the block, and spread
-there along trees inside the block, a problem of the size of one block. If blocks are single ranks, every rank sends to
-all others directly.
+A block is a box of GPUs, a group of routers or a single rank; translations map any block to any other. If blocks are
+joined by network ports, the ports are the bottleneck: every block must receive all others' data once. So a rank's data
+enter every other block once, over a shortest path from the root to one rank in the block, and spread there along trees
+inside the block, which is a problem of the size of one block. If blocks are single ranks, every rank sends to all
+others directly.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,20 +40,20 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.translations import TranslatedLinks, Translations
 
 MAX_GENERATORS = 4
-"""Up to this number of symmetries, they are tried together and one by one; more only together."""
+"""Up to this number of symmetries are tried both together and one by one; more are only tried together."""
 
 
 def symmetric_forest(
     topology: Topology, collective: Collective, method: str, parameters: Mapping[str, Parameter]
 ) -> SymmetricSchedule | None:
-    """Return an allgather, reduce_scatter or allreduce along trees that reach the optimum. Not verified.
+    """Return the unverified allgather, reduce_scatter or allreduce along trees that reach the optimum.
 
     Returns:
-        The schedule, or None if `topology` has no translations, or if the ways known here find no such trees.
-        Cost: that of the optimum, then O(roots of a block * links + base rows * log links).
+        The schedule, or None if `topology` has no translations or if none of the constructions here finds such trees.
+        Takes as long as `optimum`, then O(roots of a block * links + base rows * log links).
 
     Raises:
-        InvalidInput: as `optimum` does.
+        InvalidInput: in the same cases as `optimum`.
     """
     has_scatter, has_gather = symmetric_parts(collective)
     scatter = symmetric_trees(transpose_with_links(topology)[0]) if has_scatter else None
@@ -66,7 +66,7 @@ def symmetric_forest(
 
 
 def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
-    """Return trees of an allgather that take the optimum's time, or None if the ways known here find none."""
+    """Return allgather trees that take the optimal time, or None if none of the constructions here finds such trees."""
     candidates = list(_groups(topology))
     if not candidates:
         return None
@@ -97,16 +97,16 @@ def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]
     for generators in sets:
         try:
             yield generators, Translations.of(topology, generators)
-        except InvalidInput:  # these do not commute, or leave a rank in its place
+        except InvalidInput:  # these do not commute, or leave a rank in place
             continue
 
 
 def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return rows in which every node receives each tree from a neighbour one hop nearer to its root: the least height.
+    """Return rows of trees of least height: every node receives each tree from a neighbour one hop nearer to the root.
 
-    The tree of root 0 reaches node v as the tree of root -v reaches node 0, so the choices of node 0 are enough. None
-    if there are switches, parallel links or several orbits of ranks, or if nearer neighbours cannot carry everything.
-    O(degree * (links + nodes)).
+    Root 0's tree reaches node v as root -v's tree reaches node 0, so node 0's choices are enough. Returns None if there
+    are switches, parallel links or several orbits of ranks, or if nearer neighbours cannot carry everything. O(degree *
+    (links + nodes)).
     """
     links, translations = topology.links, moves.translations
     if topology.switch_count or translations.rank_orbits > 1:
@@ -128,9 +128,9 @@ def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Inte
 
 
 def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return the rows of the first block's roots, k trees each, within `carried` trees per link; None if none fit.
+    """Return the first block's roots' rows, with k trees each, within `carried` trees per link, or None if none fit.
 
-    The data of each root enter every block at one rank (`enter_blocks`), which sends them along trees of its block.
+    Each root's data enter every block at one rank (`enter_blocks`), which sends them along trees in its block.
     """
     translations = moves.translations
     owner = block_owners(topology, translations)
@@ -143,7 +143,7 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
     direct = BaseRows(nothing, np.arange(count), entries.root.astype(np.int64), nothing, nothing + k, entries.routes)
     if translations.rank_orbits == 1:
         return direct
-    # What the ranks of a block spread in it, in the order of the ranks: first their own data, then what enters there.
+    # The data that each rank spreads in its block, in rank order: first its own, then the data that enter there.
     roots = translations.first_ranks
     position = np.concatenate([np.arange(len(roots)), translations.orbit[entries.gateway]])
     order = np.argsort(position, kind="stable")
@@ -153,7 +153,7 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
     inside = _block_trees(topology, owner, room[moves.orbit], k * np.diff(offsets))
     if inside is None:
         return None
-    # Arrival i of a rank has its units i * k to (i + 1) * k - 1.
+    # A rank's arrival i has its units i * k to (i + 1) * k - 1.
     first = inside.lo.astype(np.int64) // k
     times = (inside.hi.astype(np.int64) - 1) // k - first + 1
     row = np.repeat(np.arange(len(first)), times)
@@ -181,11 +181,11 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
 
 
 def block_owners(topology: Topology, translations: Translations) -> Integers:
-    """Return int64 per node: the translation that maps the first block to the node's block, -1 for nodes of no block.
+    """Return int64 per node: the translation that maps the first block to the node's block, or -1 outside all blocks.
 
-    The first block contains the first rank of every orbit. A switch belongs to the block of its nearest ranks, if
-    that is a single block and if no translation leaves the switch in its place: an NVSwitch or a router of a group,
-    but no switch in which blocks meet. O(rounds * links).
+    The first block contains the first rank of every orbit. A switch belongs to the block of its nearest ranks if this
+    is a single block and no translation leaves the switch in place: an NVSwitch or a router in a group, but not a
+    switch that joins blocks. O(rounds * links).
     """
     links, ranks = topology.links, topology.compute_count
     moved = np.bincount(translations.orbit, minlength=len(translations.table)) == len(translations)
@@ -207,11 +207,11 @@ def block_owners(topology: Topology, translations: Translations) -> Integers:
 
 
 class _Entries(NamedTuple):
-    """Entries into all blocks except the first, in the order of roots, then of blocks.
+    """Entries into all blocks except the first, sorted by root, then by block.
 
-    root:    int32 per entry: rank of the first block whose data enter
-    block:   int32 per entry: the translation that maps the first block to the one entered
-    gateway: int32 per entry: rank of that block at which they enter
+    root:    int32 per entry: rank whose data enter, in the first block
+    block:   int32 per entry: translation that maps the first block to the entered block
+    gateway: int32 per entry: rank in the entered block at which the data enter
     routes:  per entry, the path from root to gateway
     """
 
@@ -224,22 +224,22 @@ class _Entries(NamedTuple):
 def enter_blocks(
     topology: Topology, moves: TranslatedLinks, owner: Integers, carried: Integers, k: int
 ) -> tuple[_Entries, Integers] | None:
-    """Return entries of k trees for all roots of the first block, and the trees that links can still carry, per orbit.
+    """Return entries of k trees for all roots in the first block, and the trees that links can still carry, per orbit.
 
-    A link between blocks counts twice as long as a link inside a block. Among the nearest ranks of a block, the rank
-    at the root's own position is chosen unless it already has its share of all entries, else the one with the fewest
+    A link between blocks counts as twice as long as a link inside a block. Among a block's nearest ranks, the rank at
+    the root's position is chosen unless it already has its share of all entries; otherwise, the rank with the fewest
     entries. O(roots * diameter * links + entries * (ranks of a block + links into the nodes of a path)).
 
     Args:
         owner: int64 per node, from `block_owners`.
-        carried: int64 per link, trees that it carries.
+        carried: int64 per link, number of trees that it carries.
 
     Returns:
-        The entries and int64 per orbit of links, or None if links on the chosen paths cannot carry the entries.
+        The entries, and int64 per orbit of links; or None if links on the chosen paths cannot carry the entries.
     """
     translations, links = moves.translations, topology.links
     room = carried[np.unique(moves.orbit, return_index=True)[1]].astype(np.int64)
-    times = (len(translations) // moves.sizes).astype(np.int64)  # how many images of a use of a link use that link
+    times = (len(translations) // moves.sizes).astype(np.int64)  # how often the images of one message use a link
     inside = (owner[links.src] == owner[links.dst]) & (owner[links.src] >= 0)
     length = np.where(inside, 1, 2).astype(np.int32)
     network = (links.incoming_offsets(topology.node_count), links.src, length, topology.compute_count)
@@ -254,12 +254,12 @@ def enter_blocks(
 
 
 def _block_trees(topology: Topology, owner: Integers, room: Integers, supply: Integers) -> TreeTransfers | None:
-    """Return what low trees send inside the first block, over links of the whole network; None if there are none.
+    """Return transfers along low trees in the first block, over the complete network's links, or None if none exist.
 
     Args:
         owner: int64 per node, from `block_owners`.
-        room: int64 per link, trees that it can carry.
-        supply: int64 per rank of the block, trees rooted there.
+        room: int64 per link, number of trees that it can carry.
+        supply: int64 per rank in the block, number of trees rooted there.
     """
     nodes, links = np.flatnonzero(owner == 0), topology.links
     inside = np.flatnonzero((owner[links.src] == 0) & (owner[links.dst] == 0) & (links.src != links.dst))
@@ -278,7 +278,7 @@ def _block_trees(topology: Topology, owner: Integers, room: Integers, supply: In
     try:
         split = remove_switches(network, names=names)
         trees = pack_trees(split.network)
-    except (InvalidInput, CheckFailed):  # a switch stands in the way of trees
+    except (InvalidInput, CheckFailed):  # a switch cannot be removed
         return None
     rows = tree_transfers(block, room[inside], split, trees)
     return replace(rows, routes=replace(rows.routes, link_ids=inside.astype(np.int32)[rows.routes.link_ids]))

@@ -1,8 +1,8 @@
-"""Trees for racks such as NVL72: ranks have links to two switches and are themselves the bottleneck, not their box.
+"""Trees for racks such as NVL72, in which ranks have links to two switches and are the bottleneck, not their box.
 
-Both switches of a rank are always busy, so the data of a root enter each box over several of its ranks. Translations
-map any rank to any other, so all links of one kind carry the same load, and only the numbers of messages through
-either switch count.
+A rank's links to both switches are always busy, so a root's data enter each box over several of the box's ranks.
+Translations map any rank to any other, so all links of one kind carry the same load, and only the number of messages
+through each switch matters.
 """
 
 from dataclasses import dataclass
@@ -45,10 +45,10 @@ class BaseRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """The path of every rank to one of its switches, which may lead through a NIC, and back.
+    """Every rank's path to one of its switches and back, which may lead through a NIC.
 
     up, down: int64[ranks, links of the path];  switch: int64 per rank
-    room: messages of rank 0 that these links can carry, next to those of all other ranks
+    room: number of rank 0's messages that these links can carry in addition to all other ranks' messages
     """
 
     up: Integers
@@ -62,10 +62,10 @@ class _Side:
 
 
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return the rows of k trees of rank 0 within `carried` trees per link; None if there are none, or ranks differ.
+    """Return the rows of rank 0's k trees within `carried` trees per link, or None if none fit or ranks differ.
 
-    The root spreads its data in its own box. From there the data enter every other box over as many of its ranks as
-    the links inside boxes cannot serve, at the same places in all boxes. The entered ranks serve the others in turn.
+    The root spreads its data in its own box. From there, the data enter every other box over enough of its ranks
+    that links inside boxes can serve the rest, at the same places in all boxes. The entered ranks take turns in this.
     O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:
@@ -82,7 +82,7 @@ def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integer
 
 
 def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> list[_Side]:
-    """Return the paths of ranks to their switches, as translations map those of rank 0; empty if it has other links."""
+    """Return ranks' paths to their switches, which are images of rank 0's; empty if rank 0 has other links."""
     links, element = topology.links, moves.translations.element[: topology.compute_count, None]
     times = len(moves.translations) // moves.sizes[moves.orbit]
     sides = []
@@ -99,7 +99,7 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
 
 
 def _path_to_switch(topology: Topology, link: int) -> list[int]:
-    """Return `link` and those after it, up to a node of more than two links, or half the way to the only other rank."""
+    """Return `link` and the links after it, up to a node with more than two links or halfway to the only other rank."""
     links, path = topology.links, [link]
     while (node := int(links.dst[path[-1]])) >= topology.compute_count:
         onward = np.flatnonzero(links.src == node)
@@ -113,9 +113,9 @@ def _path_to_switch(topology: Topology, link: int) -> list[int]:
 
 
 def _places(inner: _Side, outer: _Side) -> Table | None:
-    """Return int64[boxes, ranks of a box], rank 0 first: a box has one inner switch, a place one outer switch.
+    """Return int64[boxes, ranks of a box], rank 0 first. Each box has one inner switch, and each place one outer one.
 
-    None if the switches are not arranged like this.
+    Returns None if the switches are not arranged like this.
     """
     order = np.lexsort((outer.switch, inner.switch))
     boxes = len(set(inner.switch.tolist()))
@@ -130,15 +130,15 @@ def _places(inner: _Side, outer: _Side) -> Table | None:
 
 
 def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> BaseRows:
-    """Return the rows of rank 0; `entries`: how often its data enter other boxes, counted for each of k trees."""
+    """Return rank 0's rows. `entries` says how often its data enter other boxes, added up over k trees."""
     boxes, width = places.shape
-    # entered[box, place]: with how many trees, the first ones, data enter there: all trees at the first places of a
-    # box, and some trees at the next place.
+    # entered[box, place]: number of trees (always the first ones) that enter there: all trees at a box's first places,
+    # and some trees at the next place.
     share, rest = divmod(entries, boxes - 1)
     of_box = share + (np.arange(boxes) <= rest)
     entered: Table = np.clip(of_box[:, None] - k * np.arange(width), 0, k)
     entered[0] = 0
-    # Places at the outer switch of rank 0 are entered from it in step 0, others from the same place of its box.
+    # Places at rank 0's outer switch are entered from rank 0 in step 0, all others from the same place in its box.
     later = np.where(outer.switch[places[0]] == outer.switch[0], 0, 1).astype(np.int64)
     others = places[0, 1:]
     nothing = np.zeros_like(others)
@@ -147,7 +147,7 @@ def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> B
     source = np.where(later[place] == 0, 0, places[0, place])
     links = outer.routes(source, places[box, place])
     parts.append((later[place], links, np.zeros_like(box), entered[box, place]))
-    # Inside the other boxes, ranks that not all trees have entered are served in turn by those that all have.
+    # Inside the other boxes, ranks that only some trees have entered are served in turn by the fully entered ranks.
     box, place = np.nonzero(entered < k)
     box, place = box[box > 0], place[box > 0]
     server = place % (entered == k).sum(axis=1)[box]

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from tests.live.job.torch import collectives, groups, library, plans, recorded, refusals, reloading, training, unusual
+from tests.live.job.torch import collectives, plans, refusals, reloading, training, unusual
 from tests.live.job.torch.meeting import Meeting
 
 SCENARIOS: Mapping[str, Callable[[Meeting], None]] = {
     name: scenario
-    for module in (collectives, groups, library, plans, training, refusals, recorded, reloading, unusual)
+    for module in (collectives, plans, training, refusals, reloading, unusual)
     for name, scenario in vars(module).items()
     if callable(scenario) and scenario.__module__ == module.__name__ and not name.startswith("_")
 }

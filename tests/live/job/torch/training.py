@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from chorale.job.torch.ddp_hook import ProgramHook, average_gradients
@@ -84,14 +84,6 @@ def fsdp2(meeting: Meeting) -> None:
         for layer in (model[0], model[2], model):
             fully_shard(layer)
         return _train(model, meeting.rank)
-
-    _against_gloo(meeting, train, {"allgather", "reduce_scatter"})
-
-
-def fsdp2_in_bfloat16(meeting: Meeting) -> None:
-    def train() -> list[float]:
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        return _train(fully_shard(_model(), mp_policy=policy), meeting.rank)
 
     _against_gloo(meeting, train, {"allgather", "reduce_scatter"})
 

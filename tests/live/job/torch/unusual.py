@@ -1,18 +1,23 @@
 """Scenarios of what few jobs do: sparse gradients, sums with a factor, uneven sizes, splits, many groups, mistakes."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from chorale.job import report
 from chorale.job.torch.ddp_hook import ProgramHook, average_gradients
 from tests.live.job.torch.meeting import Meeting, calls_by_reason, fallback_calls, program_calls
+from tests.live.job.torch.tables import library_table, written
 
 TABLES: tuple[dict[str, str], ...] = ({}, {"CHORALE_TABLE": ""})
 
@@ -48,6 +53,12 @@ def sparse_gradients(meeting: Meeting) -> None:
             for gradient, wanted in zip(gradients(hook), expected, strict=True):
                 torch.testing.assert_close(gradient, wanted)
             assert any(collective == "allreduce" for collective, _ in fallback_calls())
+    with meeting.job():
+        dist.all_reduce(torch.ones(1024))  # as large as the values of the next one
+        assert program_calls()
+        sparse = torch.eye(1024).to_sparse()
+        dist.all_reduce(sparse)
+        assert torch.equal(sparse.to_dense(), dist.get_world_size() * torch.eye(1024))
 
 
 def sums_with_a_factor(meeting: Meeting) -> None:
@@ -109,6 +120,28 @@ def sizes_that_differ(meeting: Meeting) -> None:
                 assert program_calls() == {"allgather": 2, "alltoall": 4}
                 assert counts == {"allgather": 2, "alltoall": 2}
                 assert report()["exchanges"]["calls"] == 6
+
+
+def sizes_over_rails(meeting: Meeting) -> None:
+    """Sizes that one NIC would send alone are planned over both NICs of the box; others are the library's."""
+    rank, table = meeting.rank, replace(library_table(4), topology={"spec": "railclos:2,2,0.01,1"})
+    hot, even, near = [[5, 0, 9000, 7000], [3, 1, 0, 2], [0] * 4, [0, 8000, 1, 0]], [[2] * 4] * 4, [[0, 9000, 0, 0]] * 4
+    meeting.folder.mkdir(parents=True, exist_ok=True)
+    with meeting.job(CHORALE_TABLE=str(written(table, meeting.folder / f"{rank}.table"))):
+        for of_all in (hot, even, near, [[0] * 4] * 4):
+            _all_to_all(rank, of_all)
+        assert program_calls() == {"alltoall": 2}
+        assert calls_by_reason("vector that ranks do not divide into equal shards") == {"alltoall": 6}
+        assert report()["exchanges"]["calls"] == 8
+        output = torch.zeros(2 * sum(row[rank] for row in hot), dtype=torch.int64)[::2]
+        work = dist.all_to_all_single(
+            output, torch.arange(sum(hot[rank])), [row[rank] for row in hot], hot[rank], async_op=True
+        )
+        work.wait()
+        assert program_calls() == {"alltoall": 3}
+        starts = [sum(row[:rank]) for row in hot]
+        wanted = [torch.arange(start, start + row[rank]) for start, row in zip(starts, hot, strict=True)]
+        assert torch.equal(output, torch.cat(wanted))
 
 
 def _all_to_all(rank: int, sizes: list[list[int]]) -> None:
@@ -181,3 +214,50 @@ def detailed_debugging(meeting: Meeting) -> None:
         assert meeting.rank or path.exists()
     finally:
         dist.set_debug_level(dist.DebugLevel.OFF)
+
+
+def group_without_programs(meeting: Meeting) -> None:
+    with meeting.job():
+        group = dist.new_group([0, 3])
+        if meeting.rank in (0, 3):
+            tensor = torch.ones(5)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.eq(2).all()
+            assert calls_by_reason("group not in the table") == {"allreduce": 1}
+        dist.barrier()
+
+
+def groups_at_once(meeting: Meeting) -> None:
+    """Threads of a rank use a group each, with calls of all of them under way at the same time."""
+
+    def use(group: dist.ProcessGroup, seed: int) -> None:
+        ranks = dist.get_process_group_ranks(group)
+        tensors = [torch.full((size * seed,), float(meeting.rank)) for size in range(1, 40)]
+        works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors[::2]]
+        for tensor in tensors[1::2]:
+            dist.all_reduce(tensor, group=group)
+        assert all(work.wait() for work in works)
+        assert all(tensor.eq(sum(ranks)).all() for tensor in tensors)
+
+    with meeting.job():
+        groups = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3], [0, 2], [1, 3])]
+        mine = [group for group in groups if group != dist.GroupMember.NON_GROUP_MEMBER]
+        with ThreadPoolExecutor(3) as pool:
+            for future in [pool.submit(use, group, seed) for seed, group in enumerate([dist.group.WORLD, *mine], 1)]:
+                future.result(60)
+        dist.barrier()
+
+
+def distributed_tensors(meeting: Meeting) -> None:
+    with meeting.job():
+        mesh = init_device_mesh("cpu", (4,))
+        whole = torch.arange(64.0).reshape(8, 8)
+        left = distribute_tensor(whole, mesh, [Shard(1)])
+        right = distribute_tensor(whole, mesh, [Shard(0)])
+        product = left @ right
+        assert product.placements == (Partial(),)
+        assert torch.equal(product.full_tensor(), whole @ whole)
+        assert torch.equal(product.redistribute(mesh, [Shard(0)]).full_tensor(), whole @ whole)
+        assert torch.equal(left.redistribute(mesh, [Replicate()]).to_local(), whole)
+        calls = program_calls()
+        assert calls.keys() >= {"allreduce", "reduce_scatter", "allgather"}, calls

@@ -22,11 +22,6 @@ from chorale.synth.topology.spec import parse_topology
 from tests.chosen_cases import rows_of
 from tests.fakes import FakeRunner, fail_with
 
-
-def run(name):
-    return run_experiment(load(name), True).rows
-
-
 FEW = (
     Sweep("forest", "k", {k: SweepPoint("forest", k, 1) for k in (1, 3)}),
     Sweep("forest", "chunks", {parts: SweepPoint("forest", 3, parts) for parts in (1, 2)}),
@@ -35,9 +30,8 @@ FEW = (
 
 
 def test_one_parameter_at_a_time(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        channels_live, "measure_live", lambda request, *_: LiveRun(FakeRunner().submit(request), "fake", "a formula")
-    )
+    by_formula = lambda request, *_: LiveRun(FakeRunner().submit(request), "fake", "a formula")  # noqa: E731
+    monkeypatch.setattr(channels_live, "measure_live", by_formula)
     rows = rows_of("channels-live", lambda cases: [(FEW, *case[1:]) for case in cases])
     assert [row["value"] for row in rows] == [value for sweep in FEW for value in sweep.values]
     assert all(row["holds"] and row["reason"] == "a formula" for row in rows)
@@ -69,13 +63,13 @@ def test_the_engine_beside_what_links_allow_and_a_library(monkeypatch, tmp_path)
     assert "hypercube:3, 25 Mbit/s" in (tmp_path / "engine.svg").read_text()
 
 
-@pytest.mark.parametrize(("name", "measure"), [("channels-live", "measure_live"), ("engine-live", "measure_on_fabric")])
-def test_a_run_that_fails_does_not_hold(monkeypatch, name, measure):
-    failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
-    monkeypatch.setattr(channels_live, measure, lambda *_: LiveRun(failure, "fake", None))
-    cases = {"channels-live": lambda cases: [(FEW[2:], *case[1:]) for case in cases]}.get(name, list)
-    (row,) = rows_of(name, cases)
-    assert (row["holds"], row["reason"]) == (False, "timeout: rank 1 hangs")
+def test_a_run_that_fails_does_not_hold(monkeypatch):
+    failed = LiveRun(RunFailure(FailureKind.TIMEOUT, "rank 1 hangs"), "fake", None)
+    for measure in ("measure_live", "measure_on_fabric"):
+        monkeypatch.setattr(channels_live, measure, lambda *_: failed)
+    rows = rows_of("channels-live", lambda cases: [(FEW[2:], *case[1:]) for case in cases])
+    rows = [*rows, *rows_of("engine-live", list)]
+    assert [(row["holds"], row["reason"]) for row in rows] == [(False, "timeout: rank 1 hangs")] * 2
 
 
 @contextmanager
@@ -128,10 +122,6 @@ def test_fabrics_of_killed_experiments_end_and_no_others(monkeypatch):
     assert ended == [f"experiment-{gone.pid}"]
 
 
-def test_workers_double_up_to_the_cores():
-    assert [strong_scaling.worker_counts(cores) for cores in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
-
-
 def test_another_answer_with_more_workers_does_not_hold(tmp_path):
     def turn(*seconds, last="a"):
         answers = ("a", "a", last)
@@ -141,6 +131,7 @@ def test_another_answer_with_more_workers_does_not_hold(tmp_path):
 
     rounds = [turn(8.0, 5.0, 2.0), turn(8.0, 4.0, 2.0), turn(16.0, 8.0, 2.0, last="b")]
     rows = [strong_scaling._row("task", workers, rounds) for workers in (1, 2, 4)]
+    assert [strong_scaling.worker_counts(cores) for cores in (1, 6)] == [[1], [1, 2, 4, 6]]
     assert [(row["least"], row["speedup"], row["most"]) for row in rows] == [(1, 1, 1), (1.6, 2, 2), (4, 4, 8)]
     assert [row["holds"] for row in rows] == [True, True, False]
     load("strong-scaling").plot(rows, tmp_path / "workers.svg")
@@ -150,5 +141,5 @@ def test_another_answer_with_more_workers_does_not_hold(tmp_path):
 @pytest.mark.slow
 @pytest.mark.ray
 def test_on_ray_workers():
-    rows = run("strong-scaling")
+    rows = run_experiment(load("strong-scaling"), True).rows
     assert all(row["holds"] and row["speedup"] > 0 for row in rows)

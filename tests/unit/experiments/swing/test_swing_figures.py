@@ -27,10 +27,6 @@ from chorale.experiments.swing.curves import (
 FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]
 
 
-def rows_of(name):
-    return run_experiment(load(name), True).rows
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -39,7 +35,7 @@ def rows_of(name):
     ],
 )
 def test_findings_come_out_as_stated(name):
-    rows = rows_of(name)
+    rows = run_experiment(load(name), True).rows
     assert [row["finding"] for row in rows if not row["holds"]] == []
     findings = [row for row in rows if row["kind"] == "finding"]
     assert findings

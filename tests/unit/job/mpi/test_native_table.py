@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.job.mpi import preload
 from chorale.job.mpi.preload import NATIVE
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.engine.build import NativeTarget, build_native
+from chorale.synth.errors import Unavailable
 from tests.properties import random_cases
 from tests.unit.job.table.test_layout import ring_table
 
@@ -79,3 +81,13 @@ def test_every_flipped_bit_is_noticed(
     status, text = answer(native, path, ((0, 1, 2, 3), "allreduce", None, "float32", 2048))
     assert status == -1
     assert "tuning table" in text
+
+
+def test_a_folder_with_odd_characters_is_left_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preload, "temporary_folder", lambda: tmp_path)
+    assert preload._loadable(Path("/data/chorale")) == Path("/data/chorale")
+    for name in ("my folder", "a:b", "$ORIGIN"):
+        assert preload._loadable(Path("/data") / name) == tmp_path / "native"
+    monkeypatch.setattr(preload, "temporary_folder", lambda: tmp_path / "a b")
+    with pytest.raises(Unavailable, match="XDG_CACHE_HOME"):
+        preload._loadable(Path("/data/my folder"))

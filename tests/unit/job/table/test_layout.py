@@ -1,12 +1,17 @@
 """The file of a table: what goes in comes out, the same bytes each time, and damage is noticed."""
 
 import hashlib
+import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import chorale
 from chorale.job.table.layout import pack, parse_table, table_bytes, unpack
 from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
@@ -88,3 +93,34 @@ def test_the_entry_that_runs_or_why_none_does() -> None:
     assert narrow.find("allreduce", None, "float32", 2048) is Fallback.ROOT
     assert GroupEntries(table.entries[:1]).find("allreduce", None, "int8", 2048) is Fallback.DTYPE
     assert GroupEntries(table.entries[:1]).find("allreduce", None, "float32", 1) is Fallback.SIZE
+
+
+HEAVY = ("ray", "mlflow", "scipy", "numpy", "torch", "optuna", "pyarrow", "pydantic", "rich", "yaml")
+CODE = """
+import json, sys, chorale as ch
+table = ch.load_table(sys.argv[1])
+print(json.dumps({"modules": sorted(sys.modules), "text": repr(table)}))
+"""
+
+
+def test_reading_a_table_loads_few_modules_and_no_heavy_ones(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(table_bytes(ring_table()))
+    done = subprocess.run([sys.executable, "-c", CODE, tmp_path / "t"], capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    assert not {name.partition(".")[0] for name in said["modules"]} & set(HEAVY)
+    ours = [name for name in said["modules"] if name.startswith("chorale")]
+    assert len(ours) < 20, ours
+    assert said["text"] == "<Table of 4 ranks on ring:4: allreduce; 3 entries, 1 programs>"
+
+
+def test_a_program_is_short_in_print(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(table_bytes(ring_table()))
+    table = chorale.load_table(tmp_path / "t")
+    assert table == ring_table()
+    (program,) = table.programs.values()
+    assert len(repr(program)) < 400
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="none"):
+        chorale.load_table(str(tmp_path / "none"))

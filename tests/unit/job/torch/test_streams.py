@@ -1,4 +1,4 @@
-"""Where runs are enqueued on an accelerator: told by a stand-in for torch's functions, for want of one."""
+"""Where runs are enqueued on an accelerator, by which thread, and how messages are waited for; stand-ins for torch."""
 
 import threading
 from collections.abc import Callable
@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="THE STREAMS OF THE BACKEND FOR TORCH ARE NOT TESTED: torch is not installed")
+pytest.importorskip("torch", reason="THE BACKEND FOR TORCH IS NOT TESTED: torch is not installed")
 
+import torch
+
+from chorale.job.table.model import ANY_DTYPE, JobEntry
+from chorale.job.torch import programs
 from chorale.job.torch import transport as streams
-from chorale.job.torch.transport import StreamOrder, require_capturable
+from chorale.job.torch.programs import GroupPrograms
+from chorale.job.torch.transport import BatchedTransport, LoadedTable, StreamOrder, require_capturable
+from chorale.job.torch.work import WorkQueue
+from chorale.runners.engine.library import ReduceOp
 from chorale.synth.errors import InvalidInput
+from tests.live.job.torch.tables import program_for
 
 
 @dataclass(frozen=True)
@@ -160,3 +168,67 @@ def test_what_cannot_go_into_a_graph_is_refused_with_the_way_out(is_connected: b
     with pytest.raises(InvalidInput, match=way_out) as error:
         require_capturable(is_connected, is_idle, "allreduce", 4)
     assert "allreduce of 4 bytes" in str(error.value)
+
+
+ENTRY = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, "program")
+
+
+@dataclass(frozen=True)
+class KindOfDevice:
+    type: str
+
+
+@pytest.mark.parametrize(("device", "is_caller"), [("cpu", False), ("cuda", True)])
+def test_a_call_that_does_not_wait(device: str, is_caller: bool, monkeypatch: pytest.MonkeyPatch):
+    threads: list[int] = []
+    is_over = threading.Event()
+    transport: Any = SimpleNamespace(is_connected=True, run=lambda *call: threads.append(threading.get_ident()))
+    stream = SimpleNamespace(record_event=lambda: None, wait_event=lambda event: None)
+    module = SimpleNamespace(
+        current_stream=lambda device: stream, Stream=lambda device: stream, stream=lambda stream: monkeypatch.context()
+    )
+    monkeypatch.setattr(streams.torch, "get_device_module", lambda device: module)
+    monkeypatch.setattr(streams.torch.cuda, "is_current_stream_capturing", lambda: False)
+    finished = SimpleNamespace(finish=lambda *error: is_over.set())
+    monkeypatch.setattr(programs, "ProgramWork", lambda results, order: finished)
+    queue = WorkQueue("test")
+    group = GroupPrograms(LoadedTable("", None, {device: transport}), False, 1.0, queue)
+    source = SimpleNamespace(device=KindOfDevice(device), dtype=streams.torch.float32)
+    call: Any = SimpleNamespace(
+        source=source, target=source, tensors=[], results=[], collective="allreduce", size_bytes=4, finish=None
+    )
+    call.operation = ReduceOp.SUM
+    group._start(transport, ENTRY, call, None)
+    assert is_over.wait(10)
+    queue.end()
+    assert (threads == [threading.get_ident()]) == is_caller
+    assert len(threads) == 1
+
+
+class Group:
+    """A process group whose messages are there at once; `waits` has what each was waited for with."""
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[Any, ...]] = []
+
+    def _get_backend(self, device: Any) -> Any:
+        return SimpleNamespace(supports_coalescing=False)
+
+    def send(self, *message: Any) -> Any:
+        return SimpleNamespace(wait=lambda *limit: self.waits.append(limit))
+
+    recv = send
+
+
+@pytest.mark.parametrize(("device", "limits"), [("cpu", {1}), ("meta", {0})])
+def test_only_messages_of_the_processor_are_waited_for_with_a_limit(device: str, limits: set[int]):
+    program = program_for("allreduce")
+    entry = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, program.digest)
+    group = Group()
+    transport = BatchedTransport(group, 0, {program.digest: program})
+    assert not transport.is_connected
+    tensor = torch.zeros(16, device=device)
+    transport.run(entry, "allreduce", tensor, tensor, ReduceOp.SUM, 60.0)
+    assert group.waits
+    assert {len(limit) for limit in group.waits} == limits
+    assert transport.is_connected

@@ -37,11 +37,6 @@ def test_channels_take_turns_on_parallel_links() -> None:
     assert [int(parallel[path[0]]) for path in taken if path] == [0, 1, 2, 0, 1, 2]
 
 
-def test_without_a_way_there_is_no_path() -> None:
-    topology = Topology("", ("a", "b"), 2, Links.build([Link(0, 1), Link(0, 0)]))
-    assert ConnectionPaths(topology).path(Connection(1, 0, 0)) is None
-
-
 def test_both_ends_of_a_connection_are_listed() -> None:
     found = program_connections(ring_allreduce(range(3)))
     assert found == [Connection(0, 1, 0), Connection(1, 2, 0), Connection(2, 0, 0)]

@@ -17,13 +17,6 @@ HEAVY = ("ray", "scipy", "mpi4py", "torch")
 IMPLEMENTATIONS = ("local.runner", "simulated", "recorded.runner", "oneccl.runner", "mpi.runner", "msccl.runner")
 
 
-@pytest.mark.parametrize("name", ["local", "simulated"])
-def test_a_runner_has_the_name_it_is_created_by(name: str) -> None:
-    runner = create_runner(name, {"link_mbps": 50})
-    assert runner.name == name
-    runner.close()
-
-
 @pytest.mark.parametrize("name", RUNNERS)
 def test_every_runner_can_be_created_with_its_defaults(name: str) -> None:
     runner = create_runner(name)
@@ -79,7 +72,12 @@ def test_text_becomes_what_an_option_takes(runner: str, name: str, text: Any, va
         ("simulated", "link_mbps", "0", "the value should be greater than 0"),
         ("simulated", "alpha_us", True, "a number must be a rational number"),
         ("simulated", "alpha_us", "0." + "1" * 60, "at most 64 characters"),
-        ("mpi", "where", "moon", "the value should be 'fabric', 'cluster' or 'loopback', got moon; where: By default"),
+        (
+            "mpi",
+            "where",
+            "moon",
+            "the value should be 'fabric', 'cluster' or 'loopback', got moon; where: Default: a fabric if one is up",
+        ),
         ("msccl", "runtime", "nccl", "the value should be 'msccl', 'executor' or 'rccl', got nccl"),
         ("msccl", "variables", "A", "the option variables of the msccl runner: write NAME=VALUE"),
     ],

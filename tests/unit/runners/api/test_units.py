@@ -104,8 +104,3 @@ FACTORS = {
 def test_every_collective_has_the_factor_of_nccl_tests(collective: CollectiveName) -> None:
     """doc/PERFORMANCE.md of nccl-tests; for all-to-all AlltoAllGetBw in src/alltoall.cu."""
     assert bus_factor(collective, 8) == pytest.approx(FACTORS[collective])
-
-
-def test_one_link_is_used_fully_by_a_pair() -> None:
-    assert bus_factor("allreduce", 2) == 1
-    assert bus_factor("allgather", 2) == 0.5

@@ -2,25 +2,32 @@
 
 import json
 import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from chorale.runners.device.plans import DeviceOptions, GroupPlans  # noqa: E402 - after the skip
-from chorale.runners.engine.library import ReduceOp  # noqa: E402
-from chorale.synth.lowering.options import LoweringOptions  # noqa: E402
-from chorale.synth.lowering.switches import switch_plan  # noqa: E402
-from chorale.synth.programs.additions import order_of_additions  # noqa: E402
-from chorale.synth.programs.plans.plan import ExecutionPlan  # noqa: E402
-from chorale.synth.programs.plans.translate import plan_of  # noqa: E402
-from chorale.synth.targets.mscclpp_reading import parse_plan  # noqa: E402
-from chorale.synth.targets.mscclpp_text import plan_text  # noqa: E402
-from tests.conformance.plan_cases import CASES, document_of  # noqa: E402
-from tests.unit.runners.device.ranks import on_all_ranks  # noqa: E402
-from tests.unit.synth.lowering.programs import lowered  # noqa: E402
-from tests.unit.synth.lowering.test_switch_plans import stars  # noqa: E402
+import torch
+from torch._C import _distributed_c10d as c10d
+
+from chorale.runners.device.memory import Exchange, ProcessorDevice, registered_group
+from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
+from chorale.runners.engine.library import ReduceOp
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.switches import switch_plan
+from chorale.synth.programs.additions import order_of_additions
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import plan_text
+from tests.conformance.plan_cases import CASES, document_of
+from tests.unit.synth.lowering.programs import lowered, stars
 
 
 def case(name: str, wrong: str | None = None) -> ExecutionPlan:
@@ -182,6 +189,13 @@ def test_tensors_in_symmetric_memory_are_used_where_they_are() -> None:
     assert on_all_ranks(plans, work) == [(True, True, True)] * 4
 
 
+def test_symmetric_memory_finds_the_ranks_by_the_name_of_a_group(tmp_path: Path) -> None:
+    """Since torch 2.11, `rendezvous` resolves the name of a process group; group info alone is not enough."""
+    group = registered_group(torch.distributed.FileStore(str(tmp_path / "store"), 3), "of plans", 1, 3)
+    found = c10d._resolve_process_group("of plans")
+    assert (found is group, found.rank(), found.size()) == (True, 1, 3)
+
+
 def test_what_is_too_large_does_not_fit() -> None:
     def work(group: GroupPlans, rank: int) -> tuple[bool, ...]:
         return tuple(group.fits("allreduce", elements, torch.float32) for elements in (1, 1 << 14, 1 << 15))
@@ -221,3 +235,43 @@ def test_a_peer_that_stops_between_calls_is_named_with_its_signal(protocol: str,
             rf"plan allreduce on rank {rank} of the group was given up: .*block \d+ step \d+ {told}", failures[rank]
         )
     assert failures[2] is None
+
+
+LARGEST = 1 << 16
+
+
+class Meeting:
+    """Exchanges texts among threads, one of each rank."""
+
+    def __init__(self, ranks: int) -> None:
+        self._barrier, self._texts = threading.Barrier(ranks, timeout=60), [[""]] * ranks
+
+    def exchange_of(self, rank: int) -> Exchange:
+        def exchange(texts: list[str]) -> list[list[str]]:
+            self._texts[rank] = texts
+            self._barrier.wait()
+            everyone = list(self._texts)
+            self._barrier.wait()
+            return everyone
+
+        return exchange
+
+
+def on_all_ranks(
+    plans: dict[str, ExecutionPlan],
+    work: Callable[[GroupPlans, int], Any],
+    options: DeviceOptions | None = None,
+    who: Sequence[int] | None = None,
+) -> list[Any]:
+    """Return what `work` gives on each rank of a group that has loaded `plans`; only `who` does it."""
+    ranks = len(next(iter(plans.values())).ranks)
+    meeting = Meeting(ranks)
+
+    def be(rank: int) -> Any:
+        device = ProcessorDevice(rank, meeting.exchange_of(rank))
+        requests = {name: RequestedPlan(plan, LARGEST) for name, plan in plans.items()}
+        group = GroupPlans(device, rank, ranks, requests, options)
+        return work(group, rank) if who is None or rank in who else None
+
+    with ThreadPoolExecutor(ranks) as threads:
+        return list(threads.map(be, range(ranks)))

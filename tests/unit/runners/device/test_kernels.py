@@ -5,13 +5,14 @@ from functools import cache
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from chorale.runners.device import kernels  # noqa: E402 - after the skip
-from chorale.runners.device.kernels import CompiledKernel, KernelKind, compile_kernel  # noqa: E402
-from chorale.runners.engine.library import DataType, ReduceOp  # noqa: E402
-from chorale.runners.plans.rank_plans import Arithmetic  # noqa: E402
-from chorale.synth.errors import Unavailable  # noqa: E402
+
+from chorale.runners.device import kernels
+from chorale.runners.device.kernels import CompiledKernel, KernelKind, compile_kernel
+from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.plans.rank_plans import Arithmetic
+from chorale.synth.errors import Unavailable
 
 try:
     kernels._nvrtc()
@@ -39,7 +40,7 @@ def test_it_compiles_for_each_generation(generation: int) -> None:
     assert kernel.binary[:4] == b"\x7fELF"
     assert f".target sm_{generation}" in kernel.text
     assert ".entry chorale_plan" in kernel.text
-    assert all(has(kernel, *ORDERED, *PACKETS, "red.or.pred"))
+    assert all(has(kernel, *ORDERED, *PACKETS, "barrier.cta.red.or.pred"))
     assert all(re.search(pattern, kernel.text) for pattern in VECTORS)
     adds = "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2"
     assert has(kernel, adds, "multimem.st.relaxed.sys.global.v4.f32") == [generation >= 90] * 2

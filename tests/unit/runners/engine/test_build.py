@@ -8,7 +8,7 @@ import pytest
 
 from chorale.runners.engine import build
 from chorale.runners.engine.build import LOCK, LOG, NativeTarget, build_native, native_folder, shipped_file
-from chorale.runners.measurement.machine import temporary_folder
+from chorale.runners.measurement.private_files import temporary_folder
 from chorale.synth.errors import Unavailable
 
 GOOD = '#include "value.hpp"\nint main() { return VALUE; }\n'
@@ -37,25 +37,15 @@ def test_built_once(target: NativeTarget, tmp_path: Path) -> None:
     assert "program.cpp" in (path.parent / LOG).read_text()
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("program.cpp", "int main() { return 5; }\n"),
-        ("value.hpp", "#define VALUE 5\n"),
-        ("other/number.hpp", "#define NUMBER 5\n"),
-    ],
-)
-def test_built_again_after_a_change(target: NativeTarget, tmp_path: Path, file: str, text: str) -> None:
-    first = build_native(target, tmp_path / "home")
-    (tmp_path / file).write_text(text)
-    second = build_native(target, tmp_path / "home")
-    assert (result(first), result(second)) == (3, 5)
-
-
-def test_flags_make_another_program(target: NativeTarget, tmp_path: Path) -> None:
-    first = build_native(target, tmp_path / "home")
-    other = NativeTarget(target.name, target.sources, ("-O0",), target.includes)
-    assert build_native(other, tmp_path / "home") != first
+def test_built_again_after_a_change_of_any_file_or_flag(target: NativeTarget, tmp_path: Path) -> None:
+    built = [build_native(target, tmp_path / "home")]
+    for file, text in (("other/number.hpp", "#define NUMBER 5\n"), ("value.hpp", "#define VALUE 6\n")):
+        (tmp_path / file).write_text(text)
+        built.append(build_native(target, tmp_path / "home"))
+    (tmp_path / "program.cpp").write_text("int main() { return CODE; }\n")
+    built.append(build_native(NativeTarget(target.name, target.sources, ("-DCODE=7",)), tmp_path / "home"))
+    built.append(build_native(NativeTarget(target.name, target.sources, ("-DCODE=8",)), tmp_path / "home"))
+    assert [result(each) for each in built] == [3, 5, 6, 7, 8]
 
 
 def test_of_processes_that_build_at_once_one_does(

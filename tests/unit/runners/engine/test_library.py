@@ -13,7 +13,7 @@ from chorale.runners.engine.library import Engine, EngineError, Status, Work, en
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
-from tests.live.engine.hand_made import exchange, one_way
+from tests.live.engine.job import exchange, one_way
 from tests.unit.synth.lowering.programs import block, lowered, program, step
 
 TOKEN = bytes(16)

@@ -10,10 +10,7 @@ from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.links import (
     FabricLinks,
     LinkOptions,
-    LinkOverride,
     SelfTest,
-    parse_override,
-    parse_overrides,
     wire_piece_bytes,
     wire_queue_bytes,
 )
@@ -28,50 +25,19 @@ from tests.strategies import MIXED, strongly_connected_topologies
 RING = parse_topology("ring:4")
 
 
-def test_an_override_is_read_and_written() -> None:
-    override = parse_override("0-12:mbps=12.5,latency-us=3,loss=0.01")
-    assert override == LinkOverride(0, 12, Fraction(25, 2), Fraction(3), Fraction(1, 100))
-    assert parse_override(override.to_text()) == override
-    assert parse_override("1-0:loss=1/4").to_text() == "1-0:loss=1/4"
+def test_numbers_out_of_range_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="the latency of a link must be 0 to 10000000 microseconds, got -1"):
+        LinkOptions(Fraction(-1))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "0-1", "0:1:loss=1", "0-1:", "0-1:speed=3", "0-1:loss=0.1,loss=0.2", "a-b:mbps=1"]
-)
-def test_other_text_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="write SRC-DST:mbps=R"):
-        parse_override(text)
-
-
-@pytest.mark.parametrize(
-    ("latency_us", "loss", "overrides", "complaint"),
-    [
-        ("-1", "0", [], "the latency of a link must be 0 to 10000000 microseconds, got -1"),
-        ("0", "0.6", [], "the loss of a link must be 0 to 1/2 as a part of all packets, got 3/5"),
-        ("0", "0", ["0-1:loss=2"], "got 2"),
-        ("0", "0", ["0-1:loss=0.1", "0-1:mbps=2"], "a link is overridden twice"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(latency_us: str, loss: str, overrides: list[str], complaint: str) -> None:
-    with pytest.raises(InvalidInput, match=complaint):
-        LinkOptions(Fraction(latency_us), Fraction(loss), parse_overrides(overrides))
-
-
-def test_overrides_change_their_link_only() -> None:
-    options = LinkOptions(
-        latency_us=Fraction(7), overrides=parse_overrides(["1-0:mbps=2,latency-us=0", "2-3:loss=0.5"])
+def test_a_link_of_its_own_rate_is_part_of_the_spec() -> None:
+    slow = plan_fabric(
+        parse_topology("scaled(ring:4;link=1>0;factor=1/5)"), Fraction(10), "x", LinkOptions(Fraction(7))
     )
-    cables = {cable.nodes: cable for cable in plan_fabric(RING, Fraction(10), "x", options).cables}
+    cables = {cable.nodes: cable for cable in slow.cables}
     assert cables[0, 1].bits_per_s == (10_000_000, 2_000_000)
-    assert cables[0, 1].latency_us == (7, 0)
-    assert cables[2, 3].loss == (Fraction(1, 2), 0)
     assert cables[0, 3].bits_per_s == (10_000_000, 10_000_000)
     assert cables[0, 3].latency_us == (7, 7)
-
-
-def test_only_links_of_the_topology_are_overridden() -> None:
-    with pytest.raises(InvalidInput, match="the override names a link that the topology does not have: 0-2"):
-        plan_fabric(RING, Fraction(10), "x", LinkOptions(overrides=parse_overrides(["0-2:mbps=1"])))
 
 
 def test_sizes_follow_the_rate_within_bounds() -> None:
@@ -89,7 +55,7 @@ def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
     assert EmulatedFabric.from_line(fabric.to_line(), 1) == fabric
     assert fabric.facts() == {
         "network": "fabric", "fabric": "up", "link_mbps": 50.0, "links": "wire", "link_latency_us": "5",
-        "link_loss": "0", "link_overrides": "", "link_seed": 0, "link_threads": 2, "mtu_bytes": 9000,
+        "link_threads": 2, "mtu_bytes": 9000,
         "congestion_control": "reno",
     }  # fmt: skip
 
@@ -102,7 +68,6 @@ def test_a_fabric_is_the_same_only_with_the_same_links() -> None:
     assert fabric.is_as(RING.id, Fraction(50), LinkOptions(Fraction(5)))
     assert not fabric.is_as(RING.id, Fraction(51), same)
     assert not fabric.is_as(RING.id, Fraction(50), LinkOptions())
-    assert not fabric.is_as(RING.id, Fraction(50), LinkOptions(latency_us=Fraction(5), seed=1))
 
 
 def planned(topology: Topology) -> FabricPlan:
@@ -146,10 +111,9 @@ def test_links_need_the_time_of_the_busiest_link_headers_included() -> None:
 
 
 def test_latency_is_that_of_the_path() -> None:
-    options = LinkOptions(latency_us=Fraction(1000), overrides=(LinkOverride(0, 1, latency_us=Fraction(5000)),))
-    plan = plan_fabric(parse_topology("ring:4"), Fraction(10), "x", options)
+    plan = plan_fabric(parse_topology("ring:4"), Fraction(10), "x", LinkOptions(latency_us=Fraction(1000)))
     assert needed_s(plan, {(1, 0): 1198}, 9000) == pytest.approx(0.002)
-    assert needed_s(plan, {(0, 2): 1198}, 9000) == pytest.approx(0.007)
+    assert needed_s(plan, {(0, 2): 1198}, 9000) == pytest.approx(0.003)
 
 
 def _ways(nodes: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.runners.fabric.fabric import thread_count, wire_lines
-from chorale.runners.fabric.links import LinkOptions, LinkOverride
+from chorale.runners.fabric.links import LinkOptions
 from chorale.runners.fabric.plan import (
     Cable,
     FabricPlan,
@@ -53,14 +53,6 @@ def test_every_pair_has_a_way_of_fewest_links(topology: Topology) -> None:
             assert set(itertools.pairwise(nodes)) <= links
 
 
-@given(networks)
-def test_a_neighbour_is_reached_over_the_link_to_it(topology: Topology) -> None:
-    plan = plan_fabric(topology, Fraction(10), "x")
-    for link in topology.links:
-        if link.dst < topology.compute_count:
-            assert plan.routes[link.src][link.dst] == link.dst
-
-
 @given(networks, st.integers(1, 100))
 def test_a_cable_has_the_rate_of_the_links_between_its_ends(topology: Topology, link_mbps: int) -> None:
     plan = plan_fabric(topology, Fraction(link_mbps), "x")
@@ -99,17 +91,14 @@ def test_networks_in_gigabytes_become_scale_models() -> None:
 def test_addresses_and_names() -> None:
     assert [rank_address(rank) for rank in (0, 1, 255)] == ["10.99.0.1", "10.99.0.2", "10.99.1.0"]
     assert namespace_name("ring-a", 12) == "chorale-ring-a-12"
+    for name in ("a", "A1", "ring-a", "a" * 24):
+        assert plan_fabric(parse_topology("ring:3"), Fraction(10), name).name == name
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a-", "a/b", "a" * 25, "ä", "a.b", "a\n"])
 def test_names_that_no_namespace_can_have_are_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match="the name of a fabric must be 1 to 24 letters, digits and"):
         plan_fabric(parse_topology("ring:3"), Fraction(10), name)
-
-
-@pytest.mark.parametrize("name", ["a", "A1", "ring-a", "a" * 24])
-def test_plain_names_are_taken(name: str) -> None:
-    assert plan_fabric(parse_topology("ring:3"), Fraction(10), name).name == name
 
 
 @pytest.mark.parametrize("rate", ["0", "-5", "1/1000", "1000000"])
@@ -141,47 +130,34 @@ def test_the_whole_text(spec: str, link_mbps: str, file: str) -> None:
 
 
 def test_what_the_process_of_the_links_is_told() -> None:
-    lossy = LinkOverride(0, 1, mbps=Fraction(5), loss=Fraction(1, 4))
-    options = LinkOptions(latency_us=Fraction(3, 2), overrides=(lossy,))
+    options = LinkOptions(latency_us=Fraction(3, 2))
     plan = plan_fabric(parse_topology("uniring:1,3"), Fraction(50), "x", options)
-    lines = list(wire_lines(plan, "/ns", 2, seed=1))
+    lines = list(wire_lines(plan, "/ns", 2))
     assert lines[:7] == [
         "threads 2",
-        "namespace /ns/chorale-x-0", "device 0 to1 0", "device 1 to2 1",
-        "namespace /ns/chorale-x-1", "device 2 to0 0", "device 3 to2 1",
+        "namespace /ns/chorale-x-0", "device 0 to1", "device 1 to2",
+        "namespace /ns/chorale-x-1", "device 2 to0", "device 3 to2",
     ]  # fmt: skip
-    links = [line.rpartition(" ")[0] for line in lines if line.startswith("link")]
-    assert links == [
-        "link 0 2 5000000 1500 1073741824 2097152 0 0",  # the overridden one
-        "link 2 0 5000000 1500 1073741824 2097152 1 1",  # its way back, for acknowledgements
-        "link 1 4 50000000 1500 0 12500009 1 0",
-        "link 4 1 50000000 1500 0 12500009 0 1",
-        "link 3 5 50000000 1500 0 12500009 0 0",
-        "link 5 3 50000000 1500 0 12500009 1 1",
+    assert [line for line in lines if line.startswith("link")] == [
+        "link 0 2 50000000 1500 12500009 0 0",
+        "link 2 0 50000000 1500 12500009 1 1",  # its way back, for acknowledgements
+        "link 1 4 50000000 1500 12500009 1 0",
+        "link 4 1 50000000 1500 12500009 0 1",
+        "link 3 5 50000000 1500 12500009 0 0",
+        "link 5 3 50000000 1500 12500009 1 1",
     ]
     assert lines[-1] == "go"
-    assert lines == list(wire_lines(plan, "/ns", 2, seed=1)) != list(wire_lines(plan, "/ns", 2, seed=2))
 
 
 def test_threads_are_one_for_what_it_carries_and_at_most_one_for_each_core() -> None:
     assert [thread_count(bits, 2) for bits in (10**6, 300_000_000, 300_000_001, 10**11)] == [1, 1, 2, 2]
 
 
-def test_wires_have_no_bucket() -> None:
-    assert "tbf" not in script("ring:3", "50")
-
-
 HEADER_SIZES = 11  # of TCP, 20 to 60 bytes
 
 
-def test_only_links_that_go_one_way_have_detours() -> None:
-    assert "mirred" not in script("ring:5", "50")
-    assert "mirred" not in script("a100:2", "50")
-    assert script("uniring:1,5", "50").count("mirred") == 5 * HEADER_SIZES
-
-
-def test_a_rank_detours_for_every_rank_that_only_sends_to_it() -> None:
-    text = script("kautz:2,2", "50")
-    topology = parse_topology("kautz:2,2")
+@pytest.mark.parametrize("spec", ["ring:5", "uniring:1,5", "kautz:2,2"])
+def test_a_rank_detours_for_every_rank_that_only_sends_to_it(spec: str) -> None:
+    text, topology = script(spec, "50"), parse_topology(spec)
     links = set(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
     assert text.count("mirred") == HEADER_SIZES * sum((dst, src) not in links for src, dst in links)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chorale.runners.measurement.clocks import (
     MAX_DRIFT,
     SAME_CLOCK,
-    ClockOffset,
     ClockSample,
     clock_identity,
     clock_offset,
@@ -89,27 +88,16 @@ def test_without_samples_there_is_no_offset() -> None:
         clock_offset([])
 
 
-def test_two_processes_on_one_clock_find_no_offset_over_a_socket() -> None:
-    found = _exchanged(0.0)
-    assert abs(found.offset_s) <= found.error_s
-    assert found.error_s < 0.1
-
-
 def test_a_skewed_clock_is_found_over_a_socket() -> None:
-    found = _exchanged(1234.5)
-    assert abs(found.offset_s - 1234.5) <= found.error_s
-
-
-def _exchanged(skew_s: float) -> ClockOffset:
+    skew_s = 1234.5
     own, other = socket.socketpair()
     with own, other:
         server = threading.Thread(target=_serve_clock, args=(other, skew_s))
         server.start()
-        try:
-            return clock_offset(clock_samples(lambda: _request_clock(own), time.monotonic, rounds=50))
-        finally:
-            own.shutdown(socket.SHUT_WR)
-            server.join()
+        found = clock_offset(clock_samples(lambda: _request_clock(own), time.monotonic, rounds=50))
+        own.shutdown(socket.SHUT_WR)
+        server.join()
+    assert abs(found.offset_s - skew_s) <= found.error_s < 5
 
 
 def _request_clock(stream: socket.socket) -> tuple[float, float]:

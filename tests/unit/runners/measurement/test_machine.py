@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,29 @@ def test_it_is_free_for_one_who_waits_as_soon_as_it_is_given_back(tmp_path: Path
         assert not waited.wait(0.3)
     assert waited.wait(30.0)
     other.join()
+
+
+def test_one_who_measures_again_and_again_lets_another_in(tmp_path: Path) -> None:
+    lock, done, rounds = tmp_path / "lock", threading.Event(), []
+
+    def first() -> None:
+        while not done.is_set():
+            with exclusive(lock, 60.0):
+                rounds.append(1)
+                done.wait(0.1)
+
+    other = threading.Thread(target=first)
+    other.start()
+    while not rounds:
+        time.sleep(0.01)
+    try:
+        for _ in range(3):
+            before = len(rounds)
+            with exclusive(lock, 20.0):
+                assert len(rounds) - before <= 3
+    finally:
+        done.set()
+        other.join()
 
 
 def test_the_lock_is_of_its_user_alone(tmp_path: Path) -> None:

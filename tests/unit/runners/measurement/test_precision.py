@@ -173,11 +173,7 @@ def test_json_names_the_reference_and_every_repetition_that_is_out_of_line() -> 
         "time_us_interval": [2e6, 30e6],
         "confidence": 0.95,
         "outliers": [5],
-        "drift": {
-            "relative_change": pytest.approx(0.5 / 1.25),
-            "p_value": pytest.approx(2 / 720),
-            "flagged": True,
-        },
+        "drift": {"relative_change": pytest.approx(0.5 / 1.25), "p_value": pytest.approx(2 / 720), "flagged": True},
         "ratio_to_reference": {
             "reference": "library:x",
             "median": pytest.approx(2),

@@ -1,46 +1,94 @@
-"""Recording a profile: with a fake of PyTorch, and with PyTorch itself where it is installed."""
+"""Recording a profile of a PyTorch model, with layers that move a clock of their own."""
 
-import importlib.util
 import sys
-import time
 
 import pytest
 
+pytest.importorskip("torch")
+
+import torch
+
 from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
 from chorale.synth.errors import InvalidInput, Unavailable
-from tests.fake_torch import FAKE_TORCH, FakeClock, FakeLeaf, FakeParameter, FakeSequence, FakeTensor
 
 
-def fake_model(clock):
-    shared = FakeParameter(10)
-    first = FakeLeaf(clock, 0.5, 1.0, [FakeParameter(7), shared])
-    twice = FakeLeaf(clock, 0.25, 2.0, [FakeParameter(3), FakeParameter(4, requires_grad=False)])
-    last = FakeLeaf(clock, 1.5, 4.0, [shared])
-    return FakeSequence([first, twice, twice, last])
+class Clock:
+    """Seconds that pass only when a layer works."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
-def test_times_and_parameters_by_a_fake():
-    clock = FakeClock()
-    model = fake_model(clock)
-    document = record_profile(model, FakeTensor(5), "fake", FAKE_TORCH, clock)
-    assert document["samples"] == 5
-    assert document["bytes_per_parameter"] == 2
-    assert "PyTorch fake on cpu" in document["source"]
+class Pass(torch.autograd.Function):
+    """Takes what a layer says in each direction, and changes nothing."""
+
+    @staticmethod
+    def forward(context, tensor, layer):
+        context.layer = layer
+        layer.clock.now_s += layer.forward_s
+        return tensor.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        context.layer.clock.now_s += context.layer.backward_s
+        return gradient, None
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, clock, forward_s, backward_s, *parameters):
+        super().__init__()
+        self.clock, self.forward_s, self.backward_s = clock, forward_s, backward_s
+        for number, parameter in enumerate(parameters):
+            self.register_parameter(str(number), parameter)
+
+    def forward(self, tensor):
+        return Pass.apply(tensor, self)
+
+
+def weights(count, requires_grad=True):
+    return torch.nn.Parameter(torch.zeros(count, dtype=torch.bfloat16), requires_grad)
+
+
+def model(clock):
+    shared = weights(10)
+    first, twice = Layer(clock, 0.5, 1.0, weights(7), shared), Layer(clock, 0.25, 2.0, weights(3), weights(4, False))
+    return torch.nn.Sequential(first, twice, twice, Layer(clock, 1.5, 4.0, shared))
+
+
+BATCH = torch.zeros(5, 3, requires_grad=True)
+
+
+def test_times_and_parameters():
+    clock = Clock()
+    made = model(clock)
+    document = record_profile(made, BATCH, "toy", torch, clock)
+    assert (document["samples"], document["bytes_per_parameter"]) == (5, 2)
+    assert f"PyTorch {torch.__version__} on cpu" in document["source"]
     assert document["stages"][0]["layers"] == [
         {"name": "0", "parameters": 17, "forward_us": 0.5e6, "backward_us": 1e6},
         {"name": "1", "parameters": 3, "forward_us": 0.5e6, "backward_us": 4e6},
         {"name": "3", "parameters": 0, "forward_us": 1.5e6, "backward_us": 4e6},
     ]
-    assert all(not leaf.before and not leaf.after for leaf in model.leaves)
+    assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in made)
 
 
 def test_hooks_go_even_if_the_model_fails():
-    clock = FakeClock()
-    model = fake_model(clock)
-    model.leaves[2].forward_s = "nonsense"
+    clock = Clock()
+    made = model(clock)
+    made[2].forward_s = "nonsense"
     with pytest.raises(TypeError):
-        record_profile(model, FakeTensor(5), "fake", FAKE_TORCH, clock)
-    assert all(not leaf.before and not leaf.after for leaf in model.leaves)
+        record_profile(made, BATCH, "toy", torch, clock)
+    assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in made)
+
+
+def test_layers_that_change_their_input_in_place():
+    made = torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.Linear(16, 8), torch.nn.ReLU(inplace=True))
+    document = record_profile(made, torch.zeros((4, 6), dtype=torch.long), "toy", torch, iter(range(10**6)).__next__)
+    recorded = document["stages"][0]["layers"]
+    assert [layer["parameters"] for layer in recorded] == [800, 136, 0]
+    assert all(layer["forward_us"] > 0 and layer["backward_us"] > 0 for layer in recorded)
 
 
 def test_without_pytorch(monkeypatch):
@@ -61,14 +109,3 @@ def test_models_are_found_by_name(monkeypatch, tmp_path):
             load_model(where)
     with pytest.raises(InvalidInput, match="returned int"):
         load_model("model_of_test:other")
-
-
-if importlib.util.find_spec("torch") is not None:
-
-    def test_with_pytorch_itself():
-        torch = require_torch()
-        layers = torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.Linear(16, 8), torch.nn.ReLU(inplace=True))
-        document = record_profile(layers, torch.zeros((4, 6), dtype=torch.long), "toy", torch, time.perf_counter)
-        recorded = document["stages"][0]["layers"]
-        assert [layer["parameters"] for layer in recorded] == [800, 136, 0]
-        assert all(layer["forward_us"] > 0 and layer["backward_us"] > 0 for layer in recorded)

@@ -106,8 +106,10 @@ def test_open_mpi_gets_names_slots_and_variables(tmp_path: Path) -> None:
     assert words[words.index("-n") + 1] == "4"
     assert words[words.index("PYTHONPATH") - 1] == "-x"
     assert ("--allow-run-as-root" in words) == (os.geteuid() == 0)
-    with pytest.raises(InvalidInput, match="cannot read the file of hosts"):
-        mpi_launch_of(RING, None, None, f"@{tmp_path / 'none'}")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("none", "pipe"):
+        with pytest.raises(InvalidInput, match="cannot read the file of hosts"):
+            mpi_launch_of(RING, None, None, f"@{tmp_path / name}")
 
 
 @pytest.mark.usefixtures("_open_mpi", "_fabric")

@@ -150,10 +150,7 @@ def test_jobs_that_would_fall_back_or_not_start_are_refused(
     ("change", "message"),
     [
         ({"sizes_bytes": ()}, "at least one size above zero"),
-        (
-            {"launcher": "prun"},
-            "unknown launcher of a job: prun; choose from openmpi, mpich, srun",
-        ),
+        ({"launcher": "prun"}, "unknown launcher of a job: prun; choose from openmpi, mpich, srun"),
         ({"dtype": "complex64"}, "unknown element type of a job"),
         ({"iterations": 0}, "iterations must be above zero"),
         ({"buffer_bytes": -1}, "buffer_bytes must be above zero"),

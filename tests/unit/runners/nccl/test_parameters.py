@@ -11,6 +11,7 @@ from chorale.runners.nccl.parameters import (
     SYMMETRIC,
     SYMMETRIC_SINCE,
     Version,
+    call_config,
     library_names,
     process_variables,
     settings_fault,
@@ -43,7 +44,9 @@ REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "nccl-parameters.
         ("allreduce", LibrarySettings("symmetric"), (2, 32), False, None),
         ("broadcast", LibrarySettings("symmetric"), (2, 32), False, "symmetric kernels are for"),
         ("allreduce", LibrarySettings("symmetric", buffer_bytes=1), None, False, "neither chunks nor buffers"),
-        ("allreduce", LibrarySettings("ring", "LL", ctas=65), None, False, "at most 64"),
+        ("allreduce", LibrarySettings("ring", "LL", ctas=65), None, False, "NCCL has at most 64"),
+        ("allreduce", LibrarySettings("ring", "LL", ctas=112), None, True, None),
+        ("allreduce", LibrarySettings("ring", "LL", ctas=257), None, True, "RCCL has at most 256"),
         ("allreduce", LibrarySettings("ring", "LL", threads=100), None, False, "threads must be one of"),
         ("allreduce", LibrarySettings("ring", "LL", cta_policy="most"), None, False, "a CTA policy is"),
     ],
@@ -71,6 +74,26 @@ def test_settings_become_rows_and_variables():
     assert process_variables(LibrarySettings("ring", "LL128", buffer_bytes=9)) == {"NCCL_LL128_BUFFSIZE": "9"}
     assert tuner_row("allreduce", LibrarySettings("symmetric"), 4) is None
     assert tuner_row("alltoall", LibrarySettings("ring"), 4) is None
+
+
+REGISTRY = (
+    "TREE_LL", "TREE_LL128", "TREE_SIMPLE", "RING_LL", "RING_LL128", "RING_SIMPLE", "COLLNET_DIRECT_SIMPLE",
+    "COLLNET_CHAIN_SIMPLE", "NVLS_SIMPLE", "NVLSTREE_SIMPLE", "PAT_SIMPLE", "SYMK_AGxLL_R", "SYMK_RailRing_LsaSTMC",
+)  # fmt: skip
+"""Names in libnccl.so.2 of 2.31.2 and 2.32.3. A selection takes all that begin with it: `,` or, `+` and, `^` not."""
+
+
+def test_the_configuration_of_a_call_selects_one_algorithm_of_nccls_registry():
+    for algorithm in ALGORITHMS.values():
+        for protocol in algorithm.protocols:
+            selection = str(call_config(LibrarySettings(algorithm.name, protocol))["algSelection"])
+            factors = [(part.lstrip("^"), part.startswith("^")) for part in selection.split("+")]
+            assert all(any(name.startswith(tag) for name in REGISTRY) for tag, _ in factors)
+            taken = [name for name in REGISTRY if all(name.startswith(tag) is not is_not for tag, is_not in factors)]
+            assert taken == [f"{algorithm.name}_{protocol}".upper().replace("NVLS_TREE", "NVLSTREE")]
+    assert call_config(LibrarySettings("symmetric", ctas=8, cta_policy="zero")) == {
+        "algSelection": "SYMK", "maxCTAs": 8, "CTAPolicy": 2,
+    }  # fmt: skip
 
 
 def test_algorithms_have_the_numbers_of_nccl():

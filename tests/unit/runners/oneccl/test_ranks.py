@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.api.base import FailureKind
+from chorale.runners.execution import started_ranks
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.oneccl import ranks
@@ -76,6 +77,7 @@ host or stream.connect(meeting)
 def say(**document):
     text = json.dumps(document).encode()
     stream.sendall(struct.pack("<I", len(text)) + text)
+exec(os.environ.get(f"BEFORE_HELLO_{rank}", ""))
 def hear():
     return json.loads(stream.recv(struct.unpack("<I", stream.recv(4))[0]))
 say(answer="hello", rank=int(rank), token=os.environ["CHORALE_TOKEN"], pid=os.getpid(), clock="", store="")
@@ -130,6 +132,13 @@ def test_a_stranger_is_sent_away() -> None:
     ranks = _ranks([LocalHost()], FIRST_0=stranger)
     ranks.close()
     assert len(ranks.pids) == 1
+
+
+def test_a_rank_may_take_its_time_between_connection_and_hello(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(started_ranks, "_HELLO_S", 0.01)
+    ranks = _ranks([LocalHost()] * 2, BEFORE_HELLO_0="time.sleep(0.5)")
+    ranks.close()
+    assert len(ranks.pids) == 2
 
 
 def test_a_violent_death_is_the_cause_before_others_give_up() -> None:

@@ -17,19 +17,13 @@ def _node(address: str, *resources: str) -> dict[str, Any]:
     return {"NodeManagerAddress": address, "NodeID": "n", "Resources": dict.fromkeys(resources, 1.0)}
 
 
-def test_ranks_are_nodes_in_the_order_of_their_addresses() -> None:
+def test_ranks_are_nodes_in_the_order_of_their_resources_or_addresses() -> None:
     nodes = [_node("10.0.0.10"), _node("10.0.0.9"), _node("10.0.0.2")]
     assert nodes_by_rank(nodes, 2) == [nodes[2], nodes[1]]
     assert nodes_by_rank(nodes, 4) is None
-
-
-def test_a_resource_says_which_rank_a_node_serves() -> None:
     nodes = [_node("10.0.0.1", "chorale_rank_1"), _node("10.0.0.2"), _node("10.0.0.3", "CPU", "chorale_rank_0")]
     assert nodes_by_rank(nodes, 2) == [nodes[2], nodes[0]]
     assert nodes_by_rank(nodes, 3) is None
-
-
-def test_one_node_may_serve_several_ranks() -> None:
     node = _node("10.0.0.1", "chorale_rank_0", "chorale_rank_1")
     assert nodes_by_rank([node], 2) == [node, node]
 

@@ -138,10 +138,7 @@ def test_rows_without_a_time_or_a_size_give_no_run() -> None:
         ("a,b\n1,2", "columns are missing: fabric, collective, generator,"),
         (f"{HEADER}\n,allgather,S,a,1,1,8,8,1,0,1,0", "line 2, column fabric of a table of runs: .* got None"),
         (f"{HEADER}\nbox,gossip,S,a,1,1,8,8,1,0,1,0", "line 2, column collective .* 'allreduce'.* got gossip"),
-        (
-            f"{HEADER}\nbox,allgather,S,a,one,1,8,8,1,0,1,0",
-            "column trees_per_root_k of .* valid integer.*, got one",
-        ),
+        (f"{HEADER}\nbox,allgather,S,a,one,1,8,8,1,0,1,0", "column trees_per_root_k of .* valid integer.*, got one"),
         (f"{HEADER}\nbox,allgather,S,a,1,1,8,,1,0,1,0", "column size_bytes of .* valid integer, got None"),
         (
             f"{HEADER}\nbox,allgather,S,a,1,1,8,8,fast,0,1,0",

@@ -22,14 +22,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
-from tests.conformance.example_programs import (
-    program_of,
-    rank_of,
-    ring_allgather,
-    ring_allreduce,
-    star_broadcast,
-    step,
-)
+from tests.conformance.example_programs import program_of, rank_of, ring_allgather, ring_allreduce, star_broadcast, step
 
 
 def _runner() -> SimulatedRunner:

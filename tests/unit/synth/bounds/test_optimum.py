@@ -1,20 +1,32 @@
-"""Optima against all cuts of random fabrics, and against published values."""
+"""Optima and pairs of trees against all cuts of random fabrics and published values; the search for violated cuts."""
 
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from chorale.synth.bounds import optimum as fewest_trees_module
+from chorale.synth.bounds import tree_program
+from chorale.synth.bounds.certificate import check_pair_certificate
+from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, integral_trees, optimum
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, amounts_on, residual_graph
+from chorale.synth.bounds.tree_pairs import tree_pairs
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.links import Link, Links
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.kernels import native
+from chorale.synth.linear_program import GrowingProgram
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
+from tests.links import both, network
 from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
 from tests.reference.all_cuts import AllCuts, previous_breakpoint
+from tests.reference.crossing_cuts import Arc, violated_sink_sides
+from tests.reference.pairs_by_all_cuts import faults_of_split
 from tests.strategies import MIXED, strongly_connected_topologies
 
 BROADCAST = Collective(CollectiveName.BROADCAST, 1)
@@ -36,7 +48,7 @@ def _proves(cuts: AllCuts, found: Optimum, trees_per_bandwidth: Fraction) -> boo
     return bool(cuts.entering(amounts)[cut] < found.k * cuts.outside[cut])
 
 
-FIRST_SEEDS = [pytest.param(first, marks=() if first < 200 else (pytest.mark.slow,)) for first in range(0, 600, 50)]
+FIRST_SEEDS = [pytest.param(first, marks=() if first < 100 else (pytest.mark.slow,)) for first in range(0, 600, 50)]
 
 
 @pytest.mark.parametrize("first", FIRST_SEEDS)
@@ -64,10 +76,8 @@ def _trees_exist(cuts: AllCuts, found: Optimum, k: int) -> bool:
 @pytest.mark.parametrize(
     ("spec", "k"),
     [
-        ("scaled(complete:2;link=0>1;factor=3/2)", 1),
         ("scaled(mesh:3;link=1-2;factor=15/8)", 1),
         ("scaled(uniring:1,3;link=0>1;factor=1000000000;link=1>2;factor=999999999;link=2>0;factor=999999998)", 1),
-        ("a100:2", 13),
     ],
 )
 def test_only_tight_cuts_need_whole_trees(spec: str, k: int) -> None:
@@ -112,8 +122,6 @@ def test_one_way_networks_that_are_not_eulerian_have_bounds_too(topology: Topolo
         ("a100:4", Fraction(800, 3), 1),
         ("mi250:1", Fraction(2400, 7), 3),
         ("mi250:2", Fraction(5312, 15), 83),
-        ("mi250half:1", Fraction(200), 1),
-        ("mi250half:2", Fraction(208), 13),
         ("torus:6x6", Fraction(144, 35), 4),
     ],
 )
@@ -126,7 +134,6 @@ def test_published_optima(spec: str, algbw: Fraction, k: int) -> None:
     ("spec", "k", "algbw", "trees_per_bandwidth"),
     [
         ("a100:2", 1, Fraction(2400, 7), Fraction(7, 150)),
-        ("mi250:2", 1, Fraction(320), Fraction(1, 10)),
         ("mi250:2", 2, Fraction(1024, 3), Fraction(3, 16)),
         ("a100:4", 1, Fraction(800, 3), Fraction(3, 25)),
     ],
@@ -144,16 +151,14 @@ def test_the_smallest_number_of_trees_is_whole_on_every_link() -> None:
 
 
 def test_amounts_beyond_64_bits_are_refused() -> None:
-    widths = (Fraction(2**52 - 1), Fraction(1, 2), Fraction(2**30))
-    ring = [Link(node, (node + 1) % 3, width) for node, width in enumerate(widths)]
-    topology = Topology("wide", ("0", "1", "2"), 3, Links.build(ring))
+    topology = network(3, 0, [(0, 1, 2**52 - 1), (1, 2, "1/2"), (2, 0, 2**30)])
     assert optimum(topology, ALLGATHER).time_per_shard == 4
     with pytest.raises(InvalidInput, match=r"integers below 2\^60"):
         fixed_k_optimum(topology, ALLGATHER, 2**40)
 
 
 def test_a_rank_that_nothing_reaches_is_named() -> None:
-    topology = Topology("split", ("0", "1", "2"), 3, Links.build([Link(0, 1), Link(1, 0), Link(2, 0)]))
+    topology = network(3, 0, [(0, 1, 1), (1, 0, 1), (2, 0, 1)])
     with pytest.raises(InvalidInput, match="no link leads to 2"):
         optimum(topology, ALLGATHER)
 
@@ -169,3 +174,117 @@ def test_a_rank_that_nothing_reaches_is_named() -> None:
 def test_what_has_no_optimum_is_refused(collective: Collective, k: int, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         fixed_k_optimum(parse_topology("ring:4"), collective, k)
+
+
+def test_splits_hold_and_certificates_prove() -> None:
+    for seed in (*range(30), 473):  # in the last one, switches stand in circles
+        topology = random_fabric(seed)
+        pairs = tree_pairs(topology)
+        split = pairs.split
+        arcs = list(zip(split.arcs.src.tolist(), split.arcs.dst.tolist(), strict=True))
+        assert faults_of_split(topology, arcs, split.roots, split.gather, split.reduce) == [], seed
+        assert check_pair_certificate(topology, pairs.certificate) == pairs.bound
+        assert 0 <= pairs.gap < Fraction(1, 10**4), (seed, float(pairs.gap))
+        assert pairs.bound <= reduce_scatter_allgather_time(topology)
+        assert pairs.time_per_byte >= lower_bound(topology, ALLREDUCE).value
+
+
+@pytest.mark.parametrize(
+    ("spec", "rate"),
+    [
+        ("ring:4", Fraction(4, 3)),
+        ("mesh:4x4", Fraction(8, 5)),
+        ("a100:2", Fraction(520, 3)),
+        ("mi250half:2", Fraction(128)),
+        ("without(a100:2;node=5)", Fraction(2775, 16)),
+    ],
+)
+def test_known_fabrics(spec: str, rate: Fraction) -> None:
+    pairs = tree_pairs(parse_topology(spec))
+    assert (pairs.split.rate, pairs.gap) == (rate, 0)
+
+
+def test_a_leaf_need_not_be_a_root() -> None:
+    """On a star the centre adds everything up: leaves send and receive M, and not 2 M (N - 1) / N."""
+    star = network(4, 0, both((0, 1, 1), (0, 2, 1), (0, 3, 1)))
+    assert tree_pairs(star).split.roots == (1, 0, 0, 0)
+    assert reduce_scatter_allgather_time(star) == Fraction(3, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"time_per_byte": "1"},
+        {"kind": "into"},
+        {"gather_cuts": []},
+        {"reduce_cuts": [{"nodes": ["99"], "weight": "1"}]},
+        {"reduce_cuts": [{"nodes": ["0"], "weight": "-1"}]},
+        {"reduce_cuts": [{"nodes": [], "weight": "1"}]},
+        {"gather_switches": {"0": "1"}},
+        {"reduce_switches": {"nobody": "1"}},
+    ],
+)
+def test_tampered_certificates_of_pairs_are_noticed(change: dict[str, Any]) -> None:
+    topology = parse_topology("mesh:3x3")
+    certificate = tree_pairs(topology).certificate
+    check_pair_certificate(topology, certificate)
+    with pytest.raises(CheckFailed, match="the certificate does not prove its bound"):
+        check_pair_certificate(topology, {**certificate, **change})
+
+
+def test_large_fabrics_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="at most 256 ranks"):
+        tree_pairs(parse_topology("ring:257"))
+
+
+@pytest.mark.parametrize("spec", ["mesh:12x12", "without(mi250:8;node=3)"])
+def test_the_solver_goes_on_from_one_vertex_to_the_next(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts are added to one program: begun anew for each of some fifty rounds, 128 ranks took a quarter of a minute."""
+    begun: list[int] = []
+    monkeypatch.setattr(tree_program, "GrowingProgram", lambda *given: begun.append(1) or GrowingProgram(*given))
+    pairs = tree_pairs(parse_topology(spec))
+    assert len(begun) <= 9
+    assert pairs.gap == 0
+
+
+@st.composite
+def states(draw: st.DrawFn) -> tuple[int, list[Arc], list[int], list[int]]:
+    nodes = draw(st.integers(2, 7))
+    node = st.integers(0, nodes - 1)
+    arcs = draw(st.lists(st.tuples(node, node, st.integers(0, 6)).filter(lambda arc: arc[0] != arc[1]), max_size=24))
+    supply = draw(st.lists(st.integers(0, 3), min_size=nodes, max_size=nodes))
+    sinks = draw(st.lists(node, min_size=1, unique=True))
+    return nodes, arcs, supply, sinks
+
+
+def _search(nodes: int, arcs: list[Arc], supply: list[int], sinks: list[int], rows: int) -> tuple[list, list]:
+    src, dst, amounts = (np.array([arc[i] for arc in arcs], dtype=np.int64) for i in range(3))
+    graph, half_arcs = residual_graph(nodes, src, dst)
+    wanted, settled = np.zeros((2, nodes), dtype=np.bool_)
+    wanted[sinks] = True
+    cuts = np.zeros((rows, nodes), dtype=np.bool_)
+    capacity = amounts_on(graph, half_arcs, amounts)
+    found = native.violated_cuts(graph, capacity, np.array(supply, dtype=np.int64), wanted, settled, cuts)
+    return [set(np.flatnonzero(cut)) for cut in cuts[:found]], list(np.flatnonzero(settled))
+
+
+@given(states())
+def test_a_cut_is_found_exactly_where_one_is_violated(state: tuple[int, list[Arc], list[int], list[int]]) -> None:
+    nodes, arcs, supply, sinks = state
+    violated = list(violated_sink_sides(nodes, arcs, supply, sinks))
+    found, settled = _search(nodes, arcs, supply, sinks, nodes + 1)
+    assert bool(found) == bool(violated)
+    assert all(cut in violated for cut in found)
+    assert settled == sorted(sinks)
+
+
+def test_a_full_table_leaves_the_last_sink_open() -> None:
+    found, settled = _search(3, [(0, 1, 1), (1, 2, 1)], [2, 0, 0], [1, 2], 1)
+    assert found == [{1}]
+    assert settled == []
+
+
+def test_amounts_up_to_the_limit_stay_exact() -> None:
+    large = LARGEST_AMOUNT // 4
+    assert _search(2, [(0, 1, large)], [large, 0], [1], 1)[0] == []
+    assert _search(2, [(0, 1, large - 1)], [large, 0], [1], 1)[0] == [{1}]

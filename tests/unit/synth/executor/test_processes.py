@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from chorale.synth.errors import Unavailable
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import MAX_ATTEMPTS, ProcessExecutor
 from tests.conformance import executor_kit
 
@@ -23,6 +24,11 @@ from tests.conformance import executor_kit
 @pytest.mark.parametrize("check", executor_kit.CHECKS + executor_kit.WORKER_CHECKS)
 def test_contract(check):
     check(lambda: ProcessExecutor(2))
+
+
+@pytest.mark.parametrize("check", executor_kit.CHECKS)
+def test_contract_of_the_serial_executor(check):
+    check(SerialExecutor)
 
 
 @pytest.fixture
@@ -82,27 +88,20 @@ def test_worker_killed_in_the_middle_of_its_answer_is_replaced(executor, tmp_pat
     assert executor.map(die_while_answering, [str(tmp_path / "mark")]) == [b"x" * 1_000_000]
 
 
-def test_answer_that_cannot_be_pickled_is_an_error_of_the_call(executor):
+@pytest.mark.parametrize("task", [unpicklable_result, raise_picky])
+def test_what_cannot_be_pickled_or_rebuilt_is_an_error_of_the_call(executor, task):
     with pytest.raises(TypeError, match="cannot be pickled"):
-        executor.map(unpicklable_result, [1])
-
-
-def test_exception_that_cannot_be_rebuilt_is_an_error_of_the_call(executor):
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        executor.map(raise_picky, [1])
+        executor.map(task, [1])
 
 
 def test_workers_live_on_between_maps_and_end_with_close(executor):
+    assert len(set(executor.map(process_id, [1]))) == 1  # no more workers than tasks
     first = set(executor.map(process_id, range(8)))
     second = set(executor.map(process_id, range(8), "another shared value"))
     assert len(first) == 2
     assert first == second
     executor.close()
     assert not any(psutil.pid_exists(pid) for pid in first)
-
-
-def test_no_more_workers_than_tasks(executor):
-    assert len(set(executor.map(process_id, [1]))) == 1
 
 
 SCRIPT = textwrap.dedent("""
@@ -147,10 +146,8 @@ def busy_program(tmp_path, request):
 @pytest.mark.parametrize("busy_program", [30.0], indirect=True)
 def test_ctrl_c_ends_program_and_workers_at_once(busy_program):
     program, workers = busy_program
-    start_s = time.monotonic()
     os.killpg(program.pid, signal.SIGINT)
-    _, errors = program.communicate(timeout=20)
-    assert time.monotonic() - start_s < 10
+    _, errors = program.communicate(timeout=20)  # tasks take longer
     assert errors.count("KeyboardInterrupt") == 1
     assert errors.count("Traceback") == 1
     assert all(ended(pid) for pid in workers)
@@ -158,11 +155,11 @@ def test_ctrl_c_ends_program_and_workers_at_once(busy_program):
 
 def test_an_interrupt_that_wakes_no_system_call_is_heard_too(executor):
     """A signal just before the wait begins sets a flag of Python's and ends no wait: as `interrupt_main` does."""
-    threading.Timer(2, _thread.interrupt_main).start()
+    threading.Timer(1, _thread.interrupt_main).start()
     start_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        executor.map(executor_kit.sleep_s, [20.0, 20.0])
-    assert time.monotonic() - start_s < 10
+        executor.map(executor_kit.sleep_s, [60.0, 60.0])
+    assert time.monotonic() - start_s < 50
 
 
 @pytest.mark.parametrize("busy_program", [0.5], indirect=True)

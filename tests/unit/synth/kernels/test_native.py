@@ -1,16 +1,20 @@
-"""The extension of kernels: how arguments and results get there and back, and what is said without it."""
+"""The extension of kernels: arguments, results and errors, and threads on the cores that a process may use."""
 
 import gc
+import os
 import resource
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from chorale.synth.kernels import native
+from chorale.synth import processors
+from chorale.synth.kernels import native, threads
+from chorale.synth.kernels.threads import in_threads
 from chorale.synth.topology.spec import parse_topology
 
 RING = (np.arange(9, dtype=np.int64), np.roll(np.arange(8), -1).astype(np.int32))
@@ -76,13 +80,8 @@ def test_other_threads_run_beside_a_kernel():
     assert steps > 3
 
 
-WITHOUT, STALE = (
-    'sys.modules["chorale.synth.kernels.native"] = None',
-    """
-import chorale.synth.identity
-chorale.synth.identity.sources_id = lambda folder: "of other files"
-""",
-)
+WITHOUT = 'sys.modules["chorale.synth.kernels.native"] = None'
+STALE = 'import chorale.synth.identity as identity; identity.sources_id = lambda folder: "of other files"'
 
 
 @pytest.mark.parametrize("state", [WITHOUT, STALE])
@@ -94,3 +93,45 @@ def test_without_an_extension_of_these_sources_the_command_says_how_to_build_it(
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.startswith("chorale: Chorale's kernels are ")
     assert "run `python setup.py build_ext --inplace`" in result.stderr
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_results_come_in_the_order_of_the_parts(cores, monkeypatch):
+    monkeypatch.setattr(threads, "core_count", lambda: cores)
+    assert in_threads(lambda part: part * part, range(50)) == [part * part for part in range(50)]
+    assert in_threads(lambda part: part, []) == []
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda part: 1 / (5 - part), range(50))
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "cores"),
+    [
+        ("0::/pod/job\n", {"pod/cpu.max": "150000 100000", "pod/job/cpu.max": "max 100000"}, 1),
+        ("0::/\n", {"cpu.max": "300000 100000"}, 3),
+        ("4:cpu,cpuacct:/docker/x\n", {"cpu,cpuacct/docker/x/cpu.cfs_quota_us": "200000"}, 2),
+        ("4:cpu,cpuacct:/docker/x\n", {"cpu,cpuacct/docker/x/cpu.cfs_quota_us": "-1"}, 4),
+        ("3:memory:/a\n", {"memory/a/cpu.max": "100000 100000"}, 4),
+        ("0::/a\n", {"a/cpu.max": "1000 100000"}, 1),
+    ],
+)
+def test_quotas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str], cores: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        if name.endswith("quota_us"):
+            (tmp_path / name).with_name("cpu.cfs_period_us").write_text("100000")
+    (tmp_path / "membership").write_text(membership)
+    monkeypatch.setattr(processors, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(processors, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(4)))
+    assert processors.core_count() == cores
+
+
+def test_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {1})
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert processors.core_count() == 1
+    assert processors.core_limits().startswith("CPU affinity allows 1 of 8")

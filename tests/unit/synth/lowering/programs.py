@@ -47,6 +47,23 @@ def exchange_schedule(chunks: int) -> VerifiedSchedule:
     return verify(Schedule(topology, ALLREDUCE, "stepped", 2, chunks, transfers, routes, "exchange", {}))
 
 
+def stars(spec: str) -> Schedule:
+    """Each rank is the root of one shard: sums go up to the switch and to it, results from it back to all others."""
+    topology = parse_topology(spec)
+    ranks, links = topology.compute_count, topology.links
+    switch = min(topology.abilities)
+    up = {src: link for link, (src, dst) in enumerate(zip(links.src, links.dst, strict=True)) if dst == switch}
+    down = {dst: link for link, (src, dst) in enumerate(zip(links.src, links.dst, strict=True)) if src == switch}
+    rows = []
+    for root in range(ranks):
+        others = [rank for rank in range(ranks) if rank != root]
+        rows += [(0, up[rank], root, 0, 1, 1) for rank in others] + [(0, down[root], root, 0, 1, 1)]
+        rows += [(1, up[root], root, 0, 1, 0)] + [(1, down[rank], root, 0, 1, 0) for rank in others]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    transfers = ColumnBounds(2, len(links), ranks, 1).pack(columns)
+    return Schedule(topology, ALLREDUCE, "pipelined", 2, 1, transfers, Routes.direct(len(links)), "stars", {})
+
+
 def instructions(program: Program) -> Iterator[tuple[int, int, int, Instruction]]:
     for rank, rank_program in enumerate(program.ranks):
         for index, block in enumerate(rank_program.blocks):
@@ -92,14 +109,16 @@ def program(
     bodies = tuple(RankProgram(inputs, outputs, scratch, tuple(blocks)) for blocks in ranks)
     rooted = collective in (CollectiveName.BROADCAST, CollectiveName.REDUCE)
     channels = 1 + max(item.channel for blocks in ranks for item in blocks)
-    made = Program(
-        "hand made",
-        "oneccl-xml",
-        Collective(collective, 0 if rooted else None),
-        chunks,
-        True,
-        "Simple",
-        channels,
-        bodies,
-    )
+    wanted = Collective(collective, 0 if rooted else None)
+    made = Program("hand made", "oneccl-xml", wanted, chunks, True, "Simple", channels, bodies)
     return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def exchange(count: int, target: str = "msccl-xml", **changes: object) -> Program:
+    """Both ranks send `count` chunks in one step before they receive as many."""
+    ranks = []
+    for rank in range(2):
+        mine, theirs = f"o{rank * count}", f"o{(1 - rank) * count}"
+        ranks.append([block(1 - rank, 1 - rank, step("s", mine, count=count), step("r", theirs, count=count))])
+    made = program(CollectiveName.ALLGATHER, 2 * count, *ranks, target=target)
+    return replace(made, **changes)

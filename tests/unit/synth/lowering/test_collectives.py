@@ -1,4 +1,7 @@
-"""Every collective and kind of schedule becomes a program that does what it says, in every dialect."""
+"""Every collective and kind of schedule becomes a right program, fused or not, on few blocks or many."""
+
+import json
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -6,21 +9,30 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.fusion import hanging_blocks
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.closed_forms import double_binary_tree
-from chorale.synth.programs.program import Op
+from chorale.synth.programs.plans.plan import Action
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.lift import read_checked
-from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.targets.lift import lift, read_checked
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
+from tests.strategies import strongly_connected_topologies
+from tests.synthesis import synthesized
 from tests.unit.synth.lowering.naive import result_of
-from tests.unit.synth.lowering.programs import instructions
+from tests.unit.synth.lowering.programs import block as block_of
+from tests.unit.synth.lowering.programs import exchange_schedule, instructions, lowered, program, step, verified
 from tests.unit.synth.lowering.tree_schedules import hopping_alltoall, trees
+from tests.unit.synth.programs.plans.examples import made
+from tests.unit.synth.programs.plans.weak import WeakRun
 
 ROOTED = [Collective(CollectiveName.BROADCAST, 2), Collective(CollectiveName.REDUCE, 1)]
 COLLECTIVES = [ALLGATHER, REDUCE_SCATTER, ALLREDUCE, *ROOTED]
@@ -31,62 +43,82 @@ def double_tree(spec: str, collective: Collective, chunks: int | None = None) ->
     return verify(double_binary_tree(parse_topology(spec), collective).schedule(chunks))
 
 
-def is_right(schedule: VerifiedSchedule, options: LoweringOptions) -> None:
-    """Assert that the program passes the checker after a journey through its text, and calculates what it should."""
-    program = lower(schedule, options)
-    text = target_named(options.target).emit(program)
-    assert read_checked(text.encode(), schedule.schedule.topology) == program
+def is_right(program: Program, depth: int = 2) -> None:
+    """Assert that the program passes the checker, and calculates what it should on numbers."""
+    assert check_program(program) == []
     for piece in (1, 71):
-        got, wanted = result_of(program, seed=piece, piece=piece)
+        got, wanted = result_of(program, seed=piece, piece=piece, depth=depth)
         assert got == wanted
 
 
-@PLACES
-@pytest.mark.parametrize("target", [target.name for target in XML_TARGETS])
-@pytest.mark.parametrize("kind", ["pipelined", "stepped"])
-@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
-def test_trees(collective, kind, target, in_place):
-    is_right(trees("torus:2x3", collective, kind), LoweringOptions(target, in_place=in_place))
-
-
-@PLACES
-@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
-def test_trees_on_several_channels_and_instances(collective, in_place):
-    is_right(trees("hypercube:2", collective), LoweringOptions("msccl-xml", 2, 2, "LL", in_place))
+def is_right_as_text(schedule: VerifiedSchedule, options: LoweringOptions) -> Program:
+    """Return the program of `schedule`, which must be right after a journey through its text."""
+    program = lower(schedule, options)
+    assert read_checked(target_named(options.target).emit(program).encode(), schedule.schedule.topology) == program
+    is_right(program)
+    return program
 
 
 @pytest.mark.parametrize(
-    ("spec", "collective", "target", "in_place"),
+    ("collective", "kind", "target", "in_place", "fuse"),
     [
-        ("a100:1", ROOTED[0], "oneccl-xml", False),
-        ("dbt:7", ALLREDUCE, "msccl-executor-xml", True),
-        ("dbt:7", ROOTED[1], "msccl-xml", False),
-        ("torus:3x3", ROOTED[0], "msccl-executor-xml", True),
+        (ALLGATHER, "pipelined", "msccl-xml", True, False),
+        (ALLGATHER, "stepped", "oneccl-xml", False, True),
+        (REDUCE_SCATTER, "pipelined", "msccl-executor-xml", False, True),
+        (REDUCE_SCATTER, "stepped", "msccl-xml", True, False),
+        (ALLREDUCE, "pipelined", "oneccl-xml", True, True),
+        (ALLREDUCE, "stepped", "msccl-executor-xml", False, False),
+        (ROOTED[0], "pipelined", "msccl-executor-xml", False, False),
+        (ROOTED[0], "stepped", "msccl-xml", True, True),
+        (ROOTED[1], "pipelined", "msccl-xml", True, False),
+        (ROOTED[1], "stepped", "oneccl-xml", False, True),
     ],
     ids=str,
 )
-def test_double_binary_trees(spec, collective, target, in_place):
-    is_right(double_tree(spec, collective, 6), LoweringOptions(target, in_place=in_place))
+def test_trees(collective, kind, target, in_place, fuse):
+    is_right_as_text(trees("torus:2x3", collective, kind), LoweringOptions(target, in_place=in_place, fuse=fuse))
 
 
-@PLACES
-@pytest.mark.parametrize("target", [target.name for target in XML_TARGETS])
-@pytest.mark.parametrize("spec", ["ring:4", "uniring:1,3", "hypercube:3", "a100:1"])
+@pytest.mark.parametrize(
+    ("spec", "collective", "target", "in_place", "fuse"),
+    [
+        ("a100:1", ROOTED[0], "oneccl-xml", False, False),
+        ("dbt:7", ALLREDUCE, "msccl-executor-xml", True, False),
+        ("dbt:7", ROOTED[1], "msccl-xml", False, True),
+        ("dbt:8", ALLREDUCE, "msccl-xml", False, True),
+        ("dbt:8", ROOTED[0], "msccl-xml", True, True),
+    ],
+    ids=str,
+)
+def test_double_binary_trees(spec, collective, target, in_place, fuse):
+    options = LoweringOptions(target, in_place=in_place, fuse=fuse)
+    program = is_right_as_text(double_tree(spec, collective, 8), options)
+    assert not fuse or {"rcs", "rrs"} & set(ops(program))
+
+
+@pytest.mark.parametrize(
+    ("spec", "target", "in_place"),
+    [
+        ("ring:4", "oneccl-xml", True),
+        ("uniring:1,3", "msccl-xml", False),
+        ("hypercube:3", "msccl-executor-xml", True),
+        ("a100:1", "msccl-executor-xml", False),
+    ],
+)
 def test_alltoall_along_routes(spec, target, in_place):
-    schedule = verify(alltoall_schedule(parse_topology(spec)))
-    options = LoweringOptions(target, 2, 1, "Simple", in_place)
-    if in_place and target == "msccl-xml":
-        with pytest.raises(InvalidInput, match=r"must be out of place.*--outofplace"):
-            lower(schedule, options)
-    else:
-        is_right(schedule, options)
+    is_right_as_text(verify(alltoall_schedule(parse_topology(spec))), LoweringOptions(target, 2, in_place=in_place))
 
 
-@PLACES
-@pytest.mark.parametrize("wait", [0, 1, 2])
-@pytest.mark.parametrize("spec", ["ring:4", "torus:2x3"])
+def test_an_alltoall_of_msccl_must_be_out_of_place():
+    with pytest.raises(InvalidInput, match=r"must be out of place.*--outofplace"):
+        lower(verify(alltoall_schedule(parse_topology("ring:4"))), LoweringOptions("msccl-xml"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "wait", "in_place"), [("ring:4", 0, True), ("torus:2x3", 1, False), ("torus:2x3", 2, True)]
+)
 def test_alltoall_from_rank_to_rank(spec, wait, in_place):
-    is_right(hopping_alltoall(spec, wait), LoweringOptions("oneccl-xml", instances=2, in_place=in_place))
+    is_right_as_text(hopping_alltoall(spec, wait), LoweringOptions("oneccl-xml", instances=2, in_place=in_place))
 
 
 @random_cases(25)
@@ -97,25 +129,14 @@ def test_alltoall_from_rank_to_rank(spec, wait, in_place):
     st.booleans(),
     st.integers(1, 3),
     st.integers(1, 2),
+    st.booleans(),
 )
-def test_trees_with_any_options(spec, collective, kind, in_place, channels, instances):
-    program = lower(trees(spec, collective, kind), LoweringOptions("oneccl-xml", channels, instances, "LL", in_place))
+def test_trees_with_any_options(spec, collective, kind, in_place, channels, instances, fuse):
+    options = LoweringOptions("oneccl-xml", channels, instances, "LL", in_place, fuse=fuse)
+    program = lower(trees(spec, collective, kind), options)
     assert check_program(program) == []
     got, wanted = result_of(program, seed=channels, piece=1, depth=8)
     assert got == wanted
-
-
-def test_a_tree_for_the_whole_vector_is_cut_as_the_schedule_says():
-    program = lower(double_tree("dbt:8", ROOTED[0], 8), LoweringOptions("oneccl-xml"))
-    assert program.chunks == 8
-    assert {item.count for *_, item in instructions(program)} == {1}
-
-
-def test_trees_with_roots_of_their_own_move_a_transfer_at_a_time():
-    program = lower(trees("ring:4", ALLGATHER), LoweringOptions("oneccl-xml"))
-    sends = sum(item.op == Op.SEND for *_, item in instructions(program))
-    assert program.chunks == 8
-    assert sends == len(trees("ring:4", ALLGATHER).schedule.transfers)
 
 
 def test_a_rank_sends_by_depth():
@@ -146,6 +167,212 @@ def test_alltoall_in_place_takes_scratch_only_for_what_comes_too_early():
     assert {rank.scratch_chunks for rank in late.ranks} == {0}  # a pair starts together, whenever that is
 
 
-def test_limits_are_named_for_trees_too():
-    with pytest.raises(InvalidInput, match="steps of a thread block"):
-        lower(double_tree("dbt:4", ROOTED[0], 1200), LoweringOptions("msccl-xml"))
+def ops(made: Program) -> Counter[str]:
+    return Counter(item.op.value for *_, item in instructions(made))
+
+
+@pytest.mark.parametrize(
+    ("collective", "target", "in_place"),
+    [
+        ("allgather", "msccl-xml", False),
+        ("reduce_scatter", "msccl-executor-xml", True),
+        ("allreduce", "oneccl-xml", True),
+        ("allreduce", "msccl-xml", False),
+    ],
+)
+def test_rings_hand_on_in_one_instruction(collective, target, in_place):
+    made = lowered("ring:5", collective, target, method="ring", in_place=in_place, fuse=True)
+    chains = (5 * (collective != "allgather"), 5 * (collective != "reduce_scatter"))
+    expected = Counter(rrs=3 * chains[0], rrc=chains[0], rcs=3 * chains[1], r=chains[1], s=sum(chains))
+    expected["cpy"] = 5 * (collective == "allgather" and not in_place)
+    assert ops(made) == +expected
+    assert all(rank.scratch_chunks == 0 for rank in made.ranks)
+    assert lift(target_named(target).emit(made).encode()) == made
+    is_right(made)
+
+
+@pytest.mark.parametrize(
+    ("spec", "method", "collective", "in_place"),
+    [
+        ("ring:6", "biring", "allreduce", True),
+        ("torus:2x3", "bfb", "reduce_scatter", False),
+        ("torus:3x3", "bucket", "allgather", False),
+        ("torus:3x3", "bucket", "allreduce", True),
+    ],
+)
+def test_fused_steps(spec, method, collective, in_place):
+    is_right(lowered(spec, collective, method=method, in_place=in_place, channels=2, instances=2, fuse=True))
+
+
+@random_cases(40)
+@given(
+    strongly_connected_topologies(max_nodes=5, max_extra_links=6),
+    st.sampled_from(["allgather", "reduce_scatter", "allreduce"]),
+    st.sampled_from(["ring", "bfb"]),
+    st.booleans(),
+    st.sampled_from([(1, 1), (3, 1), (2, 2)]),
+    st.sampled_from(["Simple", "LL"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_programs_on_random_networks(topology, collective, method, in_place, channels, protocol, fuse, is_small):
+    most = 2 * topology.compute_count if is_small and channels == (1, 1) else None
+    options = LoweringOptions("oneccl-xml", *channels, protocol, in_place, sm_count=most, fuse=fuse)
+    program = lower(synthesized(method, topology, collective, chunks=2), options)
+    is_right(program, depth=2 if protocol == "Simple" else 8)
+
+
+def test_what_would_hang_is_fused_but_for_one_block():
+    """Two chunks around a ring fill both slots of every connection before anyone receives, unless one always does."""
+    schedule = verified("ring:4", "allgather", "ring", 2)
+    simple = lower(schedule, LoweringOptions("oneccl-xml", fuse=True))
+    quick = lower(schedule, LoweringOptions("oneccl-xml", protocol="LL", fuse=True))
+    blocks = [len(rank.blocks) for rank in simple.ranks]
+    assert sorted(blocks) == [1, 1, 1, 2]
+    assert 0 < ops(simple)["rcs"] < ops(quick)["rcs"] == 8
+    is_right(simple)
+    is_right(quick, depth=8)
+
+
+@PLACES
+def test_exchanges_hand_on_to_the_next_partner(in_place):
+    made = lower(exchange_schedule(3), LoweringOptions("oneccl-xml", in_place=in_place, fuse=True))
+    # Out of place, the first step moves longer pieces than the second, which exchanges what it overwrites.
+    assert (ops(made)["rrcs"] > 0) == in_place
+    is_right(made)
+
+
+@pytest.mark.parametrize(("protocol", "free"), [("Simple", False), ("LL", True)])
+def test_a_run_without_data_finds_what_hangs(protocol, free):
+    ranks = [[block_of(1 - rank, 1 - rank, step("s", "i0", count=4), step("r", "s0", count=4))] for rank in range(2)]
+    made = program(CollectiveName.ALLREDUCE, 4, *ranks, scratch=4, protocol=protocol)
+    assert (not hanging_blocks(made)) == free
+
+
+def most_blocks(program: Program) -> int:
+    return max(len(rank.blocks) for rank in program.ranks)
+
+
+@pytest.mark.parametrize(
+    ("collective", "sm_count", "in_place"),
+    [("allgather", 5, False), ("reduce_scatter", 3, True), ("allreduce", 6, True)],
+)
+def test_steps_on_few_multiprocessors(collective, sm_count, in_place):
+    program = lowered("hypercube:3", collective, in_place=in_place, sm_count=sm_count)
+    assert most_blocks(program) == sm_count
+    is_right(program)
+
+
+@pytest.mark.parametrize(("collective", "in_place"), [(ALLGATHER, True), (REDUCE_SCATTER, True), (ALLREDUCE, False)])
+def test_trees_on_few_multiprocessors(collective, in_place):
+    program = lower(trees("hypercube:3", collective), LoweringOptions("oneccl-xml", 2, in_place=in_place, sm_count=6))
+    assert most_blocks(program) == 6
+    is_right(program)
+
+
+@pytest.mark.parametrize(("chunks", "in_place"), [(1, True), (3, False), (8, True)])
+def test_exchanges_on_few_multiprocessors(chunks, in_place):
+    program = lower(exchange_schedule(chunks), LoweringOptions("oneccl-xml", in_place=in_place, sm_count=2))
+    assert most_blocks(program) == 2
+    is_right(program)
+
+
+def test_an_alltoall_needs_one_block_a_peer():
+    schedule = verify(alltoall_schedule(parse_topology("hypercube:3"), chunks=5))
+    program = lower(schedule, LoweringOptions("msccl-executor-xml", sm_count=7))
+    assert most_blocks(program) == 7
+    assert all(block.send_peer == block.recv_peer for rank in program.ranks for block in rank.blocks)
+    is_right(program)
+
+
+def test_blocks_are_shared_only_as_far_as_needed():
+    program = lowered("hypercube:3", "allgather", sm_count=5)
+    for rank in program.ranks:
+        both = [block for block in rank.blocks if None not in (block.send_peer, block.recv_peer)]
+        assert (len(rank.blocks), len(both)) == (5, 1)
+        connections = Counter((block.send_peer, block.channel) for block in rank.blocks if block.send_peer is not None)
+        assert set(connections.values()) == {1}
+
+
+def test_fewer_multiprocessors_than_peers_are_refused_with_what_fits():
+    schedule = verified("hypercube:3", "allgather")
+    with pytest.raises(InvalidInput, match=r"must run at once: 12 is above the limit 4") as caught:
+        lower(schedule, LoweringOptions("oneccl-xml", instances=4, sm_count=4))
+    assert "instances 1 fits" in caught.value.way_out
+    assert most_blocks(lower(schedule, LoweringOptions("oneccl-xml", instances=1, sm_count=4))) == 4
+
+
+def test_fewer_channels_and_instances_together_are_a_way_out():
+    with pytest.raises(InvalidInput) as caught:
+        lowered("hypercube:3", "allgather", channels=2, instances=2, sm_count=3)
+    assert caught.value.way_out == "channels 1, instances 1 fits"
+
+
+def test_a_large_device_runs_more_blocks_than_the_target_assumes():
+    schedule = verified("hypercube:3", "allreduce")
+    apart = lower(schedule, LoweringOptions("msccl-xml", instances=20, sm_count=132))
+    shared = lower(schedule, LoweringOptions("msccl-xml", instances=20))
+    assert (most_blocks(apart), most_blocks(shared)) == (120, 108)
+
+
+def test_connections_take_channels_by_what_they_carry():
+    """A broadcast to the ends of a line: the middle links carry most, so they take the most blocks."""
+    program = lower(trees("mesh:6", ALLGATHER), LoweringOptions("oneccl-xml", channels=4))
+    blocks, work = Counter(), Counter()
+    for rank, body in enumerate(program.ranks):
+        for block in body.blocks:
+            if block.send_peer is not None:
+                blocks[rank, block.send_peer] += 1
+                work[rank, block.send_peer] += sum(item.count for item in block.instructions)
+    assert blocks[4, 5] == 4  # all but one of six shards cross the last link outwards
+    assert blocks[5, 4] == 1  # and one comes back
+    assert all(count <= -(-4 * work[pair] // max(work.values())) for pair, count in blocks.items())
+    assert len({block.channel for body in program.ranks for block in body.blocks}) == 4
+    is_right(program)
+
+
+@pytest.mark.parametrize(
+    ("collective", "sm_count", "options"),
+    [
+        ("allgather", 6, {"reads": True}),
+        ("allreduce", 5, {}),
+        ("allreduce", 5, {"protocol": "LL"}),
+        ("allgather", 6, {"ranks_per_box": 4}),
+    ],
+    ids=str,
+)
+def test_blocks_are_shared_as_far_as_all_run_at_once(collective, sm_count, options):
+    """Those that carry most first; the plan is right by the check, and on a weakly ordered executor."""
+    text = made("hypercube:2", collective, block_group=2, sm_count=sm_count, **options)
+    plan = parse_plan(text.encode())
+    assert all(len(body.blocks) <= sm_count for body in plan.ranks)
+    assert {block.is_shared for body in plan.ranks for block in body.blocks} == {True, False}
+    assert check_program(plan) == []
+    assert WeakRun(json.loads(text), 3, 0).is_right()
+
+
+def test_blocks_that_carry_most_are_shared_before_others():
+    """A reduction to the end of a line: the last of three ranks in a row has least to send."""
+    plan = plan_of(lower(trees("mesh:6", ALLGATHER), LoweringOptions("mscclpp-json", block_group=2, sm_count=5)))
+    assert check_program(plan) == []
+    carried = [
+        (block.is_shared, sum(each.targets[0].count for each in block.operations if each.action is Action.PUT))
+        for block in plan.ranks[4].blocks
+    ]
+    least = min(chunks for shared, chunks in carried if shared and chunks)
+    assert least >= max(chunks for shared, chunks in carried if not shared)
+
+
+def test_long_blocks_are_cut_beside_groups_and_in_them():
+    options = LoweringOptions("mscclpp-json", block_group=8, sm_count=40, chunks=8)
+    plan = plan_of(lower(verified("hypercube:2", "allreduce"), options))
+    assert check_program(plan) == []
+    shared = [sum(block.is_shared for block in body.blocks) for body in plan.ranks]
+    assert any(count > 8 for count in shared)
+    assert any(len(body.blocks) - count > 2 for count, body in zip(shared, plan.ranks, strict=True))
+
+
+@pytest.mark.parametrize("sm_count", [0, 2**20])
+def test_wrong_counts_are_refused(sm_count):
+    with pytest.raises(InvalidInput, match="sm_count"):
+        LoweringOptions("oneccl-xml", sm_count=sm_count)

@@ -1,7 +1,8 @@
-"""Lowered programs do what their collective says, fit their target, and wait for nothing in vain."""
+"""Lowered programs do what their collective says, fit their target, and wait for nothing in vain; chunks, channels."""
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,75 +11,26 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.fragments import contiguous_runs
 from chorale.synth.lowering.lower import lower, with_default_channels
 from chorale.synth.lowering.messages import messages_of, streaming_chunks, tree_levels
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.vector_layout import vector_layout_of
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
+from chorale.synth.lowering.timetable import FASTEST_CHUNK_TIME, MAX_VISITS, timetable_of
+from chorale.synth.lowering.vector_layout import min_chunks, options_for_sizes, rechunked, vector_layout_of
 from chorale.synth.programs.program import Op, Program
+from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.registry import target_named
-from tests.properties import random_cases
-from tests.strategies import strongly_connected_topologies
-from tests.unit.synth.lowering.naive import result_of
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import edited, exchange_schedule, instructions, lowered, verified
+from tests.unit.synth.lowering.tree_schedules import trees
 
 COLLECTIVES = ["allgather", "reduce_scatter", "allreduce"]
 
 
 @pytest.mark.parametrize(
-    ("spec", "collective", "in_place", "channels", "instances"),
-    [
-        ("ring:4", "reduce_scatter", False, 1, 2),
-        ("hypercube:3", "allreduce", True, 2, 2),
-        ("bipartite:2", "allgather", True, 1, 1),
-        ("biring:4,3", "reduce_scatter", True, 1, 1),
-        ("complete:2", "allgather", False, 1, 1),
-        ("complete:2", "allreduce", False, 2, 1),
-        ("torus:2x3", "allgather", True, 1, 1),
-        ("torus:2x3", "allgather", False, 2, 2),
-        ("uniring:1,3", "allreduce", True, 1, 1),
-    ],
+    ("collective", "in_place"), [("allgather", False), ("reduce_scatter", True), ("allreduce", True)]
 )
-def test_a_lowered_program_does_what_its_collective_says(spec, collective, in_place, channels, instances):
-    program = lowered(spec, collective, in_place=in_place, channels=channels, instances=instances)
-    assert check_program(program) == []
-    got, wanted = result_of(program, seed=channels + instances, piece=1)
-    assert got == wanted
-
-
-@pytest.mark.parametrize("method", ["ring", "biring"])
-@pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("in_place", [True, False])
-def test_routes_through_other_nodes_become_sends_between_their_ends(method, collective, in_place):
-    program = lowered("uniring:1,5", collective, method="ring", in_place=in_place)
-    assert check_program(program) == []
-    program = lowered("torus:2x3", collective, method=method, in_place=in_place)
-    got, wanted = result_of(program, seed=1, piece=71)
-    assert got == wanted
-
-
-@random_cases(40)
-@given(
-    strongly_connected_topologies(max_nodes=5, max_extra_links=6),
-    st.sampled_from([ALLGATHER, REDUCE_SCATTER, ALLREDUCE]),
-    st.booleans(),
-    st.integers(1, 3),
-    st.integers(1, 2),
-)
-def test_programs_on_random_networks_are_right(topology, collective, in_place, channels, instances):
-    schedule = synthesize("bfb", topology, collective, Options(chunks=2), SerialExecutor())
-    program = lower(schedule, LoweringOptions("oneccl-xml", channels, instances, "Simple", in_place))
-    assert check_program(program) == []
-    got, wanted = result_of(program, seed=0, piece=1)
-    assert got == wanted
-
-
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("collective", COLLECTIVES)
 def test_no_wait_is_superfluous(collective, in_place):
     program = lowered("torus:2x3", collective, in_place=in_place, channels=2)
     assert check_program(program) == []
@@ -90,9 +42,10 @@ def test_no_wait_is_superfluous(collective, in_place):
             assert {found.rule for found in check_program(damaged)} & {"race", "uninitialised"}
 
 
-@pytest.mark.parametrize("chunks", [1, 3, 8, 100])
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+@pytest.mark.parametrize(
+    ("chunks", "in_place", "protocol"),
+    [(1, True, "Simple"), (3, False, "Simple"), (100, True, "Simple"), (8, True, "LL")],
+)
 def test_ranks_that_exchange_what_they_hold_do_not_deadlock(chunks, in_place, protocol):
     options = LoweringOptions("oneccl-xml", in_place=in_place, protocol=protocol)
     program = lower(exchange_schedule(chunks), options)
@@ -114,9 +67,8 @@ def test_only_chunks_that_pass_through_take_scratch():
     assert all(0 < rank.scratch_chunks <= 6 * share for rank in apart.ranks)
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_the_chunks_of_a_step_are_spread_evenly_over_the_channels(channels):
-    program = lowered("ring:4", "allgather", method="ring", channels=channels)
+def test_the_chunks_of_a_step_are_spread_evenly_over_the_channels():
+    program = lowered("ring:4", "allgather", method="ring", channels=3)
     carried = dict.fromkeys(range(program.channels), 0)
     for rank, block, _, item in instructions(program):
         if item.op.sends:
@@ -142,13 +94,6 @@ def test_instances_keep_to_their_own_channels_and_chunks():
     assert all(len(halves) == 1 for halves in of_channel.values())
 
 
-def test_long_runs_are_cut_at_the_longest_instruction():
-    program = lower(verified("ring:4", "allgather", "ring", 200), LoweringOptions("msccl-xml"))
-    counts = [item.count for *_, item in instructions(program)]
-    assert max(counts) == 71
-    assert check_program(program) == []
-
-
 def test_a_program_that_exceeds_a_limit_names_the_limit_and_the_nearest_parameters_that_fit():
     with pytest.raises(InvalidInput, match=r"60 is above the limit 40") as caught:
         lowered("hypercube:3", "allreduce", "msccl-xml", instances=20, sm_count=40)
@@ -158,47 +103,26 @@ def test_a_program_that_exceeds_a_limit_names_the_limit_and_the_nearest_paramete
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("chunks", "options", "message"),
     [
-        ({"channels": 33}, "channels: 33 is above the limit 32"),
-        ({"instances": 900}, "largest chunk offset"),
+        (12, {"channels": 33}, "channels: 33 is above the limit 32"),
+        (12, {"instances": 900}, "largest chunk offset"),
+        (7000, {}, r"steps of a thread block.*channels 2"),
+        (12, {"max_bytes": 2**31}, "max_bytes"),
     ],
 )
-def test_limits_are_named(options, message):
+def test_limits_are_named(chunks, options, message):
     with pytest.raises(InvalidInput, match=message):
-        lower(verified("ring:4", "allgather", "ring", 12), LoweringOptions("msccl-xml", **options))
-
-
-def test_too_many_steps_are_refused_with_more_channels_as_the_way_out():
-    schedule = verified("ring:4", "allgather", "ring", 7000)
-    with pytest.raises(InvalidInput, match="steps of a thread block") as caught:
-        lower(schedule, LoweringOptions("msccl-xml"))
-    assert "channels 2" in caught.value.way_out
+        lower(verified("ring:4", "allgather", "ring", chunks), LoweringOptions("msccl-xml", **options))
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"channels": 0},
-        {"instances": -1},
-        {"protocol": "simple"},
-        {"min_bytes": 5, "max_bytes": 4},
-        {"max_bytes": -1},
-    ],
+    [{"channels": 0}, {"instances": -1}, {"protocol": "simple"}, {"min_bytes": 5, "max_bytes": 4}, {"max_bytes": -1}],
 )
 def test_wrong_options_are_refused(wrong):
     with pytest.raises(InvalidInput):
         LoweringOptions("oneccl-xml", **wrong)
-
-
-def test_an_unknown_target_is_refused():
-    with pytest.raises(InvalidInput, match="choose from msccl-executor-xml, msccl-xml, oneccl-xml"):
-        lowered("ring:4", "allgather", "nccl")
-
-
-def test_more_bytes_than_the_runtime_counts_are_refused():
-    with pytest.raises(InvalidInput, match="max_bytes"):
-        lowered("ring:4", "allgather", "msccl-xml", max_bytes=2**31)
 
 
 def test_channels_of_deep_trees_take_ranges_of_time():
@@ -234,9 +158,9 @@ def test_deep_trees_have_several_channels_where_long_chunks_take_many_loops():
     assert with_default_channels(deep, LoweringOptions("msccl-xml", sm_count=5)).channels == 1
 
 
-@pytest.mark.parametrize("method", ["bfb", "forest"])
-@pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(
+    ("method", "collective", "in_place"), [("bfb", "allgather", True), ("forest", "allreduce", False)]
+)
 def test_finer_chunks_move_the_same_data(method, collective, in_place):
     schedule = verified("torus:2x3", collective, method)
     chunks = 3 * schedule.schedule.chunks_per_shard
@@ -272,3 +196,192 @@ def test_transfers_of_high_trees_are_cut_where_steps_allow_it():
 def test_a_stretch_is_cut_into_the_longest_pieces_and_what_is_left():
     first, length = contiguous_runs((np.array([4, 5, 6, 7, 8, 9, 10, 20, 21]),), 3)
     assert (first.tolist(), length.tolist()) == ([0, 3, 6, 7], [3, 3, 1, 2])
+
+
+def channels_of_ports(program: Program) -> dict[tuple[int, bool], set[int]]:
+    """Return the channels by parity of the sender and by whether it sends to another box (of 8 ranks)."""
+    found: dict[tuple[int, bool], set[int]] = {}
+    for rank, body in enumerate(program.ranks):
+        for block in body.blocks:
+            if block.send_peer is not None:
+                key = (rank % 2, rank // 8 != block.send_peer // 8)
+                found.setdefault(key, set()).add(block.channel)
+    return found
+
+
+@pytest.mark.parametrize(("method", "collective"), [("forest", "allgather"), ("ring", "reduce_scatter")])
+def test_even_and_odd_ports_take_even_and_odd_channels(method, collective):
+    program = lowered("a100:2", collective, "msccl-xml", method, channels=2)
+    channels = channels_of_ports(program)
+    assert {channel % 2 for channel in channels[0, True]} == {0}
+    assert {channel % 2 for channel in channels[1, True]} == {1}
+    assert check_program(program) == []
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_both_halves_of_allreduce_keep_to_rails(in_place):
+    program = lowered("a100:2", "allreduce", "msccl-xml", "forest", in_place=in_place)
+    assert program.channels == 2
+    assert check_program(program) == []
+
+
+def test_a_tree_that_takes_one_rail_keeps_to_one_channel():
+    program = lowered("a100:2", "allgather", "msccl-xml", "forest")
+    taken: dict[int, set[int]] = {}
+    crossed: dict[int, set[int]] = {}
+    for rank, body in enumerate(program.ranks):
+        for block in body.blocks:
+            for item in block.instructions if block.send_peer is not None else ():
+                for chunk in range(item.src.offset, item.src.offset + item.count):
+                    taken.setdefault(chunk, set()).add(block.channel)
+                    if rank // 8 != block.send_peer // 8:
+                        crossed.setdefault(chunk, set()).add(rank % 2)
+    assert len(crossed) == program.chunks
+    for chunk, rails in crossed.items():
+        if len(rails) == 1:
+            assert taken[chunk] == rails
+
+
+@pytest.mark.parametrize("spec", ["h100:2", "a100:1", "mi250half:2"])
+def test_other_boxes_need_no_channels_for_rails(spec):
+    assert lowered(spec, "allgather", method="forest").channels == 1
+
+
+@pytest.mark.parametrize(("spec", "method"), [("torus:2x3", "bfb"), ("a100:1", "forest")])
+@pytest.mark.parametrize("factor", [Fraction(1, 2), 7])
+def test_costs_and_loads_stay_exactly_the_same(spec, method, factor):
+    made = verified(spec, "allreduce", method)
+    doubled = rechunked(made.schedule, 2 * made.schedule.chunks_per_shard)
+    again = verify(rechunked(doubled, int(doubled.chunks_per_shard * factor)))
+    assert again.schedule.chunks_per_shard == 2 * made.schedule.chunks_per_shard * factor
+    assert (again.cost, again.link_loads) == (made.cost, made.link_loads)
+
+
+def test_joined_chunks_give_back_the_schedule():
+    schedule = verified("torus:2x3", "allgather").schedule
+    least = min_chunks(schedule)
+    assert schedule.chunks_per_shard % least == 0
+    finer = rechunked(schedule, 12 * schedule.chunks_per_shard)
+    assert min_chunks(finer) == least
+    assert rechunked(finer, schedule.chunks_per_shard).id == schedule.id
+    assert rechunked(schedule, None) is schedule
+
+
+def test_chunks_that_would_cut_transfers_are_refused():
+    schedule = verified("ring:4", "allgather", "biring").schedule
+    assert min_chunks(schedule) == 2
+    with pytest.raises(InvalidInput, match="multiple of 2, got 5; use 4"):
+        rechunked(schedule, 5)
+    with pytest.raises(InvalidInput, match="use 2"):
+        rechunked(schedule, 0)
+
+
+RING = verified("ring:5", "allreduce", "ring").schedule
+
+
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.sampled_from([1, 2, 4, 16]),
+    st.sampled_from([None, 1, 2, 6]),
+)
+def test_the_most_instances_and_then_the_most_chunks_that_divide_are_taken(multiples, asked, granule, chunks):
+    schedule = rechunked(RING, 4)
+    single = 5  # chunks of the vector, one per shard
+    sizes = [multiple * single * granule for multiple in multiples]
+    chosen = options_for_sizes(schedule, LoweringOptions("oneccl-xml", instances=asked, chunks=chunks), sizes, granule)
+
+    def divide(instances: int, parts: int) -> bool:
+        return all(size % (single * instances * parts * granule) == 0 for size in sizes)
+
+    assert chosen.instances == max(n for n in range(1, asked + 1) if divide(n, 1))
+    assert chosen.chunks == max(n for n in range(1, (chunks or 4) + 1) if divide(chosen.instances, n))
+    assert (chosen.min_bytes, chosen.max_bytes) == (min(sizes), max(sizes))
+    program = lower(verify(schedule), chosen)
+    assert all(size % (program.chunks * granule) == 0 for size in sizes)
+
+
+def test_chunks_are_joined_where_sizes_need_it():
+    """Of 16 chunks of a tree, a vector of three granules can have three."""
+    schedule = rechunked(RING, 16)
+    assert options_for_sizes(schedule, LoweringOptions("oneccl-xml"), [5 * 3 * 4], 4).chunks == 3
+    assert options_for_sizes(schedule, LoweringOptions("oneccl-xml"), [5 * 32 * 4], 4).chunks == 16
+    assert options_for_sizes(schedule, LoweringOptions("oneccl-xml", chunks=64), [5 * 32 * 4], 4).chunks == 32
+
+
+def test_the_nearest_sizes_are_named():
+    with pytest.raises(InvalidInput, match=r"multiples of 20 bytes.*got 1024; use 1020 or 1040 bytes"):
+        options_for_sizes(RING, LoweringOptions("msccl-xml", instances=2), [40, 1024], 4)
+    with pytest.raises(InvalidInput, match=r"got 3; use 20 bytes"):
+        options_for_sizes(RING, LoweringOptions("msccl-xml"), [3], 4)
+
+
+CASES = [trees("torus:3x3", name).schedule for name in (ALLGATHER, REDUCE_SCATTER, ALLREDUCE)]
+CASES += [verified(spec, "allreduce", "forest").schedule for spec in ("mi250half:1", "dragonfly:2,1,1")]
+
+
+def durations(schedule: Schedule) -> list[list[int]]:
+    """Return for each transfer how long each link of its route is busy."""
+    links, rows = schedule.topology.links, schedule.transfers
+    fastest = max(links.bandwidths)
+    weight = [-(-FASTEST_CHUNK_TIME * fastest // links.bandwidths[kind]) for kind in links.bandwidth_class.tolist()]
+    amounts = (rows.hi.astype(int) - rows.lo).tolist()
+    paths = [schedule.routes.path(route).tolist() for route in rows.route.tolist()]
+    return [[amount * weight[link] for link in path] for amount, path in zip(amounts, paths, strict=True)]
+
+
+@pytest.mark.parametrize("schedule", CASES, ids=lambda schedule: f"{schedule.topology.spec} {schedule.collective.name}")
+def test_nothing_starts_before_all_that_it_needs_is_through(schedule):
+    times, rows, busy = timetable_of(schedule, schedule.transfers), schedule.transfers, durations(schedule)
+    columns = (schedule.src, schedule.dst, rows.shard, rows.lo, rows.hi, rows.step, times.start, times.step)
+    table = list(zip(*(column.tolist() for column in columns), strict=True))
+    for (_, dst, shard, low, high, step, start, stretch), own in zip(table, busy, strict=True):
+        for src, _, other, first, end, later, begin, its in table:
+            if (src, other) == (dst, shard) and low < end and first < high and step < later:
+                assert start + max(own) <= begin
+                assert stretch < its
+
+
+@pytest.mark.parametrize(
+    "schedule", CASES[:3], ids=lambda schedule: f"{schedule.topology.spec} {schedule.collective.name}"
+)
+def test_links_take_turns_and_are_never_idle_while_something_is_ready(schedule):
+    times, rows, busy = timetable_of(schedule, schedule.transfers), schedule.transfers, durations(schedule)
+    order = np.lexsort((times.start, rows.route))
+    for one, other in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
+        if rows.route[one] == rows.route[other]:
+            assert times.start[one] + busy[one][0] <= times.start[other]
+    ends = {int(start) + own[0] for start, own in zip(times.start, busy, strict=True)}
+    assert set(times.start.tolist()) <= ends | {0}
+    assert times.end == max(ends)
+    assert times.busiest == max(np.bincount(rows.route, weights=[own[0] for own in busy]))
+    assert times.end >= times.busiest
+
+
+def test_depths_alone_take_longer():
+    """In the order of the depths all wait for the busiest link of each depth, see docs/guide/programs.md."""
+    schedule = verified("mi250:2", "allgather", "forest").schedule
+    times, busy = timetable_of(schedule, schedule.transfers), durations(schedule)
+    of_step = np.zeros((schedule.steps, len(schedule.topology.links)))
+    for step, route, own in zip(schedule.transfers.step, schedule.transfers.route, busy, strict=True):
+        of_step[step, schedule.routes.path(route)] += own
+    assert times.end < of_step.max(axis=1).sum()
+
+
+def test_what_a_step_both_takes_and_puts_has_no_timetable():
+    schedule = verified("hypercube:2", "allreduce", "recursive-doubling").schedule
+    assert timetable_of(schedule, schedule.transfers) is None
+
+
+def test_very_many_chunks_have_no_timetable():
+    schedule = verified("ring:3", "allgather", "forest").schedule
+    rows = schedule.transfers.select(slice(0, 1))
+    rows = replace(rows, hi=rows.hi + np.uint32(MAX_VISITS // 2 + 1))
+    assert timetable_of(schedule, rows) is None
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_programs_in_the_order_of_a_timetable_are_right(collective):
+    for channels, in_place, fuse in ((1, False, False), (3, True, False), (2, True, True)):
+        options = {"channels": channels, "in_place": in_place, "fuse": fuse}
+        assert check_program(lowered("torus:4x4", collective, "msccl-xml", "forest", **options)) == []

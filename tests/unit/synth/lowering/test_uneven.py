@@ -9,9 +9,11 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.vector_layout import rechunked
 from chorale.synth.methods.forest.forest import uneven_forest
+from chorale.synth.methods.traffic.copies import plan_dispatch
 from chorale.synth.methods.traffic.matrix import traffic_matrix
 from chorale.synth.methods.traffic.plan import traffic_schedule
 from chorale.synth.methods.traffic.planner import plan_traffic
+from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.targets.lift import read_checked
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
@@ -57,6 +59,34 @@ def test_files_of_collectives_say_the_same(verified):
         assert parse_collective_file(collective_file_text(custom)) == custom
 
 
+TOKENS = {
+    # Rank 0 relays for rank 3 or the other way round; a rank that sends to itself; one target and many
+    "ring:4": ([[2, 3], [0, 1], [0, 1, 2, 3], [1], [3]], [0, 3, 1, 2, 0]),
+    "h100:2": ([[8, 9, 10], [8], [0, 8, 15], [1, 9], [12, 13, 14, 15]], [0, 0, 7, 9, 8]),
+    "mi300x:2": ([[8, 9, 10], [8], [0, 8, 15], [1, 9], [12, 13, 14, 15]], [0, 0, 7, 9, 8]),
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "target"),
+    [("ring:4", "msccl-xml"), ("ring:4", "mscclpp-json"), ("h100:2", "oneccl-xml"), ("mi300x:2", "mscclpp-json")],
+)
+def test_tokens_are_copied_and_results_are_summed(spec, target):
+    topology = parse_topology(spec)
+    (targets, sources), ranks = TOKENS[spec], topology.compute_count
+    rows = np.array([row + [-1] * (4 - len(row)) for row in targets])
+    batch = TokenBatch("tokens", rows, np.array(sources), np.arange(ranks)[:, None], 4)
+    plan = plan_dispatch(topology, route_tokens(batch, ranks))
+    for combine in (False, True):
+        program = build_program(verify(plan.schedule(combine)), LoweringOptions(target)).program
+        members = [(source, sorted(row)) for source, row in zip(sources, targets, strict=True) if row != [source]]
+        for rank in range(ranks):
+            got = [[peer for peer, _ in each.sources] for each in program.collective.custom.required_of(rank)]
+            tokens = [(source, row) for source, row in members if rank in ([source] if combine else row)]
+            expected = sorted(row if combine else [source] for source, row in tokens)
+            assert sorted(map(list, {tuple(peers) for peers in got})) == sorted(map(list, {tuple(e) for e in expected}))
+
+
 def test_a_program_for_other_sizes_is_refused(verified):
     built = build_program(verified, LoweringOptions("msccl-xml"))
     other = plan_traffic(verified.schedule.topology, traffic_matrix("m", np.array(AMOUNTS).T))
@@ -67,11 +97,8 @@ def test_a_program_for_other_sizes_is_refused(verified):
         read_checked(built.text.encode(), verified.schedule.topology)
 
 
-def test_the_executor_of_msccl_takes_collectives_by_name_alone(verified):
+def test_targets_that_take_collectives_by_name_alone_and_several_instances_are_refused(verified):
     with pytest.raises(InvalidInput, match="knows no other"):
         build_program(verified, LoweringOptions("msccl-executor-xml"))
-
-
-def test_there_is_one_instance(verified):
     with pytest.raises(InvalidInput, match="a collective of given sizes cannot be lowered to"):
         build_program(verified, LoweringOptions("msccl-xml", instances=2))

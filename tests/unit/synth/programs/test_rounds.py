@@ -99,7 +99,7 @@ def _at_start(program: Program, parts: Sequence[RankRounds]) -> Values:
     for rank, part in enumerate(parts):
         cells: list[Fraction | None] = [None] * (part.layout.cells + part.spare_cells)
         chunks = _shape(program).initial_chunks(rank)
-        for position, chunk in enumerate(range(chunks.start, chunks.stop)):
+        for position, chunk in enumerate(chunks.tolist()):
             cells[part.layout.input_base + position] = _value(rank, chunk)
         memory.append(cells)
     return memory

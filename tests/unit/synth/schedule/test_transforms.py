@@ -14,7 +14,6 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import deficiencies, traffic_of
 from chorale.synth.schedule.transforms import concatenate, pipeline_split, renamed_schedule, reverse_allgather
@@ -25,10 +24,10 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
-from tests.unit.synth.methods.forest.split.fabrics import random_fabric
-from tests.unit.synth.methods.forest.trees_on import trees_on
+from tests.forest_networks import trees_on
+from tests.random_fabrics import random_fabric
 
-SPECS = ("a100:2", "mi250:2", "fattree:4", "ring:4")
+SPECS = ("mi250:2", "fattree:4")
 
 
 def turned(topology: Topology, collective: Collective = ALLGATHER) -> Schedule:
@@ -42,7 +41,7 @@ def allreduce_on(topology: Topology) -> Schedule:
 
 
 def test_sums_gather_along_the_trees_of_the_transpose() -> None:
-    for seed in range(60):
+    for seed in range(20):
         topology = random_fabric(seed)
         scatter = turned(topology)
         assert scatter.kind == "pipelined"
@@ -58,7 +57,7 @@ def test_a_reduce_is_a_broadcast_backwards(spec: str) -> None:
 
 
 def test_an_allreduce_of_trees_takes_as_long_as_its_halves_together() -> None:
-    for seed in range(60):
+    for seed in range(20):
         topology = random_fabric(seed)
         halves = turned(topology), trees_on(topology)
         whole = verify(concatenate(*halves))
@@ -85,7 +84,7 @@ def test_an_allreduce_backwards_has_its_barriers_mirrored() -> None:
     assert reverse_allgather(twice, parse_topology("ring:4"), original_link).barriers == (5 - gather.steps,)
 
 
-@pytest.mark.parametrize("barriers", [(0,), (99,), (2, 1)])
+@pytest.mark.parametrize("barriers", [(0,), (2, 1)])
 def test_barriers_that_part_nothing_are_named(barriers: tuple[int, ...]) -> None:
     found, _ = inspect(replace(allreduce_on(parse_topology("ring:4")), barriers=barriers))
     assert [violation.rule for violation in found] == ["barriers"]
@@ -98,25 +97,15 @@ def test_a_stepped_schedule_has_no_barriers() -> None:
         verify(replace(stepped, barriers=(2,)))
 
 
-def test_files_keep_barriers() -> None:
-    schedule = allreduce_on(parse_topology("a100:2"))
-    for again in (
-        from_parquet(to_parquet(schedule), parse_topology),
-        from_json_text(to_json_text(schedule).encode(), parse_topology),
-    ):
-        assert (again.id, again.barriers) == (schedule.id, schedule.barriers)
-    assert replace(schedule, barriers=()).id != schedule.id
-
-
-@pytest.mark.parametrize("fidelity", ["step", "flow"])
-def test_streams_are_simulated_one_after_the_other(fidelity: str) -> None:
+def test_streams_are_simulated_one_after_the_other() -> None:
     topology, network = parse_topology("ring:4"), NetworkModel.of(alpha_us=1, link_gbps=100)
     halves = turned(topology), trees_on(topology)
-    sizes = [2**10, 2**20]
-    whole, *parts = (
-        simulate(traffic_of(one), network, sizes, as_fidelity(fidelity)) for one in (concatenate(*halves), *halves)
-    )
-    assert whole == pytest.approx([sum(times) for times in zip(*parts, strict=True)])
+    for fidelity in ("step", "flow"):
+        times = [
+            simulate(traffic_of(one), network, [2**10, 2**20], as_fidelity(fidelity))
+            for one in (concatenate(*halves), *halves)
+        ]
+        assert times[0] == pytest.approx([first + second for first, second in zip(*times[1:], strict=True)])
 
 
 def test_streams_count_as_a_step_each() -> None:
@@ -130,21 +119,16 @@ def made(method: str, spec: str, collective: Collective = ALLGATHER) -> Verified
     return synthesize(method, parse_topology(spec), collective, None, SerialExecutor())
 
 
-@pytest.mark.parametrize(("method", "spec"), [("forest", "ring:5"), ("forest", "a100:2"), ("bfb", "torus:3x3")])
-@pytest.mark.parametrize("collective", [ALLGATHER, ALLREDUCE])
-def test_parts_change_no_cost(method: str, spec: str, collective: Collective) -> None:
-    whole = made(method, spec, collective)
+@pytest.mark.parametrize(("method", "spec"), [("forest", "a100:2"), ("bfb", "torus:3x3")])
+def test_parts_change_no_cost(method: str, spec: str) -> None:
+    whole = made(method, spec, ALLREDUCE)
     parts = verify(pipeline_split(whole.schedule, 3))
     assert parts.cost.time_per_byte == whole.cost.time_per_byte
     assert parts.cost.steps == whole.cost.steps
     assert parts.schedule.chunks_per_shard == 3 * whole.schedule.chunks_per_shard
     assert len(parts.schedule.transfers) == 3 * len(whole.schedule.transfers)
     assert parts.schedule.parameters["depth"] == 3
-
-
-def test_one_part_is_the_same_schedule() -> None:
-    whole = made("forest", "ring:4").schedule
-    assert pipeline_split(whole, 1).id == whole.id
+    assert pipeline_split(whole.schedule, 1).id == whole.schedule.id
 
 
 def test_deeper_pipelines_of_trees_are_faster_at_large_sizes() -> None:
@@ -164,17 +148,11 @@ def test_numbers_of_parts_have_limits(parts: int) -> None:
         pipeline_split(made("ring", "ring:4").schedule, parts)
 
 
-CASES = [
-    ("bfb", "torus:3x3", "allreduce"),
-    ("forest", "a100:2", "allgather"),
-    ("forest", "a100:2", "allreduce"),
-    ("forest", "mi250half:2", "broadcast"),
-    ("forest", "a100:2", "reduce"),
-    ("double-binary-tree", "ring:6", "allreduce"),
-]
-
-
-@pytest.mark.parametrize(("method", "spec", "collective"), CASES)
+@pytest.mark.parametrize(
+    ("method", "spec", "collective"),
+    [("bfb", "torus:3x3", "allreduce"), ("forest", "a100:2", "allreduce"), ("forest", "mi250half:2", "broadcast"),
+     ("double-binary-tree", "ring:6", "allreduce")],
+)  # fmt: skip
 def test_costs_and_results_stay(method, spec, collective):
     network = parse_topology(spec)
     schedule = synthesize(method, network, parse_collective(collective, 1), None, SerialExecutor()).schedule

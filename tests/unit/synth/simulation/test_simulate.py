@@ -1,10 +1,10 @@
-"""Both models together: they agree where both apply, and ranks that wait for less are never slower."""
+"""Both models: exact costs and closed forms, an exact reference for flows, agreement where both apply, refusals."""
 
-import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
@@ -15,11 +15,180 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.grid.algorithms import swing
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.flow_simulation import MessageGraph, NetworkModel, simulate_flows
 from chorale.synth.simulation.simulate import as_fidelity, simulate
+from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from tests.strategies import strongly_connected_topologies
-from tests.unit.synth.simulation.test_congestion import streaming
+from chorale.synth.topology.topology import Topology
+from tests.reference.fair_flows import Flow, arrival_times
+from tests.strategies import MIXED, strongly_connected_topologies
+
+LATENCIES = (Fraction(0), Fraction(1, 3), Fraction(2, 7))
+
+
+def step_of(*messages: tuple[int, int]) -> TrafficStep:
+    route, amount = zip(*messages, strict=True)
+    return TrafficStep(np.array(route, dtype=np.int32), np.array(amount, dtype=np.int64))
+
+
+def test_ring_allreduce_has_its_closed_form():
+    traffic = traffic_of(synthesize("ring", parse_topology("ring:8"), ALLREDUCE, None, SerialExecutor()).schedule)
+    model = NetworkModel.of(alpha_us=3, link_latency_us="0.1", hop_us="0.3", link_gbps=10)
+    seconds = congestion_of(traffic).seconds(model, 8000)
+    assert seconds == 14 * (Fraction(34, 10) + Fraction(8000, 10_000)) / 10**6
+
+
+@given(
+    st.sampled_from(["bfb", "ring", "biring"]),
+    st.sampled_from([ALLGATHER, REDUCE_SCATTER, ALLREDUCE]),
+    strongly_connected_topologies(2, 6, bandwidths=MIXED, latencies_s=LATENCIES),
+)
+def test_seconds_are_the_cost_that_verification_finds(method: str, collective: Collective, topology: Topology):
+    try:
+        verified = synthesize(method, topology, collective, None, SerialExecutor())
+    except InvalidInput as refusal:  # a network whose optimum needs too many chunks: tests of bfb are about that
+        if "chunks per shard" not in str(refusal):
+            raise
+        reject()
+    congestion = congestion_of(traffic_of(verified.schedule))
+    free = NetworkModel.of(link_gbps="8e-9")
+    without_bytes = congestion.seconds(free, 0)
+    assert without_bytes == verified.cost.latency_s
+    # Far above all latencies, every further byte costs what the schedule says.
+    large = 10**9
+    assert congestion.seconds(free, 2 * large) - congestion.seconds(free, large) == verified.cost.time_per_byte * large
+
+
+def test_a_step_ends_with_its_slowest_message_not_with_the_sum_of_the_worst():
+    # The busy link is one hop long; the long way carries little: neither waits for the other.
+    links = Links.build([Link(0, 1), Link(1, 2), Link(2, 3)])
+    topology = Topology("path", tuple("abcd"), 4, links)
+    routes = Routes.of_paths([[0], [1, 2]])
+    traffic = Traffic(topology, ALLGATHER, "stepped", (step_of((0, 6), (1, 1)),), 10, routes)
+    model = NetworkModel.of(hop_us=2e6, link_gbps="8e-9")
+    assert congestion_of(traffic).seconds(model, 10) == 2 + 6
+    assert congestion_of(traffic).seconds(model, 1) == 4 + Fraction(1, 10)
+
+
+def test_empty_steps_take_no_time():
+    empty = TrafficStep(np.zeros(0, np.int32), np.zeros(0, np.int64))
+    traffic = Traffic(
+        parse_topology("ring:3"), ALLGATHER, "stepped", (empty, step_of((0, 1)), empty), 3, Routes.direct(6)
+    )
+    assert congestion_of(traffic).seconds(NetworkModel.of(1, link_gbps="8e-9"), 3) == 1 + Fraction(1, 10**6)
+
+
+def streaming(levels: int) -> Traffic:
+    """A chain along which 4 bytes stream at a byte a second."""
+    topology = Topology(
+        "path", tuple(map(str, range(levels + 1))), levels + 1, Links.build(Link(i, i + 1) for i in range(levels))
+    )
+    steps = tuple(step_of((level, 1)) for level in range(levels))
+    return Traffic(topology, ALLGATHER, "pipelined", steps, 1, Routes.direct(levels))
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_chunks_stream_through_the_levels(chunks: int):
+    model = NetworkModel.of(alpha_us=1e6, hop_us=2e6, link_gbps="8e-9")
+    # P + h - 1 rounds of 4 / P seconds, alpha for each of the P chunks and each level but one, latency of h hops
+    expected = (chunks + 3 - 1) * (Fraction(4, chunks) + 1) + 3 * 2
+    assert congestion_of(streaming(3)).seconds(model, 4, chunks) == expected
+
+
+@given(st.integers(1, 6), st.integers(1, 1000), st.integers(0, 20))
+def test_the_best_number_of_chunks_is_found(levels: int, size_bytes: int, alpha_s: int):
+    congestion = congestion_of(streaming(levels))
+    model = NetworkModel.of(alpha_us=alpha_s * 10**6, link_gbps="8e-9")
+    best = congestion.seconds(model, size_bytes)
+    tried = [congestion.seconds(model, size_bytes, chunks) for chunks in range(1, 80)]
+    assert best <= min(tried)
+    assert alpha_s == 0 or best in tried
+
+
+BYTE_A_SECOND = NetworkModel.of(link_gbps="8e-9")
+
+
+def path_network(*bandwidths: int) -> Topology:
+    """Nodes in a row: link i goes from node i to node i + 1."""
+    count = len(bandwidths) + 1
+    links = Links.build(Link(i, i + 1, Fraction(bandwidth)) for i, bandwidth in enumerate(bandwidths))
+    return Topology("path", tuple(map(str, range(count))), count, links)
+
+
+def graph_of(flows: list[Flow]) -> MessageGraph:
+    """One gate per flow, which starts it."""
+    count = len(flows)
+    cause, effect = list(range(count)), list(range(count, 2 * count))
+    for index, flow in enumerate(flows):
+        cause += [count + other for other in flow.after_left] + [2 * count + other for other in flow.after_arrival]
+        effect += [index] * len(flow.after_left + flow.after_arrival)
+    amounts = np.array([int(flow.amount) for flow in flows])
+    routes = Routes.of_paths(flow.links for flow in flows)
+    return MessageGraph(routes, np.arange(count), amounts, count, np.array(cause), np.array(effect))
+
+
+def arrivals(flows: list[Flow], topology: Topology, model: NetworkModel = BYTE_A_SECOND) -> list[float]:
+    return simulate_flows(graph_of(flows), topology, model, 1.0).arrived_s.tolist()
+
+
+def test_one_message_takes_its_slowest_link_and_all_latencies():
+    model = NetworkModel.of(alpha_us=2e6, link_latency_us=1e6, hop_us=3e6, link_gbps="8e-9")
+    # 2 s alpha, 12 bytes at 2 bytes a second, two hops of 1 s + 3 s
+    assert arrivals([Flow(Fraction(12), (0, 1))], path_network(4, 2), model) == [2 + 6 + 8]
+
+
+def test_messages_without_bytes_take_only_latency():
+    model = NetworkModel.of(hop_us=1e6, link_gbps="8e-9")
+    flows = [Flow(Fraction(0), (0,)), Flow(Fraction(0), (1,), after_arrival=(0,))]
+    assert arrivals(flows, path_network(1, 1), model) == [1, 2]
+
+
+def test_what_waits_for_itself_never_happens():
+    flows = [Flow(Fraction(1), (0,)), Flow(Fraction(1), (0,), after_arrival=(1,))]
+    times = simulate_flows(graph_of(flows), path_network(1), BYTE_A_SECOND, 1.0)
+    assert np.isnan(times.arrived_s).tolist() == [False, True]
+    assert np.isnan(times.opened_s).tolist() == [False, True]
+    assert times.end_s == 1
+
+
+def test_too_large_runs_are_refused():
+    graph = graph_of([Flow(Fraction(1), (0, 1))] * 2)
+    with pytest.raises(InvalidInput, match="at most 3 links together"):
+        simulate_flows(graph, path_network(1, 1), BYTE_A_SECOND, 1.0, max_route_links=3)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Topology, list[Flow]]:
+    """Random flows along random walks, waiting for earlier ones, on random networks."""
+    topology = draw(strongly_connected_topologies(2, 6, bandwidths=MIXED))
+    outgoing = [np.flatnonzero(topology.links.src == node).tolist() for node in range(topology.node_count)]
+    flows: list[Flow] = []
+    for index in range(draw(st.integers(1, 9))):
+        node = draw(st.integers(0, topology.node_count - 1))
+        walk = []
+        for _ in range(draw(st.integers(1, 4))):
+            walk.append(draw(st.sampled_from(outgoing[node])))
+            node = int(topology.links.dst[walk[-1]])
+        earlier = st.lists(st.sampled_from(range(index)), max_size=2, unique=True) if index else st.just([])
+        waits = tuple(draw(earlier)), tuple(draw(earlier))
+        flows.append(Flow(Fraction(draw(st.integers(1, 12))), tuple(walk), Fraction(len(walk), 4), *waits))
+    return topology, flows
+
+
+MODEL = NetworkModel.of(alpha_us=5e5, hop_us=25e4, link_gbps="8e-9")
+
+
+def capacities(topology: Topology) -> list[Fraction]:
+    return [topology.links.bandwidths[index] for index in topology.links.bandwidth_class]
+
+
+@given(problems())
+def test_times_are_those_of_the_exact_reference(problem):
+    topology, flows = problem
+    exact = arrival_times(flows, capacities(topology), Fraction(1, 2))
+    assert arrivals(flows, topology, MODEL) == pytest.approx([float(time or 0) for time in exact], rel=1e-9)
+
 
 NETWORK = NetworkModel.of(alpha_us=1, link_latency_us="0.1", hop_us="0.3", link_gbps=400)
 SIZES = (1, 10**5, 10**9)
@@ -30,35 +199,10 @@ def traffic(method: str, spec: str, collective: Collective = ALLREDUCE) -> Traff
 
 
 @pytest.mark.parametrize("method", ["ring", "biring", "bfb"])
-@pytest.mark.parametrize("spec", ["ring:7", "torus:4x4", "torus:3x5", "hypercube:4", "circulant:9,1,2", "bipartite:3"])
+@pytest.mark.parametrize("spec", ["ring:7", "torus:3x5", "bipartite:3"])
 def test_the_models_agree_on_symmetrical_patterns(method, spec):
     pattern = traffic(method, spec)
     assert simulate(pattern, NETWORK, SIZES, "flow") == pytest.approx(simulate(pattern, NETWORK, SIZES), rel=1e-9)
-
-
-@given(shift=st.integers(1, 11), amounts=st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_shifts_around_a_ring_take_their_closed_form(shift, amounts):
-    # In every step each rank sends `amount` of 12 to the rank `shift` further: every link carries shift messages.
-    topology = parse_topology("uniring:1,12")
-    following = {int(src): link for link, src in enumerate(topology.links.src.tolist())}
-    routes = Routes.of_paths([[following[(rank + hop) % 12] for hop in range(shift)] for rank in range(12)])
-    everyone = np.arange(12, dtype=np.int32)
-    steps = tuple(TrafficStep(everyone, np.full(12, amount)) for amount in amounts)
-    pattern = Traffic(topology, ALLGATHER, "stepped", steps, 12, routes)
-    expected = [
-        sum(1e-6 + shift * 0.4e-6 + shift * amount * size / 12 * 8 / 400e9 for amount in amounts) for size in SIZES
-    ]
-    assert simulate(pattern, NETWORK, SIZES) == pytest.approx(expected)
-    assert simulate(pattern, NETWORK, SIZES, "flow") == pytest.approx(expected)
-
-
-@given(topology=strongly_connected_topologies(3, 7), method=st.sampled_from(["bfb", "ring"]))
-def test_flows_are_bounded_by_the_busiest_link(topology, method):
-    pattern = traffic_of(synthesize(method, topology, ALLGATHER, None, SerialExecutor()).schedule)
-    total = sum(pattern.link_amounts(step) for step in pattern.steps).max() / pattern.denominator
-    bound = total * 10**9 * 8 / 400e9
-    (seconds,) = simulate(pattern, NetworkModel.of(link_gbps=400), [10**9], "flow")
-    assert seconds >= bound * (1 - 1e-9)
 
 
 def test_ranks_do_not_wait_for_others_steps():
@@ -77,7 +221,7 @@ def test_ranks_do_not_wait_for_others_steps():
     assert simulate(pattern, byte_a_second, [8], "flow") == [9]
 
 
-@pytest.mark.parametrize("chunks", [1, 3, 16])
+@pytest.mark.parametrize("chunks", [1, 16])
 def test_streams_take_what_the_formula_says_along_a_chain(chunks):
     model = NetworkModel.of(alpha_us=1e6, hop_us=2e6, link_gbps="8e-9")
     assert simulate(streaming(4), model, [6], "flow", pipeline_chunks=chunks) == pytest.approx(
@@ -85,12 +229,12 @@ def test_streams_take_what_the_formula_says_along_a_chain(chunks):
     )
 
 
-@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
-@pytest.mark.parametrize("spec", ["torus:3x4", "genkautz:2,6", "kautz:2,1", "circulant:10,2,3"])
-def test_traffic_of_the_symmetric_form_is_that_of_its_expansion(collective, spec):
+@pytest.mark.parametrize(
+    ("spec", "collective"), [("torus:3x4", ALLREDUCE), ("genkautz:2,6", ALLGATHER), ("kautz:2,1", REDUCE_SCATTER)]
+)
+def test_traffic_of_the_symmetric_form_is_that_of_its_expansion(spec, collective):
     topology = parse_topology(spec)
-    if not topology.automorphisms:
-        pytest.fail(f"{spec} must carry symmetries for this test")
+    assert topology.automorphisms
     symmetric = symmetric_bfb(topology, collective, SerialExecutor())
     one, other = traffic_of(symmetric), traffic_of(symmetric.expand())
     assert one.denominator == other.denominator
@@ -98,14 +242,6 @@ def test_traffic_of_the_symmetric_form_is_that_of_its_expansion(collective, spec
     for left, right in zip(one.steps, other.steps, strict=True):
         assert left.route.tolist() == right.route.tolist()
         assert left.amount.tolist() == right.amount.tolist()
-
-
-def test_progress_counts_messages_of_all_sizes():
-    heard: list[tuple[int, int]] = []
-    pattern = traffic("ring", "ring:16")
-    simulate(pattern, NETWORK, SIZES, "flow", progress=lambda done, total: heard.append((done, total)))
-    messages = sum(len(step.route) for step in pattern.steps)
-    assert all(total == messages * len(SIZES) for _, total in heard)
 
 
 def test_runs_that_would_not_fit_are_refused_before_anything_is_built():
@@ -144,11 +280,7 @@ def test_bad_networks_are_refused(model, message):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_swing_on_16384_nodes_is_simulated_in_seconds():
+def test_swing_on_16384_nodes_is_simulated_alike():
     pattern = swing(parse_topology("torus:128x128"), ALLREDUCE).traffic()
-    start = time.monotonic()
-    (step,) = simulate(pattern, NETWORK, [2**29])
-    assert time.monotonic() - start < 10
-    (flow,) = simulate(pattern, NETWORK, [2**29], "flow")
+    (step,), (flow,) = (simulate(pattern, NETWORK, [2**29], model) for model in ("step", "flow"))
     assert flow == pytest.approx(step, rel=1e-9)
-    assert time.monotonic() - start < 100

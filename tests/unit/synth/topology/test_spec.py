@@ -1,5 +1,8 @@
 """Specs: what they parse to, and one-line errors with the rule, the value and the way out."""
 
+import tracemalloc
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,13 +13,14 @@ from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, N
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
 
 
-def test_nesting_is_limited():
+def test_nesting_and_length_have_limits():
     deep = "transpose(" * 17 + "ring:4" + ")" * 17
     with pytest.raises(InvalidInput, match="nest at most 16 deep"):
         parse_topology(deep)
     assert parse_topology(deep[10:-1]).node_count == 4
-    with pytest.raises(InvalidInput, match="at most 65536 characters"):
-        parse_topology("(" * 10**6)
+    for spec, rule in (("(" * 10**6, "at most 65536 characters"), ("", "a family or function is missing in the spec")):
+        with pytest.raises(InvalidInput, match=rule):
+            parse_topology(spec)
 
 
 def test_tree():
@@ -68,3 +72,26 @@ def test_file_inside_a_function():
     topology = parse_topology("without(file:x.json;node=0)", {"x.json": content}.__getitem__)
     assert topology.spec == "without(file:x.json;node=0)"
     assert topology.id == parse_topology("without(ring:5;node=0)").id
+
+
+REFUSED = (Path(__file__).parents[3] / "data" / "refused-specs.txt").read_text(encoding="utf-8").splitlines()
+LINES = [line.strip() for line in REFUSED if line and not line.startswith("#")]
+CASES = list(zip(LINES[::2], LINES[1::2], strict=True))
+
+
+@pytest.mark.parametrize(("spec", "error"), CASES)
+def test_a_wrong_spec_is_refused_with_its_message(spec: str, error: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_topology(spec)
+    assert str(caught.value) == error
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("spec", [spec for spec, error in CASES if error.startswith("a topology must have at most")])
+def test_absurd_sizes_are_refused_without_memory(spec: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(InvalidInput):
+        parse_topology(spec)
+    memory_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert memory_bytes < 2**20

@@ -15,7 +15,6 @@ from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, pars
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
-from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
 from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
@@ -27,14 +26,14 @@ from tests.reference.in_network_replay import is_right
 STAR = parse_topology("able(switch:3,10)")
 
 
-def link(topology, src, dst):
+def link_between(topology, src, dst):
     links = topology.links
     return int(np.flatnonzero((links.src == src) & (links.dst == dst))[0])
 
 
 def schedule_of(rows, topology=STAR, collective=ALLREDUCE, steps=2, kind="pipelined"):
     """Rows: (step, nodes on the way, whether it adds), each for one chunk of every shard."""
-    paths = [[link(topology, src, dst) for src, dst in pairwise(nodes)] for _, nodes, _ in rows]
+    paths = [[link_between(topology, src, dst) for src, dst in pairwise(nodes)] for _, nodes, _ in rows]
     ranks = range(topology.compute_count)
     columns = [(row[0], index, shard, 0, 1, row[2]) for index, row in enumerate(rows) for shard in ranks]
     transfers = ColumnBounds(steps, len(paths), len(ranks), 1).pack(tuple(np.array(columns).T))
@@ -83,25 +82,16 @@ def test_what_is_wrong_has_a_name(rows, rule):
     assert rule_of(rows) == rule
 
 
-def test_a_switch_that_hands_on_nothing():
-    assert rule_of([(0, (3, 0), 1), (0, (1, 3, 0), 1), (0, (2, 3, 0), 1)], collective=REDUCE) == "switch-empty"
-
-
 REDUCE = Collective(CollectiveName.REDUCE, 0)
 
 
-@pytest.mark.parametrize(
-    ("ability", "rule"),
-    [("multicast=no", "switch-cannot-multicast"), ("reduce=no", "switch-cannot-add")],
-)
-def test_switches_do_only_what_they_can(ability, rule):
-    assert rule_of(UP + DOWN, topology=parse_topology(f"able(switch:3,10;{ability})")) == rule
-
-
-def test_switches_without_abilities_are_no_ends_of_routes():
-    plain = parse_topology("switch:3,10")
-    assert rule_of(UP + DOWN, topology=plain) == "route-ends"
+def test_switches_do_only_what_they_can():
+    for ability, rule in (("multicast=no", "switch-cannot-multicast"), ("reduce=no", "switch-cannot-add")):
+        assert rule_of(UP + DOWN, topology=parse_topology(f"able(switch:3,10;{ability})")) == rule
+    assert rule_of(UP + DOWN, topology=parse_topology("switch:3,10")) == "route-ends"
     assert rule_of(UP + DOWN, kind="stepped") == "route-ends"
+    nothing = [(0, (3, 0), 1), (0, (1, 3, 0), 1), (0, (2, 3, 0), 1)]
+    assert rule_of(nothing, collective=REDUCE) == "switch-empty"
 
 
 def test_two_switches_cannot_feed_each_other():
@@ -122,15 +112,11 @@ def test_two_switches_cannot_feed_each_other():
 def test_time_of_adders_and_of_latencies():
     slow = parse_topology("able(switch:3,10;reduce-bandwidth=4)")
     assert verify(schedule_of(UP + DOWN, topology=slow)).cost.time_per_byte == Fraction(1, 4)
-    links = [replace_latency(item, Fraction(1, 10**6)) for item in STAR.links]
+    links = [link._replace(latency_s=Fraction(1, 10**6)) for link in STAR.links]
     late = replace(STAR, links=Links.build(links), automorphisms=())
     cost = verify(schedule_of(UP + DOWN, topology=late), size_bytes=10**9).cost
     assert cost.latency_s == Fraction(4, 10**6)  # two links up, two down
     assert cost.time_s == Fraction(4, 10**6) + Fraction(1, 10)
-
-
-def replace_latency(item, latency_s):
-    return Link(item.src, item.dst, item.bandwidth, latency_s)
 
 
 SPECS = ["h100:1", "able(switch:3,10)", "able(h100:1;reduce-bandwidth=100)"]
@@ -143,16 +129,15 @@ def made(spec, collective):
     )
 
 
-@pytest.mark.parametrize("spec", ["h100:2", "able(fattree:4)"])
 @pytest.mark.parametrize("collective", ["allreduce", "allgather", "reduce_scatter", "broadcast", "reduce"])
-def test_what_the_method_makes_is_right_by_another_replay(spec, collective):
-    schedule = made(spec, collective).expand()
+def test_what_the_method_makes_is_right_by_another_replay(collective):
+    schedule = made("able(fattree:4)", collective).expand()
     assert schedule.is_in_network
     verify(schedule)
     assert is_right(schedule)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_fabrics_are_right_by_another_replay(seed):
     schedule = synthesize_unverified("in-network", random_able_fabric(seed), ALLREDUCE, None, SerialExecutor()).expand()
     verify(schedule)
@@ -177,15 +162,6 @@ def test_damage_is_judged_as_by_the_other_replay(data):
     assert (verified is not None) == is_right(damaged)
 
 
-@pytest.mark.parametrize("spec", ["h100:2", "able(switch:8,450;reduce-bandwidth=100)"])
-def test_files_keep_everything(spec):
-    schedule = made(spec, "allreduce").expand()
-    for content, read in ((to_parquet(schedule), from_parquet), (to_json_text(schedule).encode(), from_json_text)):
-        again = read(content, parse_topology)
-        assert again.id == schedule.id
-        assert verify(again).cost == verify(schedule).cost
-
-
 def test_faults_reach_the_caller():
-    with pytest.raises(CheckFailed, match="not summed up"):
+    with pytest.raises(CheckFailed, match="not completely summed up"):
         verify(schedule_of(UP[1:] + DOWN))

@@ -37,14 +37,11 @@ def with_part(schedule, **changes):
     return replace(schedule, **{"scatter" if part is schedule.scatter else "gather": replace(part, **changes)})
 
 
-def with_base(schedule, base):
-    return with_part(schedule, base=base)
-
-
-def with_value(base, name, row, value):
-    columns = [column.copy() for column in base.columns]
+def with_value(schedule, name, row, value):
+    """Return `schedule` with another value in a row of its first part."""
+    columns = [column.copy() for column in schedule.parts[0].base.columns]
     columns[COLUMN_NAMES.index(name)][row] = value
-    return Transfers(*columns)
+    return with_part(schedule, base=Transfers(*columns))
 
 
 def rules(schedule):
@@ -61,13 +58,12 @@ def check_damage(schedule, data):
     if name in ("drop", "twice"):
         repeats = np.ones(len(part.base), dtype=np.int64)
         repeats[row] = 0 if name == "drop" else 2
-        base = part.base.select(np.repeat(np.arange(len(part.base)), repeats))
+        damaged = with_part(schedule, base=part.base.select(np.repeat(np.arange(len(part.base)), repeats)))
     else:
         shards = part.translations.first_ranks.tolist() if are_trees else range(part.topology.compute_count)
         routes = range(len(part.routes) if are_trees else degree)
         values = {"step": range(part.steps), "route": routes, "shard": shards, "lo": range(chunks)}
-        base = with_value(part.base, name, row, data.draw(st.sampled_from(values.get(name, range(chunks + 1)))))
-    damaged = with_base(schedule, base)
+        damaged = with_value(schedule, name, row, data.draw(st.sampled_from(values.get(name, range(chunks + 1)))))
     (_, verified), (_, replayed) = inspect(damaged), inspect(damaged.expand())
     if verified is not None:
         assert replayed is not None
@@ -95,7 +91,7 @@ def test_a_row_that_runs_too_early_is_noticed_by_both(spec, data):
     base = schedule.gather.base
     row = data.draw(st.integers(0, len(base) - 1))
     assume(base.step[row] > 0)
-    damaged = with_base(schedule, with_value(base, "step", row, base.step[row] - 1))
+    damaged = with_value(schedule, "step", row, base.step[row] - 1)
     assert "sent-before-received" in rules(damaged)
     assert "sent-before-received" in {violation.rule for violation in inspect(damaged.expand())[0]}
 
@@ -104,7 +100,7 @@ def test_a_second_delivery_is_counted_when_gathering_and_refused_when_reducing()
     for collective, fault in ((ALLGATHER, set()), (REDUCE_SCATTER, {"reduced-twice"})):
         schedule = symmetric_bfb(NETWORKS["torus:4x3"], collective, SERIAL)
         base = schedule.parts[0].base
-        damaged = with_base(schedule, base.select(np.append(np.arange(len(base)), 0)))
+        damaged = with_part(schedule, base=base.select(np.append(np.arange(len(base)), 0)))
         assert rules(damaged) == fault
         if not fault:
             loads = verify(damaged).link_loads
@@ -123,21 +119,19 @@ def test_a_second_delivery_is_counted_when_gathering_and_refused_when_reducing()
     ],
 )
 def test_rows_out_of_form_are_named(name, value, rule):
-    schedule = symmetric_bfb(parse_topology("torus:4x3"), ALLGATHER, SERIAL)
-    assert rule in rules(with_base(schedule, with_value(schedule.gather.base, name, 3, value)))
+    assert rule in rules(with_value(torus_gather(), name, 3, value))
 
 
-def test_too_many_steps_are_named():
-    gather = symmetric_bfb(parse_topology("torus:4x3"), ALLGATHER, SERIAL).gather
+def torus_gather():
+    return symmetric_bfb(NETWORKS["torus:4x3"], ALLGATHER, SERIAL)
+
+
+def test_steps_and_types_out_of_form_are_named():
+    gather = torus_gather().gather
     endless = SymmetricGather(gather.topology, 10**12, gather.chunks_per_shard, gather.base)
-    schedule = SymmetricSchedule(gather.topology, ALLGATHER, None, endless, "bfb", {})
-    assert "steps" in rules(schedule)
-
-
-def test_columns_of_another_type_are_named():
-    schedule = symmetric_bfb(parse_topology("torus:4x3"), ALLGATHER, SERIAL)
-    wide = Transfers(*(column.astype(np.uint32) for column in schedule.gather.base.columns))
-    assert rules(with_base(schedule, wide)) == {"column-type"}
+    assert "steps" in rules(SymmetricSchedule(gather.topology, ALLGATHER, None, endless, "bfb", {}))
+    wide = Transfers(*(column.astype(np.uint32) for column in gather.base.columns))
+    assert rules(with_part(torus_gather(), base=wide)) == {"column-type"}
 
 
 def test_a_symmetry_that_is_none_is_noticed():
@@ -169,24 +163,14 @@ def test_a_generator_that_keeps_no_links_is_noticed():
     assert rules(replace(schedule, topology=false, gather=part)) == {"symmetry"}
 
 
-def test_rows_of_other_shards_are_noticed():
+def test_damage_to_trees_is_named():
     schedule = TREES["a100:3", ALLGATHER]
-    damaged = with_part(schedule, base=with_value(schedule.gather.base, "shard", 0, 9))
-    assert rules(damaged) == {"base-shard"}
-
-
-def test_a_sum_in_a_gather_is_noticed():
-    schedule = TREES["a100:3", ALLGATHER]
-    damaged = with_part(schedule, base=with_value(schedule.gather.base, "reduce", 0, 1))
-    assert rules(damaged) == {"unexpected-reduce"}
-
-
-def test_broken_routes_are_noticed():
-    schedule = TREES["a100:3", ALLGATHER]
+    assert rules(with_value(schedule, "shard", 0, 9)) == {"base-shard"}
+    assert rules(with_value(schedule, "reduce", 0, 1)) == {"unexpected-reduce"}
     links = schedule.gather.routes.link_ids.copy()
     links[1] = links[0]
-    damaged = with_part(schedule, routes=replace(schedule.gather.routes, link_ids=links))
-    assert rules(damaged) == {"route-broken"}
+    broken = with_part(schedule, routes=replace(schedule.gather.routes, link_ids=links))
+    assert rules(broken) == {"route-broken"}
 
 
 def test_trees_of_the_wrong_collective_or_network_are_noticed():
@@ -198,6 +182,5 @@ def test_trees_of_the_wrong_collective_or_network_are_noticed():
 def test_the_first_fault_is_named():
     schedule = TREES["hypercube:3", ALLGATHER]
     base = schedule.gather.base
-    with pytest.raises(CheckFailed) as error:
+    with pytest.raises(CheckFailed, match="is missing at rank"):
         verify(with_part(schedule, base=base.select(np.arange(len(base) - 1))))
-    assert "is missing at rank" in error.value.value

@@ -1,21 +1,42 @@
-"""The verifier must notice every kind of damage, and agree with the slow replay of sets."""
+"""The verifier notices every kind of damage, agrees with the slow replay of sets, and computes the time at a size."""
 
+from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName, parse_collective
-from chorale.synth.errors import CheckFailed
+from chorale.synth.collective import (
+    ALLGATHER,
+    ALLREDUCE,
+    REDUCE_SCATTER,
+    Collective,
+    CollectiveName,
+    parse_collective,
+    uneven_collective,
+)
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.catalog import synthesize, synthesize_unverified
+from chorale.synth.methods.method import Options
+from chorale.synth.methods.traffic.matrix import traffic_matrix
+from chorale.synth.methods.traffic.plan import traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from chorale.synth.verify import replay as general
+from chorale.synth.verify.replay import ChunkIntervals
+from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
+from tests.forest_networks import trees_on
 from tests.reference import set_replay
+from tests.strategies import MIXED, strongly_connected_topologies
 
 SERIAL = SerialExecutor()
 COLLECTIVES = [ALLGATHER, REDUCE_SCATTER, ALLREDUCE]
@@ -44,17 +65,24 @@ def judged_right_by_sets(schedule: Schedule) -> bool:
     return slow == [] if bool(slow) == bool(compiled) else pytest.fail("the replays of sets do not agree")
 
 
+def rules(schedule: Schedule) -> set[str]:
+    return {violation.rule for violation in inspect(schedule)[0]}
+
+
 def accepted(schedule: Schedule) -> bool:
     return inspect(schedule)[1] is not None
 
 
-schedules = st.builds(make, st.sampled_from(SPECS), st.sampled_from(COLLECTIVES), st.sampled_from(["bfb", "ring"]))
+schedules = st.builds(
+    make, st.sampled_from(SPECS), st.sampled_from(COLLECTIVES), st.sampled_from(["bfb", "ring", "biring"])
+)
 
 
 @given(schedules, st.data())
-def test_a_dropped_transfer_is_noticed(schedule, data):
-    row = data.draw(st.integers(0, len(schedule.transfers) - 1))
-    assert not accepted(drop(schedule, row))
+def test_what_the_synthesizers_make_is_right_and_a_dropped_transfer_is_noticed(schedule, data):
+    assert accepted(schedule)
+    assert judged_right_by_sets(schedule)
+    assert not accepted(drop(schedule, data.draw(st.integers(0, len(schedule.transfers) - 1))))
 
 
 @given(schedules, st.data())
@@ -75,13 +103,6 @@ def test_any_damage_is_judged_as_the_slow_replay_judges_it(schedule, data):
     assert name == "step" or np.count_nonzero(is_changed) != 1 or not accepted(damaged)
 
 
-@given(st.sampled_from(SPECS), st.sampled_from(COLLECTIVES), st.sampled_from(["bfb", "ring", "biring"]))
-def test_what_the_synthesizers_make_is_accepted_by_both_replays(spec, collective, method):
-    schedule = make(spec, collective, method)
-    assert accepted(schedule)
-    assert judged_right_by_sets(schedule)
-
-
 def test_windows_of_shards_give_the_same_answer(monkeypatch):
     whole = verify(make("torus:2x4", ALLREDUCE))
     monkeypatch.setattr("chorale.synth.verify.verify.MEMORY_BYTES", 1)
@@ -91,46 +112,41 @@ def test_windows_of_shards_give_the_same_answer(monkeypatch):
     assert not accepted(drop(make("torus:2x4", ALLREDUCE), 11))
 
 
-def exchange_allreduce() -> Schedule:
-    """Recursive doubling on a square: partners exchange all they have, so sums do not flow along trees."""
-    topology = parse_topology("hypercube:2")
-    links = list(topology.links)
+def schedule_of(spec: str, collective: Collective, steps: int, shards: int, rows: list) -> Schedule:
+    """Return the schedule of rows of step, route (a link), shard and whether they reduce, of one chunk per shard."""
+    topology = parse_topology(spec)
+    links = len(topology.links)
+    columns = np.array([(step, route, shard, 0, 1, reduce) for step, route, shard, reduce in rows]).T
+    transfers = ColumnBounds(steps, links, shards, 1).pack(list(columns))
+    return Schedule(topology, collective, "stepped", steps, 1, transfers, Routes.direct(links), "by hand", {})
+
+
+def exchange_allreduce(dimensions: int) -> Schedule:
+    """Recursive doubling: partners exchange all they have, so sums do not flow along trees."""
+    spec = f"hypercube:{dimensions}"
     rows = [
-        (step, route, shard, 0, 1, 1)
-        for step, distance in enumerate((1, 2))
-        for route, link in enumerate(links)
-        if link.src ^ link.dst == distance
-        for shard in range(4)
+        (step, route, shard, 1)
+        for step in range(dimensions)
+        for route, link in enumerate(parse_topology(spec).links)
+        if link.src ^ link.dst == 1 << step
+        for shard in range(2**dimensions)
     ]
-    bounds = ColumnBounds(2, len(links), 4, 1)
-    columns = list(np.array(rows).T)
-    routes = Routes.direct(len(links))
-    return Schedule(topology, ALLREDUCE, "stepped", 2, 1, bounds.pack(columns), routes, "exchange", {})
+    return schedule_of(spec, ALLREDUCE, dimensions, 2**dimensions, rows)
 
 
-def test_exchanges_are_accepted_by_the_replay_of_sets():
-    verified = verify(exchange_allreduce())
-    assert verified.cost.steps == 2
-    assert not accepted(drop(exchange_allreduce(), 0))
-
-
-def test_a_single_exchange_is_accepted_too():
-    topology = parse_topology("complete:2")
-    bounds = ColumnBounds(1, 2, 2, 1)
-    rows = np.array([(0, route, shard, 0, 1, 1) for route in range(2) for shard in range(2)])
-    routes = Routes.direct(2)
-    schedule = Schedule(topology, ALLREDUCE, "stepped", 1, 1, bounds.pack(list(rows.T)), routes, "exchange", {})
-    assert accepted(schedule)
-    assert not accepted(drop(schedule, 3))
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_exchanges_are_accepted_by_the_replay_of_sets(dimensions):
+    schedule = exchange_allreduce(dimensions)
+    assert verify(schedule).cost.steps == dimensions
+    assert not accepted(drop(schedule, 0))
 
 
 def test_exchanging_the_same_partner_twice_is_reducing_twice():
-    schedule = exchange_allreduce()
+    schedule = exchange_allreduce(2)
     route = schedule.transfers.route.copy()
     first, second = (schedule.transfers.step == step for step in (0, 1))
     route[second] = route[first]
-    rules = {violation.rule for violation in inspect(with_columns(schedule, route=route))[0]}
-    assert "reduced-twice" in rules
+    assert "reduced-twice" in rules(with_columns(schedule, route=route))
 
 
 @pytest.mark.parametrize(
@@ -147,9 +163,9 @@ def test_values_out_of_range_are_named(column, value, rule):
     schedule = make("ring:5", ALLGATHER)
     changed = getattr(schedule.transfers, column).copy()
     changed[3] = value
-    found, verified = inspect(with_columns(schedule, **{column: changed}))
-    assert verified is None
-    assert rule in {violation.rule for violation in found}
+    damaged = with_columns(schedule, **{column: changed})
+    assert not accepted(damaged)
+    assert rule in rules(damaged)
 
 
 def test_broken_routes_are_named():
@@ -160,37 +176,24 @@ def test_broken_routes_are_named():
     ids = schedule.routes.link_ids.copy()
     position = schedule.routes.offsets[long_route]
     ids[position : position + 2] = ids[position : position + 2][::-1]
-    found, _ = inspect(replace(schedule, routes=Routes(schedule.routes.offsets, ids)))
-    assert [violation.rule for violation in found] == ["route-broken"]
-
-
-def test_an_empty_schedule_delivers_nothing():
-    schedule = make("ring:4", ALLGATHER)
-    empty = replace(schedule, transfers=schedule.transfers.select(slice(0, 0)))
+    assert rules(replace(schedule, routes=Routes(schedule.routes.offsets, ids))) == {"route-broken"}
     with pytest.raises(CheckFailed, match="is missing"):
-        verify(empty)
+        verify(replace(schedule, transfers=schedule.transfers.select(slice(0, 0))))
 
 
 def test_broadcast_and_alltoall_have_their_own_terms():
-    topology = parse_topology("complete:3")
-    routes = Routes.direct(len(topology.links))
-    links = list(topology.links)
-    from_root = [(0, route, shard, 0, 1, 0) for route, link in enumerate(links) if link.src == 0 for shard in range(3)]
-    broadcast = Collective(CollectiveName.BROADCAST, 0)
-    bounds = ColumnBounds(1, len(links), 3, 1)
-    columns = list(np.array(from_root).T)
-    assert accepted(Schedule(topology, broadcast, "stepped", 1, 1, bounds.pack(columns), routes, "direct", {}))
-    wrong_root = Collective(CollectiveName.BROADCAST, 1)
-    assert not accepted(Schedule(topology, wrong_root, "stepped", 1, 1, bounds.pack(columns), routes, "direct", {}))
-    pairs = [(0, route, link.src * 3 + link.dst, 0, 1, 0) for route, link in enumerate(links)]
-    alltoall = Collective(CollectiveName.ALLTOALL)
-    bounds = ColumnBounds(1, len(links), 9, 1)
-    schedule = Schedule(topology, alltoall, "stepped", 1, 1, bounds.pack(list(np.array(pairs).T)), routes, "direct", {})
-    assert accepted(schedule)
-    assert not accepted(drop(schedule, 0))
+    links = list(enumerate(parse_topology("complete:3").links))
+    from_root = [(0, route, shard, 0) for route, link in links if link.src == 0 for shard in range(3)]
+    for root in (0, 1):
+        broadcast = Collective(CollectiveName.BROADCAST, root)
+        assert accepted(schedule_of("complete:3", broadcast, 1, 3, from_root)) == (root == 0)
+    pairs = [(0, route, link.src * 3 + link.dst, 0) for route, link in links]
+    alltoall = schedule_of("complete:3", Collective(CollectiveName.ALLTOALL), 1, 9, pairs)
+    assert accepted(alltoall)
+    assert not accepted(drop(alltoall, 0))
 
 
-@pytest.mark.parametrize("chunks", [2**20, 2**31 - 1])
+@pytest.mark.parametrize("chunks", [2**31 - 1])
 def test_many_chunks_per_shard_take_no_memory(chunks):
     """Exchanges are replayed by sets, of which one for each chunk would take 64 GiB."""
     schedule = make("hypercube:2", parse_collective("allreduce"), "recursive-doubling")
@@ -199,3 +202,143 @@ def test_many_chunks_per_shard_take_no_memory(chunks):
     fine = with_columns(replace(schedule, chunks_per_shard=chunks), **columns)
     assert accepted(fine)
     assert not accepted(drop(fine, 0))
+
+
+CHUNKS = 12
+
+
+def chunked(spec: str, collective: Collective) -> Schedule:
+    return synthesize_unverified("bfb", parse_topology(spec), collective, Options(chunks=CHUNKS), SERIAL)
+
+
+def inspected(schedule: Schedule, few_chunks: int) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chorale.synth.verify.replay.FEW_CHUNKS", few_chunks)
+        return inspect(schedule)
+
+
+@given(st.builds(chunked, st.sampled_from(SPECS[:3]), st.sampled_from(COLLECTIVES)), st.data())
+def test_replays_of_runs_of_chunks_find_what_replays_of_chunks_find(schedule: Schedule, data: st.DataObject) -> None:
+    row = data.draw(st.integers(0, len(schedule.transfers) - 1))
+    limits = {"lo": CHUNKS - 1, "hi": CHUNKS, "shard": schedule.shard_count - 1, "step": schedule.steps - 1}
+    name = data.draw(st.sampled_from(sorted(limits)))
+    changed = getattr(schedule.transfers, name).copy()
+    changed[row] = data.draw(st.integers(0, limits[name]))
+    damaged = with_columns(schedule, **{name: changed})
+    (found, verified), (found_by_chunk, verified_by_chunk) = (inspected(damaged, few) for few in (0, 2 * CHUNKS))
+    assert {fault.rule for fault in found} == {fault.rule for fault in found_by_chunk}
+    assert (verified is None) == (verified_by_chunk is None)
+    if verified is not None and verified_by_chunk is not None:
+        assert (verified.cost, verified.link_loads) == (verified_by_chunk.cost, verified_by_chunk.link_loads)
+
+
+def test_a_missing_run_is_named_by_its_first_chunk_and_counted_in_chunks() -> None:
+    schedule = chunked("uniring:1,4", ALLGATHER)
+    last = int(np.flatnonzero(schedule.transfers.step == schedule.steps - 1)[0])
+    hi = schedule.transfers.hi.copy()
+    hi[last] = 8
+    (fault,), _ = inspected(with_columns(schedule, hi=hi), 0)
+    assert fault.message.startswith("chunk 8 of shard ")
+    assert "(4 in all)" in fault.message
+
+
+def test_thousands_of_chunks_in_few_intervals_take_few_cells() -> None:
+    schedule = trees_on(parse_topology("scaled(a100:2;link=0.0-nic:0.0;factor=997/1000)"))
+    assert schedule.chunks_per_shard > 500
+    cells = ChunkIntervals.of(schedule)
+    assert cells.offsets[-1] < 20 * schedule.shard_count
+    assert int(cells.size.sum()) == schedule.shard_count * schedule.chunks_per_shard
+    assert inspect(schedule)[0] == []
+
+
+AMOUNTS = [[1, 30, 0, 7], [2, 0, 40, 1], [0, 3, 0, 0], [9, 0, 5, 0]]
+
+
+@pytest.fixture(name="schedule", scope="module")
+def uneven_schedule():
+    return traffic_schedule(plan_traffic(parse_topology("ring:4"), traffic_matrix("m", AMOUNTS)))
+
+
+def test_every_row_is_needed(schedule):
+    assert rules(schedule) == set()
+    assert sum(schedule.collective.sizes) == sum(map(sum, AMOUNTS))
+    for row in range(len(schedule.transfers)):
+        assert rules(drop(schedule, row)) in ({"not-delivered"}, {"sent-before-received"})  # the latter by a relay
+
+
+def test_sizes_that_do_not_fit_are_seen(schedule):
+    collective = schedule.collective
+    shorter = uneven_collective(collective.name, [max(0, size - 1) for size in collective.sizes])
+    longer = uneven_collective(collective.name, [*collective.sizes[:2], 1, *collective.sizes[3:]])
+    too_few = uneven_collective(collective.name, collective.sizes[:-1])
+    assert rules(replace(schedule, collective=shorter)) == {"sizes"}
+    assert rules(replace(schedule, collective=longer)) == {"not-delivered"}
+    assert replace(schedule, collective=longer).id != schedule.id
+    assert rules(replace(schedule, collective=too_few)) == {"sizes"}
+
+
+def test_renamed_nodes_take_their_sizes_along(schedule):
+    turned = renamed_schedule(schedule, np.array([1, 2, 3, 0]), schedule.topology)
+    assert verify(turned).cost == verify(schedule).cost
+    sizes = np.array(turned.collective.sizes).reshape(4, 4)
+    assert sizes[1].tolist() == [AMOUNTS[0][3], AMOUNTS[0][0], AMOUNTS[0][1], AMOUNTS[0][2]]
+
+
+@pytest.mark.parametrize("name", [CollectiveName.ALLGATHERV, CollectiveName.ALLGATHER])
+def test_sizes_must_be_some_and_are_for_uneven_collectives(name):
+    for sizes in ((), (0, 0), (1, -1)) if name == CollectiveName.ALLGATHERV else ((1, 2),):
+        with pytest.raises(InvalidInput):
+            uneven_collective(name, sizes)
+
+
+LATENCIES_S = [Fraction(0), Fraction(1, 10**6), Fraction(1, 30_000)]
+UNITS = st.sampled_from(["GB/s", "Gbit/s"])
+
+
+def in_unit(topology: Topology, unit: str) -> Topology:
+    return replace(topology, bandwidth_unit=unit)
+
+
+def by_definition(schedule: Schedule, size_bytes: int) -> Fraction:
+    """Row by row: the latencies along each route, then the most loaded link of it."""
+    topology = schedule.topology
+    rate = {"GB/s": 10**9, "Gbit/s": 10**9 // 8}[topology.bandwidth_unit]
+    chunk = Fraction(size_bytes, topology.compute_count * schedule.chunks_per_shard)
+    rows = list(zip(*(column.tolist() for column in schedule.transfers.columns), strict=True))
+    carried: Counter[tuple[int, int]] = Counter()
+    for step, route, _, lo, hi, _ in rows:
+        for link in schedule.routes.path(route):
+            carried[step, link] += hi - lo
+    longest: dict[int, Fraction] = {}
+    for step, route, *_ in rows:
+        links = [topology.links[int(link)] for link in schedule.routes.path(route)]
+        loads = [carried[step, link] * chunk for link in schedule.routes.path(route)]
+        slowest = max(load / (link.bandwidth * rate) for load, link in zip(loads, links, strict=True))
+        time_s = sum(link.latency_s for link in links) + slowest
+        longest[step] = max(longest.get(step, Fraction(0)), time_s)
+    return sum(longest.values(), Fraction(0))
+
+
+NETWORKS = st.builds(in_unit, strongly_connected_topologies(2, 6, 8, True, MIXED, LATENCIES_S), UNITS)
+
+
+@given(NETWORKS, st.sampled_from(["bfb", "ring", "biring"]), st.integers(1, 10**7))
+def test_steps_take_as_long_as_their_slowest_transfer(topology, method, size_bytes):
+    verified = synthesize(method, topology, ALLREDUCE, Options(chunks=2, size_bytes=size_bytes), SERIAL)
+    assert verified.cost.time_s == by_definition(verified.schedule, size_bytes)
+
+
+@given(NETWORKS, st.integers(1, 10**7))
+def test_what_streams_takes_its_latency_and_then_the_most_loaded_link(topology, size_bytes):
+    schedule = alltoall_schedule(topology)
+    assert schedule.kind == "pipelined"
+    cost = verify(schedule, size_bytes).cost
+    rate = {"GB/s": 10**9, "Gbit/s": 10**9 // 8}[topology.bandwidth_unit]
+    assert cost.time_s == cost.latency_s + cost.time_per_byte * size_bytes / rate
+
+
+def test_links_as_a_unit_have_no_seconds():
+    schedule = synthesize_unverified("bfb", parse_topology("ring:4"), ALLGATHER, None, SERIAL)
+    assert verify(schedule).cost.time_s is None
+    with pytest.raises(InvalidInput, match="needs link rates in GB/s or Gbit/s"):
+        verify(schedule, 1000)

@@ -48,7 +48,7 @@ def tool(folder: Path, name: str, output: str, code: int = 0) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_each_tool_is_asked(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_tool_is_asked(tools, tmp_path, monkeypatch):
     tool(tools, "nvidia-smi", "no devices were found", 6)
     tool(tools, "rocm-smi", "GPU0\nGPU0 0\n")
     fabric = discover(None, None)
@@ -68,7 +68,7 @@ def test_each_tool_is_asked(tools: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert discover("ring:4", None).topology.spec == "ring:4"
 
 
-def test_a_fabric_of_gpus_is_proven_and_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fabric_of_gpus_is_proven_and_not_measured(capsys):
     document = chorale(capsys, "auto", "a100:2", "--json").document
     certificate = document["bound"].pop("certificate")
     assert document["bound"] == {"time_per_byte": "3/520", "algbw": pytest.approx(520 / 3)}
@@ -93,7 +93,7 @@ def test_a_fabric_of_gpus_is_proven_and_not_measured(capsys: pytest.CaptureFixtu
     assert len(shown.splitlines()) <= 28
 
 
-def test_what_no_target_can_run_is_not_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_target_can_run_is_not_advised(monkeypatch):
     network = load_topology("a100:1")
     best = synthesized_allreduce(network, "auto")
 
@@ -109,7 +109,7 @@ def test_what_no_target_can_run_is_not_advised(monkeypatch: pytest.MonkeyPatch) 
     assert list(program_rows(documents, 1.0))[-1][1] == "msccl-xml refuses it: steps must be at most 64, got 67"
 
 
-def test_the_network_of_a_dump_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_network_of_a_dump_is_kept(tmp_path, capsys):
     saved = DATA / "ibnetdiscover-voltaire.txt"
     document = chorale(capsys, "auto", "--dump", saved, "-o", "fabric.json", "--json").document
     assert from_bytes((tmp_path / "fabric.json").read_bytes(), "file:a").id == document["fabric"]["id"]
@@ -126,7 +126,7 @@ def simulated_contest(*arguments: object, **options: object) -> MeasuredContest:
     )
 
 
-def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_measured(capsys, monkeypatch):
     def only_small(schedules: object, runner: str, sizes: tuple[int, ...], *rest: object, **more: object) -> object:
         if sizes[0] > 2**16:
             assert more["options"] == {"link_mbps": 100.0}
@@ -147,9 +147,7 @@ def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str], monkeypatc
     assert "of what the links allow" in " ".join(chorale(capsys, "auto").stdout.replace("│", "").split())
 
 
-def test_the_demo_ends_with_an_answer_and_pictures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_ends_with_an_answer_and_pictures(tmp_path, capsys, monkeypatch):
     def unable(schedules: object, runner: str, *rest: object, **options: object) -> MeasuredContest:
         if runner == "local":
             raise Unavailable("native code needs a compiler", "none", "install g++")

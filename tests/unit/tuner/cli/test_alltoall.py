@@ -1,16 +1,20 @@
-"""`chorale alltoall`: what it prints and writes, and how it refuses."""
+"""`chorale alltoall`, with traffic and routings, and `chorale groups`: what they print, write and refuse."""
 
 import json
 from fractions import Fraction
-from pathlib import Path
 
+import numpy as np
 import pytest
 
+from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall import linear_program as commodities
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.cli.alltoall import parse_groups
+from chorale.tuner.files.traffic_files import load_traffic
 from tests.command import chorale
 
 
-def test_json(capsys):
+def test_rates_by_linear_programs_and_by_prices(capsys, monkeypatch):
     done = chorale(capsys, "alltoall", "torus:4x4", "--json")
     assert done.code == 0
     document = done.document
@@ -25,9 +29,6 @@ def test_json(capsys):
     done = chorale(capsys, "alltoall", "ring:4", "--quiet")
     assert (done.code, "│" in done.stderr) == (0, False)
     assert "0.5 of a link, exactly 1/2" in done.stdout
-
-
-def test_bounds_by_prices(capsys, monkeypatch):
     document = chorale(capsys, "alltoall", "genkautz:3,20", "--method", "prices", "--gap", "1/50", "--json").document
     assert document["method"] == "prices"
     assert document["exact"] is None
@@ -56,16 +57,6 @@ def test_a_schedule_is_written_and_verifies(capsys, tmp_path):
         assert row in text
 
 
-def test_it_is_designed_and_lowered_without_another_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    schedule, program = tmp_path / "a.parquet", tmp_path / "a.xml"
-    document = chorale(capsys, "synth", "ring:4", "--collective", "alltoall", "-o", schedule, "--json").document
-    assert (document["method"], document["optimality"]["gap"]) == ("alltoall", "0")
-    lowered = chorale(capsys, "lower", schedule, "--target", "msccl-xml", "-o", program, "--json")
-    assert lowered.document["in_place"] is False
-    assert chorale(capsys, "lift", program).code == 0
-    assert "`chorale alltoall ring:4` proves" in chorale(capsys, "bound", "ring:4", "--collective", "alltoall").stdout
-
-
 def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
     routing = tmp_path / "routing.json"
     routing.write_text(
@@ -83,18 +74,22 @@ def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
     advice = chorale(capsys, *arguments, "--advise", 3, "--json").document["advice"]
     assert [step["action"] for step in advice["steps"]]
     assert Fraction(advice["time_lower"]) <= Fraction(document["time_lower"])
-    refused = chorale(capsys, "lower", output, "-o", tmp_path / "combine.xml")
-    assert (refused.code, "there are no programs for copies and sums of tokens yet" in refused.stderr) == (2, True)
+    assert chorale(capsys, "lower", output, "-o", tmp_path / "combine.xml").code == 0
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("0 1\n2 x\n", "invalid literal"),
+        ("0 1000000000\n", "1000000001 numbers; at most"),  # a list of experts that takes 8 GB
+        (f"[[{'1,' * 99999}1]{',[1]' * 99999}]", "10000000000 numbers; at most"),  # rows that are filled up
         ("[[0], [1]]", "no token goes to another rank"),
         ('{"tokens": []}', "no `experts`"),
         ("", "of shape"),
         ('{"experts": [[0, 1]], "placement": [0, 99]}', "the rank of an expert must be -1 to 15, got 99"),
+        ('{"experts": [[0.5, 1]]}', "0.5"),
+        ('{"experts": [[true, 1]]}', "True"),
+        ('{"experts": [[0, 1]], "token_bytes": 1.5}', "1.5"),
     ],
 )
 def test_what_is_no_routing(capsys, tmp_path, text, message):
@@ -102,3 +97,161 @@ def test_what_is_no_routing(capsys, tmp_path, text, message):
     path.write_text(text)
     done = chorale(capsys, "alltoall", "h100:2", "--routing", path)
     assert (done.code, message in done.stderr) == (2, True)
+
+
+AMOUNTS = [[0, 300, 10, 40], [20, 0, 400, 10], [0, 30, 0, 0], [90, 0, 50, 0]]
+
+
+def test_traffic_is_planned_and_replanned(capsys, tmp_path):
+    path = tmp_path / "dispatch.parquet"
+    options = ("--traffic", "zipf:1.2", "--next", "zipf:1.2", "--seed", 5, "-o", path, "--json")
+    done = chorale(capsys, "alltoall", "mesh:2x3", *options)
+    assert done.code == 0, done.stderr
+    document = done.document
+    assert {"rate", "lower", "upper", "method", "seconds", "exact", "gap"} <= set(document)
+    assert document["traffic"]["name"] == "zipf:1.2 with seed 5"
+    assert document["lower"] <= document["upper"]
+    schedule = document["schedule"]
+    assert (schedule["verified"], schedule["output"], schedule["padding"]) == (True, str(path), 0)
+    assert Fraction(schedule["gap"]) == Fraction(document["time"]) / Fraction(document["time_lower"]) - 1
+    assert all(each["ratio"] >= 1 - 1e-9 for each in document["compared"].values())
+    [again] = document["replans"]
+    assert again["traffic"] == "zipf:1.2 with seed 6"
+    assert Fraction(again["gap"]) <= Fraction(1, 200)
+    checked = chorale(capsys, "verify", path, "--json")
+    assert checked.code == 0
+    assert checked.document["ok"] is True
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".npy"])
+def test_files_of_each_kind_give_the_same_plan(capsys, tmp_path, suffix):
+    path = tmp_path / f"traffic{suffix}"
+    if suffix == ".npy":
+        np.save(path, np.array(AMOUNTS))
+    elif suffix == ".csv":
+        path.write_text("\n".join(",".join(map(str, row)) for row in AMOUNTS))
+    else:
+        path.write_text(json.dumps({"traffic": AMOUNTS}))
+    document = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--json").document
+    assert document["traffic"]["total"] == sum(map(sum, AMOUNTS))
+    assert document["time"] == document["time_lower"] == "760/3"
+    back = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--combine", "--json").document
+    assert back["traffic"]["name"] == f"transpose of {path}"
+    shown = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--quiet").stdout
+    assert "exactly the least" in shown
+    assert "over one shortest" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.json", "[[0, 1], [1, 0]]", "has 4 ranks"),
+        ("t.json", '{"rows": 1}', "rows of numbers, as text, JSON or .npy"),
+        ("t.npy", "no array", "rows of numbers, as text, JSON or .npy"),
+        ("t.json", "[[1], 2]", "a number next to rows"),
+        ("t.json", f"[{'[],' * 2**20}[]]", "1048577 numbers; at most 1048576 are allowed"),
+        ("t.txt", "", "at least 2 ranks"),
+        ("t.csv", "0,-1\n1,0", "which is not an amount"),
+    ],
+)
+def test_files_that_hold_no_traffic_are_refused(capsys, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    done = chorale(capsys, "alltoall", "ring:4", "--traffic", tmp_path / name)
+    assert done.code == 2
+    assert message in done.stderr
+
+
+def test_an_array_of_many_empty_rows_is_refused(tmp_path):
+    head = "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000, 0)}".ljust(117) + "\n"
+    (tmp_path / "t.npy").write_bytes(b"\x93NUMPY\x01\0v\0" + head.encode())
+    with pytest.raises(InvalidInput, match="1000000000 numbers"):
+        load_traffic(str(tmp_path / "t.npy"), 4, "ring:4")
+
+
+def test_a_program_is_written_with_what_it_must_do(capsys, tmp_path):
+    schedule, program = tmp_path / "dispatch.parquet", tmp_path / "dispatch.xml"
+    chorale(capsys, "alltoall", "ring:4", "--traffic", "zipf:1", "--chunks", 4, "-o", schedule)
+    lowered = chorale(capsys, "lower", schedule, "--target", "msccl-xml", "-o", program, "--json")
+    assert lowered.code == 0, lowered.stderr
+    collective = lowered.document["collective_file"]
+    lifted = chorale(capsys, "lift", program, "--spec", "ring:4", "--collective-file", collective, "--json")
+    assert (lifted.code, lifted.document["ok"]) == (0, True)
+
+
+def test_shards_of_given_sizes(capsys, tmp_path):
+    sizes, path = tmp_path / "sizes.json", tmp_path / "scatter.json"
+    sizes.write_text("[30, 0, 10, 20]")
+    bound = chorale(capsys, "bound", "ring:4", "--collective", "allgather", "--shards", sizes, "--json").document
+    assert (bound["time_per_byte"], bound["shards"]["units"]) == ("1/2", [3, 0, 1, 2])  # into rank 1
+    for collective in ("allgather", "reduce_scatter"):
+        options = ("--collective", collective, "--shards", sizes, "-o", path, "--json")
+        document = chorale(capsys, "synth", "forest", "ring:4", *options).document
+        assert document["collective"] == f"{collective}v"
+        assert document["optimality"]["gap"] == "0"
+        assert chorale(capsys, "verify", path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "amounts"),
+    [
+        ("nccl.txt", "100  200\n50 7\n", [[100, 200], [50, 7]]),
+        ("fractions.csv", "0,0.5\n.25, 0\n", [[0, 2], [1, 0]]),
+        ("commas.csv", "0;0,5\n0,25; 0\n", [[0, 2], [1, 0]]),
+        ("commas.txt", "0 0,5\n0,25 0\n", [[0, 2], [1, 0]]),
+        ("units.csv", "# UCC\n0 5M\n1KiB; 0\n", [[0, 5 * 2**20], [1024, 0]]),
+        ("decimal.txt", "0,1.5KB\n1e3,0", [[0, 1500], [1000, 0]]),
+        ("t.json", '{"traffic": [[0, 0.1], ["1M", 0]]}', [[0, 1], [10 * 2**20, 0]]),
+    ],
+)
+def test_matrices_as_others_write_them(tmp_path, name, text, amounts):
+    (tmp_path / name).write_text(text)
+    assert load_traffic(str(tmp_path / name), 2, "complete:2").amounts.tolist() == amounts
+
+
+TENSOR, DATA = ("--group", "tp=allreduce:by2:100"), ("--group", "dp=reduce_scatter:every2:60")
+
+
+def test_groups_are_planned_together_and_written(capsys, tmp_path):
+    folder = tmp_path / "plans"
+    done = chorale(capsys, "groups", "ring:4", *TENSOR, *DATA, "-o", folder, "--json")
+    assert done.code == 0, done.stderr
+    document = done.document
+    assert [group["name"] for group in document["groups"]] == ["tp0", "tp1", "dp0", "dp1"]
+    assert [group["ranks"] for group in document["groups"]] == [[0, 1], [2, 3], [0, 2], [1, 3]]
+    gap = Fraction(document["time"]) / Fraction(document["time_lower"]) - 1
+    assert (Fraction(document["gap"]), document["verified"]) == (gap, True)
+    assert gap < Fraction(1, 50)
+    assert document["compared"]["alone_together"]["ratio"] >= 1
+    assert document["compared"]["one_after_another"]["ratio"] >= 1
+    for group in document["groups"]:
+        assert chorale(capsys, "verify", group["output"]).code == 0
+    done = chorale(capsys, "groups", "ring:4", *TENSOR, "--quiet")
+    assert done.code == 0
+    assert "planned alone, run together" in done.stdout
+
+
+def test_ranks_of_groups():
+    topology = parse_topology("ring:6")
+    ranks = {text: [group.ranks for group in parse_groups(topology, f"g=allgather:{text}:1")] for text in (
+        "by3", "every3", "all", "1-3", "0,2,5", "0-1,4",
+    )}  # fmt: skip
+    assert ranks == {
+        "by3": [(0, 1, 2), (3, 4, 5)],
+        "every3": [(0, 3), (1, 4), (2, 5)],
+        "all": [(0, 1, 2, 3, 4, 5)],
+        "1-3": [(1, 2, 3)],
+        "0,2,5": [(0, 2, 5)],
+        "0-1,4": [(0, 1, 4)],
+    }
+
+
+def test_options_for_tokens_need_a_routing(capsys, tmp_path):
+    for options in (("--experts", 5), ("--advise", 5), ("--traffic", "zipf:1", "--advise", 5)):
+        done = chorale(capsys, "alltoall", "h100:2", *options)
+        assert (done.code, "need --routing" in done.stderr) == (2, True)
+    done = chorale(capsys, "alltoall", "ring:4", "--traffic", "zipf:1", "--gap", "-1")
+    assert (done.code, "must not be negative" in done.stderr) == (2, True)
+    (tmp_path / "routing.csv").write_text("0,1\n2,3\n")
+    dispatch = chorale(capsys, "alltoall", "uniring:1,4", "--routing", tmp_path / "routing.csv", "--json").document
+    assert dispatch["combine"] is None  # sums cannot go back on a ring in one direction
+    assert chorale(capsys, "alltoall", "uniring:1,4", "--routing", tmp_path / "routing.csv", "--combine").code == 2

@@ -2,39 +2,25 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
-from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import InvalidInput
-from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.progress import PlainLines
-from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.trials import store
 from chorale.tuner.trials.store import Store, launched_campaign
-from tests.campaigns import small_campaign
+from tests.campaigns import small_campaign, tracked_runs
 from tests.command import chorale
-from tests.fakes import InlineWorkers
 from tests.mlflow_connections import forget_connections
-from tests.unit.tuner.launch.test_takeover import tracked
-
-
-def launch(home: Home, resume: bool = False) -> TuneReport:
-    campaign = small_campaign()
-    workers = InlineWorkers(SimulatedRunner(NetworkModel.of(alpha_us=3, link_gbps=1)))
-    progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
-    return tune(campaign, load_topology(campaign.topology), home, resume, lambda: workers, progress)
+from tests.unit.tuner.launch.test_tuning import run
 
 
 @pytest.fixture
 def journal(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The journal of a finished launch of six trials."""
-    monkeypatch.setenv("CHORALE_HOME", str(home.root))
-    return launch(home).folder / "trials.jsonl"
+    return run(home).folder / "trials.jsonl"
 
 
 def damage(journal: Path, number: int, content: bytes) -> None:
@@ -43,7 +29,14 @@ def damage(journal: Path, number: int, content: bytes) -> None:
     journal.write_bytes(b"".join(lines))
 
 
-def test_campaigns_are_listed(journal: Path, home: Home, capsys: Any) -> None:
+def test_a_stored_campaign_may_have_keys_of_earlier_versions(journal, home, monkeypatch):
+    launch = store.read_launch(journal.parent)
+    older = replace(launch, campaign={**launch.campaign, "overlap": {"products": 0}})
+    monkeypatch.setattr(store, "read_launch", lambda _: older)
+    assert launched_campaign(home, "small") == small_campaign()
+
+
+def test_campaigns_are_listed(journal, home, capsys):
     assert launched_campaign(home, "small") == small_campaign()
     with pytest.raises(InvalidInput, match="campaign list"):
         launched_campaign(home, "large")
@@ -64,10 +57,10 @@ def test_campaigns_are_listed(journal: Path, home: Home, capsys: Any) -> None:
     journal.unlink()
     journal.symlink_to("/dev/zero")
     with pytest.raises(InvalidInput, match="must be"):
-        launch(home, resume=True)
+        run(home, resume=True)
 
 
-def test_a_damaged_line_costs_that_line(journal: Path, home: Home, capsys: Any) -> None:
+def test_a_damaged_line_costs_that_line(journal, home, capsys):
     before = journal.read_bytes()
     lines = before.splitlines(keepends=True)
     damage(journal, 4, lines[3].replace(b'"seconds":', b'"seconds":1', 1))  # still a record: the checksum tells
@@ -82,12 +75,12 @@ def test_a_damaged_line_costs_that_line(journal: Path, home: Home, capsys: Any) 
     assert repaired.document["after"]["trials"] == 5
     assert journal.with_name("trials.jsonl.backup-1").read_bytes() == damaged
     assert journal.read_bytes().startswith(b"".join([*lines[:3], *lines[4:]]))
-    report = launch(home, resume=True)
+    report = run(home, resume=True)
     assert len({trial.trial_id for trial in report.trials}) == len(report.trials) == 6
-    assert set(tracked(home).values()) == {1}
+    assert len(tracked_runs(home.mlflow_uri)) == 6
 
 
-def test_a_running_launch_is_not_repaired(journal: Path, capsys: Any) -> None:
+def test_a_running_launch_is_not_repaired(journal, capsys):
     store = Store(journal.parent)
     assert chorale(capsys, "campaign", "repair", "small").code == 3
     store.close()
@@ -96,7 +89,7 @@ def test_a_running_launch_is_not_repaired(journal: Path, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_finalist_whose_line_is_lost_is_measured_again(journal: Path, home: Home, capsys: Any) -> None:
+def test_a_finalist_whose_line_is_lost_is_measured_again(journal, home, capsys):
     """The final comparison, which names it, stays."""
     lines = journal.read_bytes().splitlines(keepends=True)
     finalist = next(iter(json.loads(next(line for line in lines if b'"results"' in line))["results"]))
@@ -106,11 +99,11 @@ def test_a_finalist_whose_line_is_lost_is_measured_again(journal: Path, home: Ho
     forget_connections(home.mlflow_uri)  # as in a new process
     repaired = chorale(capsys, "campaign", "repair", "small")
     assert repaired.code == 0, repaired.stderr
-    assert len(launch(home, resume=True).trials) == 6
-    assert set(tracked(home).values()) == {1}
+    assert len(run(home, resume=True).trials) == 6
+    assert len(tracked_runs(home.mlflow_uri)) == 6
 
 
-def test_a_folder_of_another_user_is_said_in_one_line(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_said_in_one_line(capsys, monkeypatch):
     def refused(_home: Home) -> Path:
         raise PermissionError(13, "Permission denied", "/data/campaigns")
 

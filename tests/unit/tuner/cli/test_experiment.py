@@ -14,16 +14,13 @@ def data_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
 
 
-def test_the_list(capsys):
+def test_the_list_and_an_experiment_as_json_and_table(capsys):
     document = chorale(capsys, "experiment", "list", "--json").document
     assert [entry["name"] for entry in document["experiments"]] == list(catalog.NAMES)
     assert all(entry["question"].endswith("?") and entry["source"] for entry in document["experiments"])
     done = chorale(capsys, "experiment", "list")
     assert (done.code, done.stderr) == (0, "")
     assert "finder-frontier" in done.stdout
-
-
-def test_json_and_table(capsys):
     document = chorale(capsys, "experiment", "direct-connect-table-5", "--json").document
     assert document["holds"] is True
     assert len(document["rows"]) == 8

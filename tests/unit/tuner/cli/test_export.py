@@ -5,22 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from chorale.synth.targets.lift import lift
 from tests.command import chorale
-
-
-@pytest.fixture
-def schedule(capsys, tmp_path):
-    def make(method="bfb", spec="hypercube:3", collective="allreduce"):
-        path = tmp_path / "schedule.parquet"
-        assert chorale(capsys, "synth", method, spec, "--collective", collective, "-o", path).code == 0
-        return path
-
-    return make
 
 
 def contents(folder):
@@ -121,9 +108,7 @@ def test_folders_that_hold_something_are_left_alone(capsys, tmp_path, schedule):
     assert chorale(capsys, "export", path, "-o", path).code == 2
 
 
-def test_a_default_target_that_the_program_does_not_fit_is_left_out(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_default_target_that_the_program_does_not_fit_is_left_out(capsys, tmp_path):
     ring, job = tmp_path / "ring.parquet", tmp_path / "job"
     assert chorale(capsys, "synth", "ring", "h100:4", "-o", ring).code == 0
     done = chorale(capsys, "export", ring, "-o", job)

@@ -19,7 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_names_in_common_spellings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_rates_and_sizes_in_common_spellings(capsys):
     synth = ("synth", "DBT", "hypercube:3", "--collective", "All-Reduce", "-o", "a.json", "--json")
     made = chorale(capsys, *synth).document
     assert (made["method"], made["collective"]) == ("double-binary-tree", "allreduce")
@@ -30,34 +30,26 @@ def test_names_in_common_spellings(capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "run", "a.json", "--runner", "Simulator", "--link-mbps", "100", "--json")
     assert [row["size_bytes"] for row in done.document["results"]] == [2**16, 2**20]
     assert done.document["runner"] == "simulated"
-
-
-def test_everything_that_is_missing_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    done = chorale(capsys, "find")
-    assert (done.code, done.stderr.count("\n")) == (2, 1)
-    assert "`chorale find` needs --nodes and --degree, got nothing" in done.stderr
-    done = chorale(capsys, "best", "--collective", "all-reduce")
-    assert "needs --topology and --size, got --collective all-reduce; --topology: Network, such as" in done.stderr
-    done = chorale(capsys, "simulate")
-    assert "needs FILE|METHOD, got nothing" in done.stderr
-    assert "bfb, ring" in done.stderr
-    done = chorale(capsys, "lower", "--nothing")  # an unknown option comes before what is missing
-    assert (done.code, "No such option: --nothing" in done.stderr) == (2, True)
-
-
-def test_rates_of_links_in_either_unit(capsys: pytest.CaptureFixture[str]) -> None:
     simulated = ("simulate", "ring", "ring:4", "--sizes", "1M", "--json")
     in_mbit = chorale(capsys, *simulated, "--link-mbps", "12.5").document
     assert in_mbit["parameters"]["link_gbps"] == "0.0125"
     assert in_mbit["results"] == chorale(capsys, *simulated, "--link-gbps=0.0125").document["results"]
-
-
-def test_megabytes_and_mebibytes(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("simulate", "ring", "ring:4", "--sizes", "1MB,1M,1MiB", "--link-gbps", "1")
     done = chorale(capsys, *arguments, "--json")
     assert [row["size_bytes"] for row in done.document["results"]] == [10**6, 2**20]
     assert "1MB is 1000000 bytes; 1MiB would be 1048576" in " ".join(done.stderr.split())
     assert chorale(capsys, *arguments, "--json", "--quiet").stderr == ""
+    done = chorale(capsys, "find")
+    assert (done.code, done.stderr.count("\n")) == (2, 1)
+    assert "`chorale find` needs --nodes (number of nodes" in done.stderr
+    assert " and --degree (links out of and into every node); see `chorale find --help`" in done.stderr
+    done = chorale(capsys, "best", "--collective", "all-reduce")
+    assert "needs --topology (network, such as hypercube:3) and --size (buffer size" in done.stderr
+    done = chorale(capsys, "simulate")
+    assert "needs FILE|METHOD" in done.stderr
+    assert "(schedule file, or a method); see `chorale simulate --help`" in done.stderr
+    done = chorale(capsys, "lower", "--nothing")  # an unknown option comes before what is missing
+    assert (done.code, "No such option: --nothing" in done.stderr) == (2, True)
 
 
 RESULTS = [
@@ -85,21 +77,16 @@ def made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chorale(capsys, "lower", "made.parquet", "-o", "made.xml")
 
 
-@pytest.mark.usefixtures("made")
-@pytest.mark.parametrize("arguments", RESULTS, ids=" ".join)
-def test_results_go_to_stdout_and_fit_80_columns(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = chorale(capsys, *arguments, "--quiet")
-    assert done.code == 0
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    assert lines
-    for line in lines:
-        assert len(line) <= 80 or len(line.split()) <= 2, line  # a path may be longer, but whole
+def test_results_go_to_stdout_and_fit_80_columns(made, capsys):
+    for arguments in RESULTS:
+        done = chorale(capsys, *arguments, "--quiet")
+        assert (done.code, done.stderr) == (0, ""), arguments
+        assert done.stdout
+        for line in done.stdout.splitlines():
+            assert len(line) <= 80 or len(line.split()) <= 2, line  # a path may be longer, but whole
 
 
-def test_reading_commands_make_no_data_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reading_commands_make_no_data_folder(folder, capsys):
     for arguments in (
         ("synth", "ring:4"),
         ("token", "list"),
@@ -113,17 +100,27 @@ def test_reading_commands_make_no_data_folder(folder: Path, capsys: pytest.Captu
         assert not (folder / "data").exists(), arguments
 
 
-def test_costs_are_told_in_units_that_people_know(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_told_in_words_and_units_that_people_know(capsys):
     fabric = chorale(capsys, "synth", "a100:2", "--collective", "allgather", "--quiet").stdout
     assert "2.88 ps/byte (3/1040 per GB/s)" in fabric
     assert "346.7 GB/s (1040/3)" in fabric
     torus = chorale(capsys, "synth", "torus:4x4", "--collective", "allgather", "--quiet").stdout
     assert "0.94 × size / node bandwidth (15/16)" in torus
     assert "4.27 × link rate (64/15)" in torus
+    shown = " ".join(chorale(capsys, "bound", "a100:4").stdout.replace("│", " ").split())
+    assert "allreduce of 1GiB takes at least 8.05 ms: the links between 8 ranks and the other 24 limit it" in shown
+    shown = chorale(capsys, "failures", "torus:2x2", "--executor", "serial").stdout
+    assert "allreduce by forest on torus:2x2" in shown
+    assert "8 single failures, none without a plan" in shown
+    assert "link=0-1 +1" in shown  # no known symmetry swaps the dimensions
+    assert sorted(name for names in TASKS.values() for name in names) == sorted(COMMANDS)
+    text = chorale(capsys, "--help").stdout
+    assert [text.index(f"{task}:") for task in TASKS] == sorted(text.index(f"{task}:") for task in TASKS)
+    assert "spanning trees that reach the optimum" in chorale(capsys, "synth", "--help").stdout
 
 
 @pytest.mark.usefixtures("made")
-def test_what_is_known_of_a_program_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_known_of_a_program_is_told_in_words(capsys):
     for command in (("lower", "made.parquet", "-o", "again.xml"), ("lift", "made.xml"), ("verify", "made.xml")):
         said = " ".join(chorale(capsys, *command, "--quiet").stdout.split())
         assert "sums: " not in said  # an allgather adds nothing
@@ -141,19 +138,12 @@ def test_what_is_known_of_a_program_is_told_in_words(capsys: pytest.CaptureFixtu
     assert (done.code, "every pair of ranks" in done.stdout) == (0, True)  # judged alone
 
 
-def test_a_warning_of_python_is_one_notice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_of_python_is_one_notice(capsys, monkeypatch):
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # and back after this test
     for flags, said in (((), "warning: kernels are old\n"), (("--quiet",), "")):
         chorale(capsys, "token", "list", *flags)
         warnings.showwarning("kernels are old", RuntimeWarning, "synth/kernels/library.py", 1)
         assert capsys.readouterr().err == said
-
-
-def test_the_help_groups_commands_by_task_and_explains_methods(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sorted(name for names in TASKS.values() for name in names) == sorted(COMMANDS)
-    text = chorale(capsys, "--help").stdout
-    assert [text.index(f"{task}:") for task in TASKS] == sorted(text.index(f"{task}:") for task in TASKS)
-    assert "down trees that reach the optimum" in chorale(capsys, "synth", "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -165,19 +155,7 @@ def test_the_help_groups_commands_by_task_and_explains_methods(capsys: pytest.Ca
         ("topology show ring:4", "chorale bound ring:4"),
     ],
 )
-def test_a_command_says_what_may_come_next(command: str, next_step: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_says_what_may_come_next(command, next_step, capsys):
     done = chorale(capsys, *command.split())
     assert done.stderr.splitlines()[-1] == f"next: {next_step}"
     assert chorale(capsys, *command.split(), "--quiet").stderr == ""
-
-
-def test_failures_say_whose_and_group_what_is_alike(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = chorale(capsys, "failures", "torus:2x2", "--executor", "serial").stdout
-    assert "allreduce by forest on torus:2x2" in shown
-    assert "8 single failures, none without a plan" in shown
-    assert "link=0-1 +1" in shown  # no known symmetry swaps the dimensions
-
-
-def test_a_bound_is_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = " ".join(chorale(capsys, "bound", "a100:4").stdout.replace("│", " ").split())
-    assert "allreduce of 1GiB takes at least 8.05 ms: the links between 8 ranks and the other 24 limit it" in shown

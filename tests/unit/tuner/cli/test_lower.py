@@ -1,19 +1,15 @@
-"""`chorale lower` and `chorale lift` as scripts use them."""
+"""`chorale lower`, `chorale lift` and `chorale verify` of programs, also for collectives that no library has."""
+
+import json
 
 import pytest
 
 import chorale.tuner.cli.verify as lower
+from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.files.collective_files import parse_collective_file
 from tests.command import chorale
-
-
-@pytest.fixture
-def schedule(capsys, tmp_path):
-    def make(spec="hypercube:3", collective="allreduce", suffix="parquet", method="bfb"):
-        path = tmp_path / f"schedule.{suffix}"
-        assert chorale(capsys, "synth", method, spec, "--collective", collective, "-o", path).code == 0
-        return path
-
-    return make
+from tests.custom_programs import PROGRAMS, SCAN, SHIFT, scan_program, shift_program
 
 
 @pytest.mark.parametrize(
@@ -59,17 +55,6 @@ def test_a_damaged_program_is_exit_code_1_with_the_violations(capsys, tmp_path, 
     assert {"rule", "message"} == set(done.document["violations"][0])
     assert not again.exists()
     assert chorale(capsys, "lift", program, "--spec", "hypercube:3").code == 1
-
-
-def test_files_that_are_neither_are_exit_code_2(capsys, tmp_path, schedule):
-    path = schedule(suffix="json")
-    path.write_text(path.read_text()[:-40])
-    assert chorale(capsys, "lower", path, "--target", "msccl-xml", "-o", tmp_path / "program.xml").code == 2
-    path = tmp_path / "program.xml"
-    path.write_text("<!DOCTYPE algo><algo/>")
-    done = chorale(capsys, "lift", path, "--spec", "ring:4")
-    assert (done.code, done.stderr.count("\n")) == (2, 1)
-    assert chorale(capsys, "lift", tmp_path / "missing.xml", "--spec", "ring:4").code == 2
 
 
 def test_plans_for_mscclpp_lift_and_are_refused_when_damaged(capsys, tmp_path, schedule):
@@ -122,7 +107,7 @@ def test_the_predicted_time_is_that_of_the_simulation(capsys, tmp_path, schedule
 
 def test_instances_are_chosen_for_sizes(capsys, tmp_path, schedule):
     program = tmp_path / "program.xml"
-    made = schedule("ring:3", "allreduce", method="ring")
+    made = schedule("ring", "ring:3")
     options = ("--target", "msccl-xml", "--instances", 4, "--sizes", "12000,24000", "-o", program, "--json")
     done = chorale(capsys, "lower", made, *options)
     assert (done.code, done.document["chunks"]) == (0, 12)
@@ -162,3 +147,114 @@ def test_a_program_of_trees_says_what_it_loses_and_what_loses_less(capsys, tmp_p
     done = chorale(capsys, *arguments, *options.split()).document
     assert f"{done['loss']['part']:.0%}" == better
     assert done["loss"]["part"] < loss - 0.05
+
+
+@pytest.fixture(params=["msccl-xml", "mscclpp-json"])
+def pair(request, files):
+    return files(target=request.param)
+
+
+def test_a_right_program_has_the_loads_and_the_cost_of_its_schedule(capsys, pair):
+    schedule, program = (chorale(capsys, "verify", file, "--json").document for file in pair)
+    assert program["ok"] is True
+    assert program["cost"]["time_per_byte"] == schedule["cost"]["time_per_byte"] == "7/12"
+    assert program["link_loads"].items() <= schedule["link_loads"].items()
+    assert chorale(capsys, "verify", pair[1], "--spec", "hypercube:3").code == 0
+    _, program = pair
+    order = chorale(capsys, "verify", program, "--json").document["order_of_additions"]
+    assert (order["fixed"], order["same_on_all_ranks"]) == (True, True)
+    assert chorale(capsys, "lift", program, "--spec", "hypercube:3", "--json").document["order_of_additions"] == order
+
+
+def test_a_damaged_program_is_exit_code_1(capsys, pair):
+    _, program = pair
+    text = program.read_text()
+    program.write_text(text.replace('type="rrc"', 'type="r"', 1).replace('"name": "nop"', '"name": "wait"', 1))
+    done = chorale(capsys, "verify", program, "--json")
+    assert (done.code, done.document["ok"], done.document["cost"]) == (1, False, None)
+    assert done.document["violations"]
+    assert chorale(capsys, "verify", program).code == 1
+
+
+def test_a_program_that_names_no_network_is_judged_alone(capsys, pair):
+    schedule, program = pair
+    program.write_text(program.read_text().replace("allreduce bfb hypercube:3", "mine"))
+    for command in ("verify", "lift"):
+        alone = chorale(capsys, command, program, "--json").document
+        assert (alone["ok"], alone["network"]) == (True, None)
+        assert "every pair of ranks is taken as connected" in alone["notices"][-1]["message"]
+    assert alone["predicted"] is None
+    assert chorale(capsys, "verify", program, "--spec", "hypercube:3").code == 0
+    assert chorale(capsys, "verify", program, "--spec", "ring:5").code == 1
+    refused = chorale(capsys, "verify", schedule, "--spec", "hypercube:3")
+    assert (refused.code, "leave it out" in refused.stderr) == (2, True)
+
+
+def written(tmp_path, collective: str, program: str) -> tuple[str, str]:
+    (tmp_path / "collective.yaml").write_text(collective)
+    (tmp_path / "program.xml").write_text(program)
+    return str(tmp_path / "program.xml"), str(tmp_path / "collective.yaml")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_right_programs_are_right(tmp_path, capsys, name):
+    program, collective = written(tmp_path, *PROGRAMS[name])
+    for command in ("lift", "verify"):
+        done = chorale(capsys, command, program, "--spec", "complete:3", "--collective-file", collective, "--json")
+        assert (done.code, json.loads(done.stdout)["violations"]) == (0, [])
+
+
+def test_what_is_wrong_with_a_program_is_named_by_rank_and_chunk(tmp_path, capsys):
+    into_scratch = scan_program([("rrc", "i", 0, "s", 0, 1), ("rrc", "i", 1, "o", 1, 1)], at_once=1)
+    program, collective = written(tmp_path, SCAN, into_scratch)
+    done = chorale(capsys, "lift", program, "--spec", "complete:3", "--collective-file", collective, "--json")
+    whole = "i[0] of rank 0 + i[0] of rank 1 + i[0] of rank 2"
+    assert done.code == 1
+    assert done.document["violations"][0]["message"] == f"rank 2: o[0] holds nothing, must hold {whole}"
+    twice = scan_program(last=[("rrc", "i", 0, "o", 0, 2), ("re", "i", 0, "o", 0, 2)])
+    program, collective = written(tmp_path, SCAN, twice)
+    done = chorale(capsys, "lift", program, "--spec", "complete:3", "--collective-file", collective, "--json")
+    document = json.loads(done.stdout)
+    assert [each["rule"] for each in document["violations"]] == ["reduction"]
+    program, collective = written(
+        tmp_path, SCAN.replace("_chunks: 2", "_chunks: 3").replace("ranks: 3", "ranks: 4"), scan_program()
+    )
+    done = chorale(capsys, "verify", program, "--spec", "complete:3", "--collective-file", collective, "--json")
+    assert [each["rule"] for each in json.loads(done.stdout)["violations"]][:2] == ["ranks", "chunks"]
+    program, collective = written(tmp_path, SHIFT, shift_program("halo"))
+    done = chorale(capsys, "verify", program, "--spec", "complete:3")
+    assert done.code == 2
+    assert "add --collective-file FILE" in done.stderr
+    done = chorale(capsys, "verify", program, "--spec", "complete:3", "--collective-file", collective, "--json")
+    assert [each["message"] for each in json.loads(done.stdout)["violations"]] == ['the loader knows no coll="halo"']
+    finer = SCAN.replace("count: 2, ", "").replace("_chunks: 2", "_chunks: 1")
+    program, collective = written(tmp_path, finer, scan_program())
+    done = chorale(capsys, "verify", program, "--spec", "complete:3", "--collective-file", collective)
+    assert done.code == 0, done.stderr
+
+
+WRONG = {
+    "format: chorale-collective/2": ("format: chorale-collective/1", "unknown format of a collective file"),
+    "input_chunks: 0": ("input_chunks: 2", "input_chunks must be a whole number from 1"),
+    "from: 7": ("from: 0", "from must be a rank below 3, a list of ranks, or all"),
+    "chunk: 1": ("chunk: 0", "outputs must be of 3 ranks and 2 chunks"),
+    "rank: 1": ("rank: 0", "outputs must be named once each"),
+    "from: [0, 0]": ("from: [0, 1]", "a sum contains a chunk twice"),
+    "frm: 0": ("from: 0", "has no key"),
+    "sum: 3": ("from: 0", "`sum` must be a list of {rank, chunk}, without source"),
+    "source: 5, from: 0": ("from: 0", "sources must be of 3 ranks and 2 input chunks"),
+    "[": ("ranks: 3", "must be YAML or JSON"),
+}
+
+
+@pytest.mark.parametrize("after", WRONG)
+def test_wrong_files_are_refused_with_the_rule(after):
+    before, message = WRONG[after]
+    with pytest.raises(InvalidInput, match=message.replace("[", r"\[")):
+        parse_collective_file(SCAN.replace(before, after, 1))
+
+
+def test_a_collective_survives_json():
+    for text, _ in PROGRAMS.values():
+        collective = parse_collective_file(text)
+        assert CustomCollective.from_json(json.loads(json.dumps(collective.to_json()))) == collective

@@ -1,90 +1,71 @@
-"""Wrong usage: one line on standard error that names the way out, exit code 2, no output and no file."""
+"""Wrong usage: one line on standard error that names the way out, exit code 2, no output and no file.
+
+tests/golden/messages.txt has the words of common mistakes. Names in other encodings are refused, too, or work.
+"""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 
+import chorale as ch
 from chorale.job.record import CallCount, CallKey, Record, record_bytes
 from chorale.runners.simulated.calibration import Calibration
+from chorale.synth.schedule.codec import from_json_text
+from chorale.tuner.files.topology_specs import load_topology
 from tests.command import chorale
 from tests.dumps import nvswitch_machine
 
 REFUSED = """
-synth magic ring:4 | unknown method 'magic'; choose from bfb, ring, biring
-synth bfs ring:4 | unknown method 'bfs'; did you mean 'bfb'?
-synth bfb | bfb is a method, and the topology is missing
 synth bfb ring:4 ring:5 | give at most one METHOD and one SPEC, not bfb ring:4 ring:5
-synth | `chorale synth` needs SPEC, got nothing
 synth bfb torus:9999999x9999999 | torus
-synth bfb ring:4 --collective gossip | unknown collective 'gossip'; choose from allgather
-synth bfb ring:4 --chunks 0 | chunks per shard must be 1 to
-synth bfb ring:4 --executor abacus | choose from serial, processes, ray
 synth bfb ring:4 --workers 0 | at least one worker
-synth bfb ring:4 -o schedule.txt | must end in .parquet or .json
-synth bfb torus:3x3 --size 1M | a size in bytes needs bandwidths in GB/s or Gbit/s, not torus:3x3, whose unit is "link"
-synth bfb torus:3x3 --size big | cannot read the size 'big'
 synth bfb torus:3x3 --size 0 | a size must be between 1 byte and 1 TiB
 synth torus:4x4 allreduce | write `chorale synth torus:4x4 --collective allreduce`
 synth all-reduce torus:4x4 | all-reduce is a collective: write --collective
 synth fastest torus:4x4 | did you mean 'auto'?
+synth fastest | a topology is expected, such as torus:4x4; by default auto is used
 synth local torus:4x4 | local is a runner, for `chorale run --runner local`
-synth bfb a100:2 | use the method forest, or auto
 synth bfb ring:4 --shards zipf:1 | --shards does not work with the method bfb
 synth forest ring:4 --k 2 --shards zipf:1 | --shards does not work with --k
-verify no-such-file.parquet | cannot read no-such-file.parquet: No such file or directory
 verify torus:4x4 | torus:4x4 is a topology: `chorale synth torus:4x4 -o schedule.parquet`
 verify cube.parquet --spec hypercube:3 | leave it out
-lower cube.parquet --target xccl -o x.xml | choose from msccl-executor-xml, msccl-xml, oneccl-xml
-lower cube.parquet --target mscl-xml -o x.xml | unknown target 'mscl-xml'; did you mean 'msccl-xml'
 lower cube.parquet --target msccl-xml --protocol fast -o x.xml | Simple, LL, LL128
-lower cube.parquet --target msccl-xml --channels 0 -o x.xml | between 1 and
 lower cube.parquet --target msccl-xml --instances 40 -o x.xml | fits
 lower forest -o made.xml | `chorale synth forest SPEC -o schedule.parquet`
-run cube.parquet --runner msccl --set speed=1 | the msccl runner has no option 'speed'
 run cube.parquet --runner recorded --set 1MiB | --set must be of the form KEY=VALUE
-run cube.parquet --runner warp | choose from local, simulated
-run cube.parquet --runner onecl | unknown runner 'onecl'; did you mean 'oneccl' or 'nccl'?
 run cube.parquet --runner simulated | hypercube:3 has no link rates
 run cube.parquet --runner simulated --link-mbps 9 --reference cube.parquet | the reference cube.parquet is the same
 run cube.parquet --runner simulated --link-mbps 9 --reference ring.parquet | for the same network, hypercube:3
 run cube.parquet --runner simulated --link-mbps 9 --precision 200% | a precision must be between
-run cube.parquet --runner simulated --link-mbps 9 --budget 9s | add --precision 2%
 run cube.parquet --runner simulated --link-mbps 9 --dtype int7 | unknown element type 'int7'; did you mean 'int64'
 run cube.parquet --runner simulated --link-mbps 9 --spec ring:5 | --spec must be the topology of the schedule
 run unnamed.xml --runner simulated --link-mbps 9 | add --spec
 run hypercube:3 | hypercube:3 is a topology: `chorale synth
-show cube.parquet --plot x.gif | .png, .svg or .pdf
 show cube.parquet --spec ring:8 | the schedule file already names its topology, got --spec ring:8
 show cube.parquet --rank 8 | one of the 8 ranks
-show unnamed.xml | add --spec
-show cube.xml --size big | cannot read the size 'big'
 show cube.xml --link-gbps 0 | above zero
 show absent.txt | .parquet or .json
 compare cube.parquet ring.parquet | the two sides are for different networks: hypercube:3 and ring:5
 compare cube.parquet gather.parquet | the two sides are for different collectives: allreduce and allgather
 compare cube.parquet cube.parquet --model packet | unknown model 'packet'; choose from step, flow
-compare cube.parquet cube.parquet --sizes none | cannot read the size 'none'
 compare unnamed.xml unnamed.xml | add --spec
-simulate bfb torus:4x4 | torus:4x4 has no link rates
 simulate bfb torus:4x4 --link-gbps fast | must be a rational number
 simulate bfb torus:4x4 --link-gbps 1 --link-mbps 1 | the link rate is given twice: --link-gbps and --link-mbps
 simulate bfb torus:4x4 --link-mbps fast | --link-mbps must be a number, got fast
 simulate bfb torus:4x4 --link-gbps 1 --pipeline-chunks 0 | 1 to 65536 chunks
 simulate bfb --link-gbps 1 | bfb is neither a schedule file nor a method with a topology
-simulate swung torus:4x4 --link-gbps 1 | unknown method 'swung'; did you mean 'swing'
 simulate bfb ring:4 --link-gbps 1 --alpha-us -1 | must not be negative
 simulate cube.parquet --link-gbps 1 --collective allgather | must be that of the schedule, allreduce
 simulate cube.parquet --calibration fit.json --hop-us 1 | --calibration already has latencies and rates, so --hop-us
 simulate cube.parquet --calibration lying.csv | the calibration file is not JSON: lying.csv: Expecting value: line 1
 simulate cube.parquet --calibration islands.json | a calibration must be JSON of the format
 simulate hamiltonian-ring torus:3x3x3 --link-gbps 400 | edge-disjoint Hamiltonian rings need a torus
-find -n 4 -d 4 | the degree must be below the number of nodes
 find -n 1 -d 1 | between 2 and
 find -n 16380:16385 -d 4 | must end at 16384
 find -n 3:4 -d 4 | no network of this degree has a size in the range: 3:4 with degree 4
-find -n many -d 4 | --nodes must be a number
 find -n 8 -d 0 | at least 1
 find -n 7 -d 3 --bidirectional | even number
 find -n 8 -d 2 --bases mine | unknown set of bases 'mine'
@@ -101,60 +82,45 @@ find -n 8 -d 4 --calibration rates.json --size 1M | a calibration for topologies
 bound ring:4 --k 0 --collective allgather | at least one tree per shard
 bound ring:4 --k 2 | --k works with allgather, reduce_scatter, broadcast and reduce, not with allreduce
 bound ring:4 --collective broadcast --root 4 | the root 4 is not a rank
-bound ring:4 --collective allredcue | unknown collective 'allredcue'; did you mean 'allreduce'
 bound ring:4 --k 2 --shards zipf:1 | --shards does not work with --k
 bound line:3 | line is a function: write line(
 bound dump.xml | write file:dump.xml
 bound made.parquet | made.parquet is a schedule
-bound forest | forest is a method: a topology is wanted
+bound forest | forest is a method: a topology is expected
 bound torus:4x4 allreduce | allreduce is a collective: write --collective allreduce
-failures torus:3x3 --method magic | magic
 failures ring:4 -o failures.txt | .csv
 alltoall ring:3 --gap -1 | the gap of an all-to-all rate must not be negative, got -1
 alltoall ring:3 --method x | unknown all-to-all method 'x'; choose from lp, prices
 alltoall ring:3 --chunks 2 | --chunks 2 without a file: chunks matter only for a schedule
 alltoall torus:40x40 -o a.json | an all-to-all schedule must have at most 512 ranks
 alltoall file:islands.json | some nodes cannot reach each other: no path from a to c in file:islands.json
-alltoall ring:4 --traffic zipf:x | cannot read the traffic 'zipf:x'
 alltoall ring:4 --traffic zipf:-1 | must be 0 to 8
 alltoall ring:4 --next zipf:1 | --next and --combine need the traffic
-groups ring:4 --group tp | NAME=COLLECTIVE:RANKS:AMOUNT
 groups ring:4 --group ../x=allreduce:by2:1 | NAME=COLLECTIVE:RANKS:AMOUNT
-groups ring:4 --group tp=allreduce:by3:1 | must divide the 4 ranks
 groups ring:4 --group tp=allreduce:0-4:1 | ranks must be 0 to 3
 groups ring:4 --group tp=allreduce:x:1 | cannot read the ranks 'x'
 groups ring:4 --group tp=allreduce:all:-1 | whole number
 groups ring:4 --group tp=allreduce:all:0 | must be 1 to 2
-training nothing ring:8 --link-gbps 1 | resnet-50
 training resnet-50 ring:8 | link rate
 training resnet-50 ring:8 --link-gbps 1 --buckets 0 | size
 training gpt2-small h100:2 | write forest@h100:2
 experiment direct-connect-table-77 | did you mean 'direct-connect-table-
-experiment '' | see `chorale experiment list`
 experiment direct-connect-table-5 --plot a.png | the experiment direct-connect-table-5 has no plot
 experiment direct-connect-table-6 --executor cloud | unknown executor 'cloud'
-topology show nope:3 | unknown topology family 'nope'
-topology show tourus:4x4 | unknown topology family 'tourus'; did you mean 'torus'
-topology show file:missing.json | cannot read missing.json: No such file or directory
-topology show ring:4 --plot a.bmp | cannot draw into a.bmp
 topology show complete:300 --plot a.png | a drawing must have at most 50000 links
 topology show product:3x8 | product is a function: write product(
 topology show torus(4x4) | write family:arguments
 topology import dump.xml -o a.xml | the imported network is JSON, but the output is called a.xml
 topology import dump.xml --nic-gbps 0 -o a.json | --nic-gbps must be positive, got 0
-topology import islands.json --boxes 2 -o a.json | --boxes need a topology dump or a matrix of GPUs
+topology import islands.json --boxes 2 -o a.json | --boxes can only be used with a topology dump or a matrix of GPUs
 fabric up ring:2 --link-mbps 5 --name never | ring
 fabric up ring:3 --link-mbps fast --name never | the link rate (Mbit/s) must be a rational number
 fabric up ring:3 --link-mbps 0 --name never | between 0.1 and 100000 Mbit/s
 fabric up ring:300 --link-mbps 5 --name never | at most 256 nodes
 fabric up ring:3 --link-mbps 5 --name 'no name' | the name of a fabric must be
 fabric up ring:4 --link-mbps 5 --name never --latency-us -1 | the latency of a link must be 0 to
-fabric up ring:4 --link-mbps 5 --name never --loss 0.9 | the loss of a link must be 0 to 1/2
-fabric up ring:4 --link-mbps 5 --name never --link 0-2 | write SRC-DST:mbps=R
-fabric up ring:4 --link-mbps 5 --name never --link 0-2:mbps=3 | the override names a link that the topology does not
 export cube.parquet -o job --target mscclpp-json | choose from msccl-xml, msccl-executor-xml, oneccl-xml
 export cube.parquet -o job --spec ring:8 | the schedule file already names its topology, got --spec ring:8
-export cube.parquet -o job --dtype float8 | float32
 export cube.parquet -o job --hosts a,b --gpus-per-node 3 | exactly 8 GPUs
 export cube.parquet -o job --tests build | absolute
 export cube.parquet -o job --instances 60 | fits
@@ -164,18 +130,13 @@ tune campaign.yaml --set 'search.methods=[bfb, rign]' | `search.methods`: 'rign'
 tune campaign.yaml --set 'baselines=[nothing]' | unknown method in campaign key `baselines`: 'nothing'
 tune campaign.yaml --set sizes=64K | campaign key `sizes` is a list, got '64K'
 tune campaign.yaml --topology ring:4 | --topology ring:4 works only with --from-record
-tune none.yaml | none.yaml
-tune | no campaign file is given
 tune --from-record job.json | the network of the recorded job is missing
 tune --from-record job.json --topology ring:5 | the network must have as many nodes as the job has ranks, 4, or equal
 tune --from-record job.json --topology ring:4 --detach | --detach
-best --topology rung:4 --collective allreduce --size 1K | rung
 best --topology ring:4 --collective sort --size 1K | sort
-best --topology ring:4 --collective allreduce --size big | cannot read the size 'big'
 table write cube.xml -o t | program files do not state their sizes
 table write cube.xml --sizes 64KiB -o t | must have the form FIRST-LAST
 table write cube.xml cube.xml --sizes 64KiB- -o t | two entries cover the same sizes: allreduce, any, 64KiB- and 64KiB-
-table write cube.xml --sizes - --dtypes float3 -o t | unknown element type 'float3'; did you mean 'float32'
 table write cube.xml --sizes - --group 0,1 -o t | group and program have different numbers of ranks: 2 ranks for
 table write cube.xml --sizes - --group 0,2,4,6,8,9,10,12 -o t | the group names ranks that the job does not have
 table write cube.xml --sizes - --group 0,1,1,2,3,4,5,6 -o t | the group names ranks that the job does not have
@@ -259,9 +220,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(f"{line} | the folder no does not exist" for line in WRITING.strip().splitlines()),
     ],
 )
-def test_wrong_usage_is_one_line(
-    line: str, desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_usage_is_one_line(line, desk, capsys, monkeypatch):
     monkeypatch.chdir(desk)
     monkeypatch.setenv("CHORALE_HOME", str(desk / "home"))
     before = set(desk.iterdir())
@@ -270,3 +229,84 @@ def test_wrong_usage_is_one_line(
     assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr
     assert set(desk.iterdir()) - {desk / "home"} == before
+
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "messages.txt"
+CASES = [tuple(block.strip().split("\n")) for block in GOLDEN.read_text(encoding="utf-8").split("\n\n")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with files that are not what the commands want."""
+    root = tmp_path_factory.mktemp("mistakes")
+    (root / "empty.json").write_text("{}")
+    (root / "notes.txt").write_text("some notes\n")
+    (root / "matrix.csv").write_text("1,2\n3,4\n")
+    (root / "broken.yaml").write_text("- a\n")
+    (root / "typo.yaml").write_text("name: x\ntopology: ring:4\ncolective: allreduce\n")
+    ch.synthesize("torus:2x4", "allreduce", method="bfb").save(root / "torus.parquet")
+    return root
+
+
+@pytest.mark.parametrize(("command", "expected"), CASES, ids=[command for command, _ in CASES])
+def test_a_mistake_is_explained(command, expected, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CHORALE_HOME", str(folder / "home"))
+    finished = chorale(capsys, *shlex.split(command.removeprefix("$ chorale ")))
+    assert f"exit {finished.code}, {finished.stderr.strip()}" == expected
+
+
+ODD = os.fsdecode(b"odd\xff")
+ODD_COMMANDS = [
+    ("campaign", "check", ODD),
+    ("table", "write", "--campaign", ODD, "-o", "table"),
+    ("topology", "show", f"file:{ODD}"),
+    ("tune", f"{ODD}.yaml"),
+    ("best", "--topology", ODD, "--collective", "allreduce", "--size", "1M"),
+    ("simulate", ODD, "ring:4", "--sizes", ODD),
+]
+
+
+@pytest.mark.parametrize("words", ODD_COMMANDS)
+def test_a_name_that_is_no_utf8_is_refused_in_one_line(words, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    done = chorale(capsys, *words)
+    assert done.code in (2, 3)
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("chorale: ")
+    assert done.stderr.count("; ") >= 1
+
+
+@pytest.mark.parametrize("name", [ODD, "what?"])
+@pytest.mark.parametrize("words", [("campaign", "check", "small"), ("best", "--help")])
+def test_a_data_folder_whose_name_cannot_be_used_is_refused_where_it_is_used(
+    words, name, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / name))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    done = chorale(capsys, *words)
+    if "--help" in words:
+        assert done.code == 0
+        return
+    assert done.code in (2, 3)
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_in_files_do_not_steer_the_terminal(capsys, tmp_path):
+    steering = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e"
+    path, program = str(tmp_path / "schedule.json"), str(tmp_path / "program.xml")
+    chorale(capsys, "synth", "bfb", "ring:4", "-o", path, "--quiet")
+    document = json.loads(Path(path).read_text())
+    document["method"] = steering
+    text = json.dumps(document).encode()
+    document["id"] = from_json_text(text, load_topology, require_id=False).id
+    Path(path).write_text(json.dumps(document))
+    chorale(capsys, "lower", path, "--target", "msccl-xml", "-o", program, "--quiet")
+    Path(program).write_text(Path(program).read_text().replace(' name="', ' name="\x9b31m'))
+    for words in (("verify", path), ("show", path), ("compare", path, path), ("verify", program), ("verify", steering)):
+        done = chorale(capsys, *words)
+        printed = (done.stdout + done.stderr).replace("\n", "")
+        assert not {letter for letter in printed if not letter.isprintable()}, (words, printed)
+    assert "\N{REPLACEMENT CHARACTER}" in printed

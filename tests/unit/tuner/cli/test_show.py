@@ -1,23 +1,15 @@
-"""`chorale show`: what it says and draws of schedules and programs, and how it refuses."""
+"""`chorale show` and `chorale compare`: what they say and draw of schedules and programs, and how they refuse."""
 
 from fractions import Fraction
 
 import pytest
 
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
-
-
-@pytest.fixture
-def files(capsys, tmp_path):
-    """Make a schedule of `method` on `spec` and its program; return both paths."""
-
-    def make(method="bfb", spec="hypercube:3", collective="allreduce", target="msccl-xml", *options):
-        schedule, program = tmp_path / "schedule.parquet", tmp_path / "program.xml"
-        assert chorale(capsys, "synth", method, spec, "--collective", collective, "-o", schedule).code == 0
-        assert chorale(capsys, "lower", schedule, "--target", target, *options, "-o", program).code == 0
-        return schedule, program
-
-    return make
+from tests.custom_programs import SCAN, scan_program
+from tests.hand_written import direct_allreduce
 
 
 def test_a_schedule_of_trees(capsys, files):
@@ -53,7 +45,7 @@ def test_rates_and_the_buffer_are_options(capsys, files):
     _, program = files("bfb", "hypercube:3", "allgather", "oneccl-xml")
     arguments = ("show", program, "--spec", "hypercube:3", "--json", "--link-gbps", 10)
     plain = chorale(capsys, *arguments)
-    assert "taken to have" not in plain.stderr
+    assert "assuming 100 Gbit/s" not in plain.stderr
     assert plain.document["parameters"]["buffer_bytes"] is None
     cut = chorale(capsys, *arguments, "--buffer", "64KiB").document
     assert cut["parameters"]["buffer_bytes"] == 2**16
@@ -107,3 +99,91 @@ def test_a_plan_is_shown_like_a_program(capsys, tmp_path, files):
     assert b"rank 3" in plot.read_bytes()
     priced = chorale(capsys, "run", plan, "--runner", "simulated", "--sizes", "1M", "--link-mbps", 100, "--json")
     assert priced.document["results"][0]["time_us_median"] > 0
+
+
+RATES = ("--link-gbps", 100, "--alpha-us", 1, "--hop-us", 0, "--link-latency-us", 0)
+
+
+def test_few_steps_are_overtaken_by_more_bandwidth(capsys, schedule):
+    # recursive doubling sends everything in each of 3 steps, over up to 4 links; a ring 2 * 7 eighths in 14 steps.
+    doubling, ring = schedule("recursive-doubling", "ring:8"), schedule("ring", "ring:8")
+    document = chorale(capsys, "compare", doubling, ring, *RATES, "--sizes", "1KiB:64MiB:x64", "--json").document
+    assert [side["method"] for side in document["sides"]] == ["recursive-doubling", "ring"]
+    assert [side["steps"] for side in document["sides"]] == [3, 14]
+    costs = [Fraction(side["time_per_byte"]) for side in document["sides"]]
+    assert Fraction(document["time_per_byte_ratio"]) == costs[0] / costs[1] > 1
+    assert [row["faster"] for row in document["results"]] == ["first", "second", "second"]
+    (cross,) = document["crossovers"]
+    assert (cross["faster_below"], cross["faster_above"]) == ("first", "second")
+    # 3 us + first * M = 14 us + second * M, at 100 Gbit/s
+    assert cross["size_bytes"] == pytest.approx(11e-6 * 12.5e9 / float(costs[0] - costs[1]), rel=0.02)
+
+
+def test_a_picture(capsys, tmp_path, schedule):
+    files = schedule("ring", "ring:8"), schedule("bfb", "ring:8")
+    assert chorale(capsys, "compare", *files, *RATES, "--plot", tmp_path / "a.svg").code == 0
+    assert b"second: " in (tmp_path / "a.svg").read_bytes()
+
+
+def test_a_program_beside_its_schedule(capsys, files, tmp_path):
+    schedule, program = files("bfb", "ring:8", "allreduce", "oneccl-xml")
+    document = chorale(capsys, "compare", schedule, program, *RATES, "--sizes", "1MiB,16MiB", "--json").document
+    assert document["parameters"]["model"] == "flow"
+    assert [side["kind"] for side in document["sides"]] == ["stepped", "program"]
+    assert document["sides"][1]["threadblocks_max"] == 4
+    assert document["time_per_byte_ratio"] == "1"
+    for row in document["results"]:
+        assert row["time_us"][0] == pytest.approx(row["time_us"][1])
+        assert row["faster"] == "equal"
+    assert document["crossovers"] == []
+    plan = tmp_path / "plan.json"
+    assert chorale(capsys, "lower", schedule, "--target", "mscclpp-json", "-o", plan).code == 0
+    document = chorale(capsys, "compare", program, plan, *RATES, "--sizes", "1MiB,64MiB", "--json").document
+    assert [side["target"] for side in document["sides"]] == ["oneccl-xml", "mscclpp-json"]
+    assert document["sides"][1]["scratch_chunks_max"] > document["sides"][0]["scratch_chunks_max"]
+    assert document["time_per_byte_ratio"] == "1"
+    assert [row["speedup"] for row in document["results"]] == pytest.approx([1, 1])
+
+
+def test_a_program_without_a_name_runs_on_the_network_of_the_schedule(capsys, files, schedule):
+    program = files("bfb", "ring:8", "allreduce", "msccl-xml")[1]
+    program.write_text(program.read_text().replace("allreduce bfb ring:8", "unnamed"))
+    done = chorale(capsys, "compare", schedule("ring", "ring:8"), program, "--sizes", "1MiB")
+    assert done.code == 0
+    assert "100 Gbit/s" in done.stderr
+    assert chorale(capsys, "compare", program, program).code == 2
+    assert chorale(capsys, "compare", program, program, "--spec", "ring:8", "--sizes", "1MiB").code == 0
+
+
+@pytest.fixture
+def hand(tmp_path):
+    path = tmp_path / "hand.xml"
+    path.write_text(direct_allreduce(4))
+    return path
+
+
+def test_a_program_is_measured_by_the_bound_of_the_fabric_that_is_given(capsys, hand):
+    done = chorale(capsys, "compare", hand, "--topology", "complete:4", "--sizes", "1MiB,1GiB", "--json")
+    document = done.document
+    assert (done.code, document["bound"]["time_per_byte"], document["gap"]) == (0, "1/2", "0")
+    check_certificate(parse_topology("complete:4"), ALLREDUCE, document["bound"]["certificate"])
+    small, large = document["results"]
+    assert small["ratio"] > large["ratio"] >= 1  # latencies weigh less
+    on_ring = chorale(capsys, "compare", hand, "--topology", "ring:4", "--json").document
+    assert on_ring["side"]["time_per_byte"] == "3/2"  # opposite ranks exchange over two links each
+    assert on_ring["gap"] == "1"
+    shown = chorale(capsys, "compare", hand, "--spec", "complete:4", "--sizes", "1MiB").stdout
+    assert "above the bound" in shown
+    assert "least by bandwidth" in shown
+
+
+def test_what_has_no_bound_is_refused(capsys, hand, tmp_path):
+    refused = chorale(capsys, "compare", hand, "--spec", "complete:4", "--plot", tmp_path / "a.svg")
+    assert (refused.code, "--plot draws the comparison of two files, but only one is given" in refused.stderr) == (
+        2,
+        True,
+    )
+    (tmp_path / "scan.xml").write_text(scan_program())
+    (tmp_path / "scan.yaml").write_text(SCAN)
+    refused = chorale(capsys, "compare", tmp_path / "scan.xml", "--spec", "complete:3")
+    assert (refused.code, "add --collective-file FILE" in refused.stderr) == (2, True)

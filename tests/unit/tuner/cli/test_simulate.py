@@ -1,9 +1,10 @@
-"""`chorale simulate`: what it prints and draws, and how it refuses."""
+"""`chorale simulate`: what it prints and draws, and that it takes what `chorale run --calibrate` printed."""
 
 import json
 
 import pytest
 
+from chorale.runners.simulated.calibration import Calibration
 from tests.command import chorale
 
 FLAT = {
@@ -15,7 +16,7 @@ FLAT = {
 }
 
 
-def test_json(capsys):
+def test_methods_and_files_as_json_and_plot(capsys, tmp_path):
     done = chorale(capsys, "simulate", "ring", "ring:8", "--sizes", "8000,1M", "--link-gbps", 10, "--json")
     assert done.code == 0
     document = done.document
@@ -29,6 +30,14 @@ def test_json(capsys):
     assert small["time_us"] == pytest.approx(14 * (0.4 + 0.8))
     assert small["goodput_gbit_per_s"] == pytest.approx(8000 * 8 / 14 / 1.2 / 1000)
     assert large["size_bytes"] == 2**20
+    path = tmp_path / "gather.json"
+    made = chorale(capsys, "synth", "bfb", "ring:5", "--collective", "allgather", "-o", path, "--json").document
+    document = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 100, "--json").document
+    assert (document["collective"], document["method"]) == ("allgather", "bfb")
+    assert document["schedule"]["id"] == made["schedule"]["id"]
+    arguments = ("--sizes", "1K:1G:x4", "--link-gbps", 400, "--plot", tmp_path / "a.svg", "--quiet")
+    assert chorale(capsys, "simulate", "bfb", "torus:4x4", *arguments).code == 0
+    assert b"goodput" in (tmp_path / "a.svg").read_bytes()
 
 
 def test_auto_takes_the_fastest_method_at_each_size(capsys):
@@ -48,14 +57,6 @@ def test_both_models_and_latencies(capsys):
     flow = chorale(capsys, *arguments, "--model", "flow").document["results"]
     assert [row["time_us"] for row in flow] == pytest.approx([row["time_us"] for row in step])
     assert step[0]["time_us"] > 8 * 2
-
-
-def test_a_schedule_file(capsys, tmp_path):
-    path = tmp_path / "gather.json"
-    made = chorale(capsys, "synth", "bfb", "ring:5", "--collective", "allgather", "-o", path, "--json").document
-    document = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 100, "--json").document
-    assert (document["collective"], document["method"]) == ("allgather", "bfb")
-    assert document["schedule"]["id"] == made["schedule"]["id"]
 
 
 def test_large_symmetric_networks_need_no_rows(capsys, tmp_path):
@@ -79,12 +80,6 @@ def test_bandwidths_of_the_topology_are_used(capsys, tmp_path):
     assert "--link-gbps is not used" in ignored.stderr
 
 
-def test_a_plot(capsys, tmp_path):
-    arguments = ("--sizes", "1K:1G:x4", "--link-gbps", 400, "--plot", tmp_path / "a.svg", "--quiet")
-    assert chorale(capsys, "simulate", "bfb", "torus:4x4", *arguments).code == 0
-    assert b"goodput" in (tmp_path / "a.svg").read_bytes()
-
-
 def test_algorithms_with_a_closed_form_need_no_schedule(capsys):
     arguments = ("simulate", "swing", "torus:64x64", "--sizes", "512M", "--link-gbps", 400, "--json")
     document = chorale(capsys, *arguments).document
@@ -92,3 +87,35 @@ def test_algorithms_with_a_closed_form_need_no_schedule(capsys):
     # 1.1846 of the optimum 2 (N - 1) / N over four links (table 2: 1.19), and 24 steps over up to 21 hops.
     bytes_us = 1.1846153846 * 2 * 4095 / 4096 * 2**29 / (4 * 50e3)
     assert document["results"][0]["time_us"] == pytest.approx(bytes_us + 67.2, rel=1e-3)
+
+
+def test_a_fit_is_printed_and_used(capsys, schedule, tmp_path):
+    ring = schedule("bfb", "ring:4")
+    arguments = ("--runner", "simulated", "--link-mbps", 100, "--sizes", "16K,1M")
+    shown = " ".join(chorale(capsys, "run", ring, *arguments, "--calibrate").stdout.split())
+    assert "a link carries" in shown
+    assert "0.1 Gbit/s" in shown
+    assert "calibration" not in chorale(capsys, "run", ring, *arguments, "--json").document
+    done = chorale(capsys, "run", ring, *arguments, "--calibrate", "--json")
+    assert done.code == 0
+    fit = done.document["calibration"]
+    assert fit["unit_bytes_per_s"] == pytest.approx(100e6 / 8)
+    assert fit["mean_error"] < 1e-9
+    assert [row["size_bytes"] for row in done.document["results"]] == [2**14, 2**20]
+    path = tmp_path / "fit.json"
+    path.write_text(done.stdout)
+    simulated = chorale(capsys, "simulate", ring, "--sizes", "16K,1M", "--calibration", path, "--json").document
+    assert simulated["parameters"]["calibration"] == str(path)
+    for row, run in zip(simulated["results"], done.document["results"], strict=True):
+        assert row["time_us"] == pytest.approx(run["time_us_median"])
+
+
+def test_topologies_are_found_for_a_calibrated_machine(capsys, tmp_path):
+    fit = Calibration("link", 0.0, 10e-6, 0.0, 25e9 / 8, 0.0, 0.0, None, 9)
+    path = tmp_path / "fit.json"
+    path.write_text(json.dumps({"calibration": fit.to_json()}))
+    wanted = ("find", "-n", 8, "-d", 4, "--bases", "paper", "--size", "1M", "--json")
+    fitted = chorale(capsys, *wanted, "--calibration", path).document
+    given = chorale(capsys, *wanted, "--alpha-us", 10, "--bandwidth-gbps", 100).document
+    assert fitted["frontier"] == given["frontier"]
+    assert fitted["best"] == given["best"]

@@ -9,12 +9,11 @@ import pytest
 
 import chorale as ch
 from chorale.job.table.layout import require_signature
-from chorale.tuner.files.home import Home
 from tests.campaigns import small_campaign
 from tests.command import Finished
 from tests.command import chorale as command
-from tests.unit.tuner.launch.test_library_answers import FAST_S, WithLibrary
-from tests.unit.tuner.launch.test_library_answers import campaign as with_library
+from tests.unit.tuner.launch.test_promotion import FAST_S, WithLibrary
+from tests.unit.tuner.launch.test_promotion import library_campaign as with_library
 from tests.unit.tuner.launch.test_tuning import NOWHERE, run
 
 Capture = pytest.CaptureFixture[str]
@@ -47,7 +46,7 @@ def refused(capsys: Capture, *arguments: object) -> Finished:
     return finished
 
 
-def test_a_schedule_is_lowered_on_the_way(capsys: Capture, tmp_path: Path) -> None:
+def test_a_schedule_is_lowered_on_the_way(capsys, tmp_path):
     command(capsys, "synth", "bfb", "ring:4", "-o", tmp_path / "s.parquet")
     document = write(capsys, tmp_path / "t", tmp_path / "s.parquet", "--sizes", "1KiB-")
     (entry,) = document["entries"]
@@ -57,7 +56,7 @@ def test_a_schedule_is_lowered_on_the_way(capsys: Capture, tmp_path: Path) -> No
     assert "must be the topology of the schedule" in finished.stderr
 
 
-def test_programs_become_a_table_that_verifies(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+def test_programs_become_a_table_that_verifies(capsys, desk, tmp_path):
     out = tmp_path / "t"
     files = (desk / "allreduce.xml", desk / "allgather.xml")
     document = write(capsys, out, *files, "--sizes", "1KiB-64MiB")
@@ -87,7 +86,7 @@ def test_programs_become_a_table_that_verifies(capsys: Capture, desk: Path, tmp_
     assert "plan ring" in command(capsys, "table", "show", tmp_path / "plan").stdout
 
 
-def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+def test_a_group_of_a_larger_job(capsys, desk, tmp_path):
     sizes = ("--sizes", "64KiB-")
     table = write(capsys, tmp_path / "a", desk / "allreduce.xml", *sizes, "--group", "0,2,4,6", "--ranks", 8)
     assert (table["ranks"], table["entries"][0]["group"], table["topology"]) == (8, [0, 2, 4, 6], {})
@@ -102,7 +101,7 @@ def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) ->
     assert [entry["group"] for entry in merged.document["entries"]] == [[0, 2, 4, 6], [6, 4, 2, 0]]
 
 
-def test_a_damaged_file_does_not_verify(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_does_not_verify(capsys, desk, tmp_path):
     write(capsys, tmp_path / "t", desk / "allreduce.xml", "--sizes", "-")
     (tmp_path / "t").write_bytes((tmp_path / "t").read_bytes()[:-1])
     finished = command(capsys, "table", "verify", tmp_path / "t", "--json")
@@ -111,7 +110,7 @@ def test_a_damaged_file_does_not_verify(capsys: Capture, desk: Path, tmp_path: P
     assert command(capsys, "table", "verify", desk / "allreduce.xml").code == 2
 
 
-def test_differences_have_exit_code_1(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+def test_differences_have_exit_code_1(capsys, desk, tmp_path):
     write(capsys, tmp_path / "a", desk / "allreduce.xml", "--sizes", "1KiB-1MiB")
     write(capsys, tmp_path / "b", desk / "biring.xml", "--sizes", "64KiB-1MiB")
     same = command(capsys, "table", "diff", tmp_path / "a", tmp_path / "a", "--json")
@@ -130,7 +129,7 @@ def test_differences_have_exit_code_1(capsys: Capture, desk: Path, tmp_path: Pat
     assert command(capsys, "table", "verify", tmp_path / "m").code == 0
 
 
-def test_what_nobody_measured_is_predicted(capsys: Capture, home: Home, tmp_path: Path) -> None:
+def test_what_nobody_measured_is_predicted(capsys, home, tmp_path):
     del home  # its registry has nothing for this network
     written = command(
         capsys, "table", "write", "--topology", "ring:4", "--link-gbps", 80, "-o", tmp_path / "t", "--json"
@@ -144,7 +143,7 @@ def test_what_nobody_measured_is_predicted(capsys: Capture, home: Home, tmp_path
     assert largest["time_us"] == pytest.approx(2**30 * 2 * 3 / 4 / 20e9 * 1e6, rel=1e-3)
 
 
-def test_a_campaign_and_the_registry_say_the_same(capsys: Capture, home: Home, tmp_path: Path) -> None:
+def test_a_campaign_and_the_registry_say_the_same_and_changed_programs_are_refused(capsys, home, tmp_path, monkeypatch):
     report = run(home)
     table = write(capsys, tmp_path / "c", "--campaign", "small")
     (entry,) = table["entries"]
@@ -175,9 +174,20 @@ def test_a_campaign_and_the_registry_say_the_same(capsys: Capture, home: Home, t
     assert [(one["collective"], one["min_bytes"], one["dtype"]) for one in both["entries"]] == [
         (collective, size, "any") for collective in ("allgather", "allreduce") for size in (4096, 65536)
     ]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "n", "--json")
+    assert finished.code == 0
+    assert "run_id" not in finished.document["entries"][0]["provenance"]
+    assert "does not name runs" in finished.stderr
+    for file in (report.folder / "programs").iterdir():
+        file.write_text(file.read_text().replace('type="rrc"', 'type="r"'))
+    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "changed")
+    assert finished.code == 1
+    assert "a program must do what its collective says" in finished.stderr
+    assert not (tmp_path / "changed").exists()
 
 
-def test_the_library_has_the_sizes_at_which_it_is_faster(capsys: Capture, home: Home, tmp_path: Path) -> None:
+def test_the_library_has_the_sizes_at_which_it_is_faster(capsys, home, tmp_path):
     """Also at one size of a class only, of the registry and of the campaign."""
     run(home, with_library(sizes=[4096, 6144]), runner=WithLibrary(FAST_S))
     for source in (("--campaign", "small"), ("--topology", "ring:4")):
@@ -189,29 +199,8 @@ def test_the_library_has_the_sizes_at_which_it_is_faster(capsys: Capture, home: 
         assert library["measured"]["sizes"][0]["time_us"] == pytest.approx(FAST_S * 1e6)
 
 
-def test_a_campaign_needs_no_mlflow(
-    capsys: Capture, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(home)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
-    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "t", "--json")
-    assert finished.code == 0
-    assert "run_id" not in finished.document["entries"][0]["provenance"]
-    assert "does not name runs" in finished.stderr
-
-
-def test_a_program_of_a_campaign_that_was_changed_is_refused(capsys: Capture, home: Home, tmp_path: Path) -> None:
-    report = run(home)
-    for file in (report.folder / "programs").iterdir():
-        file.write_text(file.read_text().replace('type="rrc"', 'type="r"'))
-    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "t")
-    assert finished.code == 1
-    assert "a program must do what its collective says" in finished.stderr
-    assert not (tmp_path / "t").exists()
-
-
 @pytest.mark.parametrize("collective", ["broadcast", "reduce", "alltoall"])
-def test_every_collective_can_be_in_a_table(capsys: Capture, tmp_path: Path, collective: str) -> None:
+def test_every_collective_can_be_in_a_table(capsys, tmp_path, collective):
     if collective == "alltoall":
         assert command(capsys, "alltoall", "ring:4", "-o", tmp_path / "s.parquet", "--json").code == 0
         text = ch.lower(str(tmp_path / "s.parquet"), "oneccl-xml", in_place=False).text
@@ -223,9 +212,7 @@ def test_every_collective_can_be_in_a_table(capsys: Capture, tmp_path: Path, col
     assert command(capsys, "table", "verify", tmp_path / "t").code == 0
 
 
-def test_a_table_is_signed_with_the_key_of_the_jobs(
-    desk: Path, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_signed_with_the_key_of_the_jobs(desk, capsys, tmp_path, monkeypatch):
     arguments = (desk / "allreduce.xml", "--sizes", "1KiB-", "--sign")
     assert "CHORALE_TABLE_KEY" in refused(capsys, *arguments).stderr
     (tmp_path / "key").write_text("7" * 32)

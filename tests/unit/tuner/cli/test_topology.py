@@ -1,6 +1,7 @@
-"""`chorale topology`: what it prints, and how it refuses."""
+"""`chorale topology` and `chorale fabric`: what they print, and how they refuse."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +115,26 @@ def test_import_says_when_a_file_only_places_devices(capsys, tmp_path):
     dump.write_bytes(system(cpu(0, *places)))
     done = chorale(capsys, "topology", "import", dump, "-o", tmp_path / "box.json")
     assert "does not describe GPUs" in " ".join(done.stderr.split())
+
+
+@pytest.fixture
+def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_tools")
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_without_tools_it_is_unavailable(capsys, options):
+    done = chorale(capsys, "fabric", "up", "ring:3", "--link-mbps", "5", "--name", "never", *options)
+    assert done.code == 3
+    assert "install iproute2" in done.stderr
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_fabric_that_is_not_up_can_be_taken_down_and_runs_nothing(capsys):
+    done = chorale(capsys, "fabric", "down", "never", "--json")
+    assert (done.code, done.document) == (0, {"down": []})
+    done = chorale(capsys, "fabric", "exec", "--name", "never", 0, "--", "true")
+    assert done.code == 2
+    assert "the fabric never is not up" in done.stderr

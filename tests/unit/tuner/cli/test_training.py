@@ -1,12 +1,12 @@
-"""`chorale training` and `record-training`: what they print, draw and refuse."""
+"""`chorale training`, `record-training` and `record`: what they print, draw and refuse."""
 
+import json
 import sys
 
 import pytest
 
 from chorale.tuner.costs.training import load_profile
 from tests.command import chorale
-from tests.fake_torch import FAKE_TORCH
 
 OPTIONS = ("--link-gbps", 25, "--alpha-us", 10, "--link-latency-us", 0, "--hop-us", 0)
 
@@ -27,9 +27,6 @@ def test_json(capsys):
         assert row["bucket_bytes"] in document["parameters"]["buckets_bytes"]
         assert (row["alltoall_s"], row["alltoall_rate"]) == (0, None)
     assert ours["iteration_s"] < ring["iteration_s"]
-
-
-def test_experts(capsys):
     arguments = ("switch-base-256", "bfb@torus:4x4", "--buckets", "1M", *OPTIONS, "--json")
     (row,) = chorale(capsys, "training", *arguments).document["results"]
     tokens_s = 12 * 8 * 768 * 2 * (6 * 512 + 6 * 114) / 12 * 4
@@ -45,19 +42,19 @@ def test_for_people_and_as_a_picture(capsys, tmp_path):
 
 
 MODEL = """
-from tests.fake_torch import FakeClock, FakeLeaf, FakeParameter, FakeSequence, FakeTensor
+import torch
 
 def make():
-    return FakeSequence([FakeLeaf(FakeClock(), 1.0, 2.0, [FakeParameter(6)])]), FakeTensor(4)
+    return torch.nn.Linear(2, 2).bfloat16(), torch.zeros(4, 2, dtype=torch.bfloat16)
 """
 
 
 def test_a_recorded_profile_can_be_trained(capsys, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "torch", FAKE_TORCH)
+    pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "fake_model_of_test.py").write_text(MODEL)
-    done = chorale(capsys, "record-training", "fake_model_of_test:make", "-o", tmp_path / "profile.json")
+    (tmp_path / "model_to_record.py").write_text(MODEL)
+    done = chorale(capsys, "record-training", "model_to_record:make", "-o", tmp_path / "profile.json")
     assert done.code == 0
     assert "1 layers, 6 parameters" in done.stdout
     profile = load_profile(str(tmp_path / "profile.json"))
@@ -69,3 +66,42 @@ def test_without_pytorch(capsys, monkeypatch, tmp_path):
     done = chorale(capsys, "record-training", "model:make", "-o", tmp_path / "profile.json")
     assert done.code == 3
     assert "PyTorch" in done.stderr
+
+
+JOB = """
+import os
+from pathlib import Path
+from chorale.job.record import recorder_of
+recorder = recorder_of(0, 4)
+for _ in range(3):
+    recorder.add("allreduce", "float32", range(4), None, 4096, 0.25)
+recorder.add("allreduce", "float32", (0, 2), None, 4096, 0.25)
+assert recorder_of(1, 4) is None
+assert recorder_of(0, 4) is recorder
+"""
+
+
+def test_a_job_is_run_and_its_calls_are_shown(capsys, tmp_path):
+    file = tmp_path / "job.json"
+    finished = chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", JOB)
+    assert finished.code == 0, finished.stderr
+    assert "75% of the time is in collectives" in finished.stderr
+    calls = json.loads(file.read_text())["calls"]
+    assert calls[0] == {
+        "collective": "allreduce", "dtype": "float32", "group": None, "root": None, "size_bytes": 4096, "calls": 3,
+        "seconds": 0.75,
+    }  # fmt: skip
+    assert calls[1]["group"] == [0, 2]
+
+
+def test_jobs_that_fail_or_do_not_use_the_backend(capsys, tmp_path):
+    file = tmp_path / "job.json"
+    assert chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", "raise SystemExit(7)").code == 7
+    assert not file.exists()
+    file = tmp_path / "job.json"
+    file.write_text("of an earlier job")
+    finished = chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", "pass")
+    assert (
+        finished.code,
+        "the job wrote no record, because it did not use the backend chorale" in finished.stderr,
+    ) == (1, True)

@@ -7,7 +7,6 @@ import pytest
 
 from chorale.job.record import CallCount, CallKey, Record, record_bytes
 from chorale.tuner.cli.tune_launch import write_programs
-from chorale.tuner.files.home import Home
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.unit.tuner.launch.test_tuning import run
@@ -16,13 +15,7 @@ ROOT = Path(__file__).parents[4]
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"
 
 
-def test_the_schema_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
-    finished = chorale(capsys, "tune", "--schema")
-    assert finished.code == 0
-    assert finished.document["title"] == "Campaign"
-
-
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys, home):
     finished = chorale(capsys, "tune", QUICKSTART, "--dry-run", "--json", "--set", "budget.trials=7")
     assert finished.code == 0
     plan = finished.document
@@ -30,9 +23,12 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys: pytest.Captu
     assert [first["method"] for first in plan["first"]] == ["bfb", "ring", "biring"]
     assert plan["sizes_bytes"] == [2**16, 2**18, 2**20]
     assert not home.campaigns.exists()
+    finished = chorale(capsys, "tune", "--schema")
+    assert finished.code == 0
+    assert finished.document["title"] == "Campaign"
 
 
-def test_best_gives_files_and_numbers(capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path) -> None:
+def test_best_gives_files_and_numbers(capsys, home, tmp_path):
     report = run(home)
     where = ["--topology", "ring:4", "--collective", "allreduce"]
     found = chorale(capsys, "best", *where, "--size", "64KiB", "--json").document
@@ -56,7 +52,7 @@ def test_best_gives_files_and_numbers(capsys: pytest.CaptureFixture[str], home: 
     assert "speedup_vs_baseline" not in words
 
 
-def test_the_alias_goes_back_on_request(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_the_alias_goes_back_on_request(capsys, home):
     run(home, small_campaign(search={"methods": ["ring"]}))
     run(home, small_campaign(search={"methods": ["bfb"]}))
     where = ["--topology", "ring:4", "--collective", "allreduce", "--size"]
@@ -75,45 +71,31 @@ def test_the_alias_goes_back_on_request(capsys: pytest.CaptureFixture[str], home
 @pytest.mark.parametrize(
     ("network", "output", "code"), [("ring:5", ".", 1), ("ring:4", ".", 1), ("ring:4", "/nowhere/at/all", 2)]
 )
-def test_best_without_an_answer(
-    capsys: pytest.CaptureFixture[str], home: Home, network: str, output: str, code: int
-) -> None:
+def test_best_without_an_answer(capsys, home, network, output, code):
     arguments = ("--topology", network, "--collective", "allgather", "--size", "1K", "-o", output)
     finished = chorale(capsys, "best", *arguments, "--json")
     assert (finished.code, finished.stderr.count("\n"), finished.stdout) == (code, 1, "")
 
 
-def test_best_with_a_dead_server_is_unavailable(
-    capsys: pytest.CaptureFixture[str], home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_with_a_dead_server_is_unavailable_and_its_pages_are_not_served(capsys, home, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     finished = chorale(capsys, "best", "--topology", "ring:4", "--collective", "allreduce", "--size", "1K")
     assert finished.code == 3
     assert "MLflow cannot be reached" in finished.stderr
-
-
-def test_the_pages_of_a_server_are_not_served_again(
-    capsys: pytest.CaptureFixture[str], home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     finished = chorale(capsys, "ui")
     assert finished.code == 2
     assert "open its address in the browser" in finished.stderr
 
 
-def test_what_is_said_of_programs_is_no_part_of_the_document(
-    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
-) -> None:
+def test_what_is_said_of_programs_is_no_part_of_the_document(capsys, home, tmp_path):
     write_programs(run(home), tmp_path / "programs")
     said = capsys.readouterr()
-    assert "programs; all other sizes are the runtime's own" in " ".join(said.err.split())
+    assert "files; all other sizes are the runtime's own" in " ".join(said.err.split())
     assert said.out == ""
     assert list((tmp_path / "programs").glob("*.xml"))
 
 
-def test_a_recorded_job_has_a_plan_for_each_collective(
-    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
-) -> None:
+def test_a_recorded_job_has_a_plan_for_each_collective(capsys, home, tmp_path):
     calls = {
         CallKey("allreduce", "float32", None, None, 2**20): CallCount(10, 3.0),
         CallKey("allgather", "float32", None, None, 2**16): CallCount(10, 1.0),
@@ -127,3 +109,30 @@ def test_a_recorded_job_has_a_plan_for_each_collective(
     assert not home.campaigns.exists()
     done = chorale(capsys, *tune, "complete:2")
     assert (done.code, "2 ranks of the job share each node of complete:2" in done.stderr) == (0, True)
+
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+TARGETS = {
+    "quickstart.yaml": ("oneccl-xml", "1 CPU"),
+    "cpu-cluster-oneccl.yaml": ("oneccl-xml", "1 CPU"),
+    "gpu-cluster-msccl.yaml": ("msccl-executor-xml", "1 CPU, 8 GPU"),
+    "stock-nccl.yaml": ("oneccl-xml", "1 CPU, 8 GPU"),
+    "plans-as-kernels.yaml": ("mscclpp-json", "1 CPU, 8 GPU"),
+    "switch-processes.yaml": ("oneccl-xml", "1 CPU"),
+}
+
+
+def test_every_example_is_looked_at():
+    assert {path.name for path in EXAMPLES.glob("*.yaml")} == set(TARGETS)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_example_is_a_campaign(name, capsys):
+    done = chorale(capsys, "tune", EXAMPLES / name, "--dry-run", "--json")
+    assert done.code == 0, done.stderr
+    plan = done.document
+    assert (plan["target"], plan["node_to_measure_on"]) == TARGETS[name]
+    # LL and NVLS do not go together, nor do pipelines and groups
+    assert plan["pruned_beforehand"] == {"stock-nccl.yaml": 28, "plans-as-kernels.yaml": 56}.get(name, 0)
+    assert 0 < plan["trials"] <= plan["points"]
+    assert sorted(first["method"] for first in plan["first"]) == sorted(plan["resolved"]["search"]["methods"])

@@ -1,5 +1,6 @@
-"""What programs cost: loads are those of their schedules, and a simulation is what the simulated runner says."""
+"""What programs cost, and training profiles: what ships is what was published."""
 
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +16,7 @@ from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import Pricing, program_loads, program_time_per_byte, simulate_program
-from chorale.tuner.costs.training import split_network, training_costs
+from chorale.tuner.costs.training import FORMAT, SHIPPED, load_profile, split_network, training_costs
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import program_of, rank_of
 from tests.unit.synth.lowering.programs import lowered, verified
@@ -38,9 +39,17 @@ def test_links_carry_what_they_carry_in_the_schedule(spec, collective, method):
         assert program_time_per_byte(program, schedule.schedule.topology) == schedule.cost.time_per_byte
 
 
-def test_a_network_without_traffic_costs_nothing():
+def test_programs_that_send_nothing_too_much_or_hang():
     idle = program_of(ALLGATHER, 2, [rank_of(), rank_of()])
     assert program_time_per_byte(idle, parse_topology("complete:2")) == Fraction(0)
+    ring = lowered("ring:4", "allreduce"), parse_topology("ring:4")
+    with pytest.raises(InvalidInput, match="at most 100 messages"):
+        simulate_program(*ring, MODEL, 2**30, 2**14, max_messages=100)
+    taking = Instruction(Op.RECV, BufferRef("o", 0), BufferRef("o", 0), 1)
+    sending = Instruction(Op.SEND, BufferRef("o", 0), BufferRef("o", 0), 1)
+    both = [rank_of(ThreadBlock(1 - rank, 1 - rank, 0, (taking, sending))) for rank in (0, 1)]
+    with pytest.raises(CheckFailed, match="rank 0 block 0 instruction 0: r waits for a message from rank 1"):
+        simulate_program(program_of(ALLGATHER, 2, both), parse_topology("complete:2"), MODEL, 4096, None)
 
 
 @pytest.mark.parametrize("buffer_bytes", [None, 2**14])
@@ -54,20 +63,6 @@ def test_the_simulated_runner_says_the_same(buffer_bytes):
     assert np.isfinite(trace.left_s).all()
 
 
-def test_too_many_messages_are_refused():
-    ring = lowered("ring:4", "allreduce"), parse_topology("ring:4")
-    with pytest.raises(InvalidInput, match="at most 100 messages"):
-        simulate_program(*ring, MODEL, 2**30, 2**14, max_messages=100)
-
-
-def test_a_program_that_hangs_is_named():
-    taking = Instruction(Op.RECV, BufferRef("o", 0), BufferRef("o", 0), 1)
-    sending = Instruction(Op.SEND, BufferRef("o", 0), BufferRef("o", 0), 1)
-    both = [rank_of(ThreadBlock(1 - rank, 1 - rank, 0, (taking, sending))) for rank in (0, 1)]
-    with pytest.raises(CheckFailed, match="rank 0 block 0 instruction 0: r waits for a message from rank 1"):
-        simulate_program(program_of(ALLGATHER, 2, both), parse_topology("complete:2"), MODEL, 4096, None)
-
-
 GIVEN = {"alpha_us": "10", "link_latency_us": "0", "hop_us": "0", "link_gbps": "25"}
 
 
@@ -77,9 +72,6 @@ def test_allreduce_and_alltoall_on_a_complete_network():
     link = 25e9 / 8
     assert costs.allreduce_s(10**6) == pytest.approx(2 * (10e-6 + 10**6 / 5 / link))
     assert costs.alltoall_s(10**6) == pytest.approx(10**6 / 5 / link, rel=0.011)
-
-
-def test_alltoall_must_be_asked_for():
     costs = training_costs("hamiltonian-ring", "shiftedring:8", Pricing.of(GIVEN, None), with_alltoall=False)
     assert costs.allreduce_s(8 * 10**6) == pytest.approx(14 * 10e-6 + 2 * 7 / 8 * 8 * 10**6 / 12.5e9)
     with pytest.raises(ValueError, match="without"):
@@ -97,3 +89,73 @@ def test_alltoall_must_be_asked_for():
 )
 def test_methods_before_specs(text, parts):
     assert split_network(text) == parts
+
+
+def document(**changes):
+    layer = {"name": "layer", "parameters": 10, "forward_flops": 100, "alltoall_bytes": 3}
+    return {
+        "format": FORMAT,
+        "name": "model",
+        "source": "made up",
+        "samples": 2,
+        "flops_per_s": 50,
+        "stages": [{"repeat": 3, "layers": [layer]}],
+    } | changes
+
+
+def load(tmp_path, content):
+    file = tmp_path / "profile.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return load_profile(str(file))
+
+
+def test_shipped_profiles_are_those_of_the_published_models():
+    """Experts are spread over ranks and not in the profile; with them the model has the size that was published."""
+    profiles = {name: load_profile(name) for name in SHIPPED}
+    for name, profile in profiles.items():
+        assert profile.name == name
+        assert "not measured" in profile.source
+        assert profile.has_experts == name.startswith("switch")
+    assert {name: profile.parameters for name, profile in profiles.items() if not profile.has_experts} == {
+        "resnet-50": 25_557_032,
+        "bert-large": 336_226_108 - 2_050,  # without the head that tells whether sentences follow one another
+        "gpt2-small": 124_439_808,
+        "gpt2-medium": 354_823_168,
+        "gpt2-large": 774_030_080,
+    }
+    for name, total, layers, width in (("switch-base-256", 14.7e9, 12, 768), ("switch-c-2048", 1.57e12, 30, 2080)):
+        experts = int(name.rpartition("-")[2]) * 2 * width * {768: 3072, 2080: 6144}[width]
+        assert sum(1 for layer in profiles[name].layers() if layer.alltoall_bytes) == layers
+        assert profiles[name].parameters + layers * experts == pytest.approx(total, rel=0.005)
+    resnet = profiles["resnet-50"]  # 4.1 billion multiplications with additions
+    forward_s = sum(layer.forward_s for layer in resnet.layers())
+    assert forward_s * resnet.flops_per_s / resnet.samples == pytest.approx(2 * 4.09e9, rel=0.01)
+
+
+def test_layers_by_operations_and_by_time(tmp_path):
+    layers = load(tmp_path, document()).layers()
+    assert len(layers) == 3
+    assert (layers[0].forward_s, layers[0].backward_s) == (4, 8)
+    assert (layers[0].gradient_bytes, layers[0].alltoall_bytes) == (40, 6)
+    stages = [{"layers": [{"name": "layer", "forward_us": 5, "backward_us": 7.5}]}]
+    (layer,) = load(tmp_path, document(stages=stages, flops_per_s=None)).layers()
+    assert (layer.forward_s, layer.backward_s, layer.gradient_bytes) == (5e-6, 7.5e-6, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "the profile: Invalid JSON"),
+        (document(format="other/1"), "format"),
+        (document(colour="red"), "colour"),
+        (document(flops_per_s=None), "need the flops_per_s"),
+        (document(stages=[{"layers": []}]), r"stages\.0\.layers"),
+        (document(stages=[{"layers": [{"name": "x"}]}]), r"stages\.0\.layers\.0: a layer has either"),
+        (document(stages=[{"layers": [{"name": "x", "forward_us": -1, "backward_us": 1}]}]), "forward_us"),
+        (document(stages=[{"repeat": 2**16, "layers": [{"name": "x", "forward_flops": 1}]}] * 2), "at most 65536"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path, content, message):
+    with pytest.raises(InvalidInput, match=message) as refusal:
+        load(tmp_path, content)
+    assert "\n" not in str(refusal.value)

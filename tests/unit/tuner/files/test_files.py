@@ -2,16 +2,48 @@
 
 import errno
 import os
+import socket
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.costs.training import load_profile
+from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.read_write import write_file, write_parts
+from chorale.tuner.replay.tasks import read_records
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "a profile": lambda path: load_profile(str(path)),
+    "a record": lambda path: read_records([path]),
+    "a network": lambda path: read_network(str(path), MachineOptions()),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["large", "pipe", "zero", "socket"])
+def test_readers_take_small_regular_files_only(reader, kind, tmp_path):
+    """A file of 1 GiB that says nothing, and what is no file: nothing is read, and nobody waits."""
+    path = tmp_path / "file.json"
+    if kind == "large":
+        path.touch()
+        os.truncate(path, 2**30)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+    wanted = {"large": "must be at most", "socket": "cannot read"}.get(kind, "is not a regular file")
+    with pytest.raises(InvalidInput, match=wanted):
+        READERS[reader](path)
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -20,6 +52,12 @@ def test_what_is_written_is_read(tmp_path):
     write_file(path, b"second")
     assert read_file(str(path)) == b"second"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    before = os.umask(0o027)
+    try:
+        write_file(tmp_path / "file", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
@@ -52,18 +90,6 @@ def test_a_folder_is_no_file(tmp_path):
         write_file(tmp_path / "missing" / "file", b"")
     with pytest.raises(InvalidInput, match="/dev/zero: it is a device is not a regular file"):
         read_file("/dev/zero", 2**20)
-
-
-def test_permissions_follow_the_mask(tmp_path):
-    before = os.umask(0o027)
-    try:
-        write_file(tmp_path / "file", b"")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
-
-
-def test_unreadable_and_huge_files_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="cannot read"):
         read_file(str(tmp_path / "missing"))
     huge = tmp_path / "huge"

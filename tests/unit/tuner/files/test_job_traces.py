@@ -35,7 +35,7 @@ def written(path: Path, document: Mapping[str, Any], as_pickle: bool = False) ->
 
 
 @pytest.mark.parametrize("as_pickle", [False, True])
-def test_a_flight_recorder(tmp_path: Path, as_pickle: bool) -> None:
+def test_a_flight_recorder(tmp_path, as_pickle):
     entries = [
         entry("nccl:all_reduce", [3, 4], duration_ms=2.0),
         entry("nccl:all_reduce", [3, 4], time_discovered_started_ns=10, time_discovered_completed_ns=1000010),
@@ -51,7 +51,7 @@ def test_a_flight_recorder(tmp_path: Path, as_pickle: bool) -> None:
     }
 
 
-def test_the_sample_is_an_alltoallv() -> None:
+def test_the_sample_is_an_alltoallv():
     record = load_record(DATA / "flight-recorder.json")
     assert (record.ranks, list(record.calls)) == (2, [CallKey("alltoallv", "float32", None, None, 16)])
 
@@ -60,7 +60,7 @@ def attributes(**values: object) -> list[dict[str, object]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def test_a_host_trace_of_chakra(tmp_path: Path) -> None:
+def test_a_host_trace_of_chakra(tmp_path):
     groups = json.dumps([{"pg_name": "0", "ranks": [0, 1, 2, 3], "group_size": 4}, {"pg_name": "1", "ranks": [1, 3]}])
     called = {"dtype": "Float", "in_msg_nelems": 100, "out_msg_nelems": 400, "pg_name": "0"}
     nodes = [
@@ -99,7 +99,7 @@ def chakra_node(node_type: int, comm_type: int, size: int) -> bytes:
     return part(1, 300) + part(2, b"node") + part(3, node_type) + part(7, 1500) + attributes
 
 
-def test_messages_of_chakra(tmp_path: Path) -> None:
+def test_messages_of_chakra(tmp_path):
     messages = [part(1, b"0.0.4"), chakra_node(7, 0, 2**20), chakra_node(4, 0, 5), chakra_node(7, 7, 2**21)]
     content = b"".join(varint(len(message)) + message for message in messages)
     for rank in range(4):
@@ -127,17 +127,17 @@ def test_messages_of_chakra(tmp_path: Path) -> None:
         (b"{", "Expecting property name"),
         (b'{"entries": [], "pg_config": {}}', "names no ranks"),
         (b'{"entries": [], "pg_config": {"0": {"ranks": [0, 1]}}}', "has no calls of collectives"),
-        (pickle.dumps(Path("x")), "no plain value"),
+        (pickle.dumps(Path("x")), "not a plain value"),
         (b'{"version": 1}', "no key "),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_what_is_no_trace_is_refused(tmp_path, content, message):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InvalidInput, match=message):
         load_record(tmp_path / "x")
 
 
-def test_the_command_converts_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_converts_a_trace(capsys, tmp_path):
     dump = written(tmp_path / "dump", {"pg_config": CONFIG, "entries": [entry("nccl:all_reduce", [1024])]})
     done = chorale(capsys, "record", dump, "-o", tmp_path / "job.json", "--json")
     assert done.code == 0, done.stderr
@@ -151,22 +151,23 @@ def test_the_command_converts_a_trace(capsys: pytest.CaptureFixture[str], tmp_pa
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"\x80\x02]r\xff\xff\xff\x7f.", "LONG_BINPUT 2147483647, takes too much"),
-        (b"\x80\x02(" + b"}" * (2**23 + 1) + b"l.", "takes too much"),
+        (b"\x80\x02]r\xff\xff\xff\x7f.", "LONG_BINPUT 2147483647, is too large"),
+        (b"\x80\x02(" + b"}" * 1001 + b"l.", "is too large"),
         (b"\x80\x04\x8f.", "EMPTY_SET"),
-        (pickle.dumps({"entries": [entry("nccl:all_reduce", [1], input_sizes=[[1] * 3000] * 3000)]}, 2), "values"),
+        (pickle.dumps({"entries": [entry("nccl:all_reduce", [1], input_sizes=[[1] * 50] * 50)]}, 2), "values"),
         (json.dumps({"entries": [], "pg_config": {"0": {"ranks": [10**15]}}}).encode(), "1048576 are allowed"),
         (json.dumps({"entries": [entry("nccl:all_reduce", [9] * 65)], "pg_config": CONFIG}).encode(), "65 axes"),
     ],
     ids=["memory of names", "operations", "sets", "one list named often", "ranks", "axes"],
 )
-def test_small_traces_with_much_inside_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_small_traces_with_much_inside_are_refused(tmp_path, content, said, monkeypatch):
+    monkeypatch.setattr(job_traces, "MAX_JSON_VALUES", 1000)
     (tmp_path / "dump").write_bytes(content)
     with pytest.raises(InvalidInput, match=said):
         load_record(tmp_path / "dump")
 
 
-def test_chakra_traces_of_endless_messages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chakra_traces_of_endless_messages_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(job_traces, "_MAX_MESSAGES", 8)
     (tmp_path / "trace.et").write_bytes(b"\0" * 9)
     with pytest.raises(InvalidInput, match="more than 8 messages"):

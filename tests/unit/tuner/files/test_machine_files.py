@@ -15,9 +15,10 @@ import chorale as ch
 from chorale.runners.api.base import bus_factor
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.machine_files import MachineOptions, read_network
-from chorale.tuner.files.topology_specs import load_topology, save_topology
+from chorale.tuner.files.topology_specs import absolute_spec, load_topology, save_topology
 from chorale.tuner.reports.bound import bound_report
 from tests.dumps import cpu, described, pci, system
 from tests.machines import CASES, PUBLIC, public_network
@@ -141,12 +142,20 @@ def test_a_guess_survives_files_and_functions(tmp_path):
     assert any(fact.source == "guess" and fact.what == "links between GPUs" for fact in placed.assumptions)
 
 
-def test_an_aggregation_node_is_of_its_switch():
+def test_switches_trays_and_scripts(tmp_path):
     fabric = network("ib71.txt")
     assert fabric.compute_count == 4
     assert float(algbw(fabric)) == pytest.approx(200 / 3)
     assert float(algbw(fabric, "allgather")) == pytest.approx(400 / 3)
     assert [ability.reduce for ability in fabric.abilities.values()] == [True]
+    one_domain = network("gb200-2trays.xml", boxes=2)
+    assert [name for name in one_domain.node_ids if name.startswith("nvswitch")] == ["nvswitch:0"]
+    apart = network("gb200-2trays.xml", boxes=2, nvlink_boxes=1)
+    assert "net:0" in apart.node_ids
+    assert algbw(apart) < algbw(one_domain)
+    texts = [(DATA / name).read_text() for name in ("gb200-2trays.xml", "graph1667.xml")]
+    (tmp_path / "setup.sh").write_text("\n".join(f"cat > {len(text)}.xml <<EOF\n{text}\nEOF" for text in texts))
+    assert load_topology(f"file:{tmp_path / 'setup.sh'}").compute_count == 8
 
 
 @pytest.mark.parametrize(
@@ -161,14 +170,6 @@ def test_other_files_are_named_for_what_they_are(name, message):
         network(name)
 
 
-def test_trays_of_one_rack_share_the_nvswitch():
-    one_domain = network("gb200-2trays.xml", boxes=2)
-    assert [name for name in one_domain.node_ids if name.startswith("nvswitch")] == ["nvswitch:0"]
-    apart = network("gb200-2trays.xml", boxes=2, nvlink_boxes=1)
-    assert "net:0" in apart.node_ids
-    assert algbw(apart) < algbw(one_domain)
-
-
 LABELS = (
     "node17: ", "> ", "        ", "[1,0]<stdout>:", "2025-03-01T10:00:00.123Z ", "[2025-03-01 10:00:00] ", "\x1b[0m",
 )  # fmt: skip
@@ -180,7 +181,7 @@ NAMES = ("b200-collect-env.txt", "mi250x-rocm-smi.txt", "gb200-2trays.xml", "ib7
 @pytest.mark.parametrize(
     ("label", "name"), [(label, NAMES[number % 4]) for number, label in enumerate(LABELS)] + [("node17: ", NAMES[2])]
 )
-def test_labels_of_lines_are_no_part_of_them(tmp_path: Path, label: str, name: str) -> None:
+def test_labels_of_lines_are_no_part_of_them(tmp_path, label, name):
     path, plain = tmp_path / "log.txt", load_topology(f"file:{DATA / name}")
     text = "".join(f"{label}{line}\r\n" for line in (DATA / name).read_text().splitlines())
     path.write_text(f"some words\n```\n{text}```\nmore words\n")
@@ -188,7 +189,7 @@ def test_labels_of_lines_are_no_part_of_them(tmp_path: Path, label: str, name: s
     assert (read.compute_count, algbw(read)) == (plain.compute_count, algbw(plain))
 
 
-def test_a_text_about_several_machines_is_read_if_they_are_equal(tmp_path: Path) -> None:
+def test_a_text_about_several_machines_is_read_if_they_are_equal(tmp_path):
     def of_host(host: str, name: str) -> list[str]:
         return [f"{host}: {line}\n" for line in (DATA / name).read_text().splitlines()]
 
@@ -212,8 +213,48 @@ def test_a_text_about_several_machines_is_read_if_they_are_equal(tmp_path: Path)
             load_topology(f"file:{path}")
 
 
+def rocm_smi(count: int, **cells: Any) -> str:
+    """Return the tables of rocm-smi; a cell is a text, or a function of two GPUs."""
+    titles = {"weight": "Weight", "hops": "Hops", "type": "Link Type", "bandwidth": "Bandwidth"}
+    lines = []
+    for name, cell in cells.items():
+        lines += [f"=== {titles[name]} between two GPUs ===", "   ".join(f"GPU{gpu}" for gpu in range(count))]
+        for a in range(count):
+            row = ("0" if a == b else cell if isinstance(cell, str) else str(cell(a, b)) for b in range(count))
+            lines.append(f"GPU{a}  {'  '.join(row)}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(("spec", "order"), [("mi250:1", 1), ("mi250:1", 3), ("mi250half:1", 1), ("mi250half:1", 3)])
+@pytest.mark.parametrize("as_rates", [True, False])
+def test_dies_of_mi250_are_the_built_in_machine_in_any_order(tmp_path, spec, order, as_rates):
+    known = load_topology(spec)
+    count = known.compute_count
+    links = {(src * order % count, dst * order % count): rate for (src, dst), rate in _totals(known).items()}
+    cells = {"weight": lambda a, b: 15 if (a, b) in links else 30, "hops": "1", "type": "XGMI"}
+    if as_rates:
+        most = {pair: f"50000-{int(rate) * 1000}" for pair, rate in links.items()}
+        cells = {"type": "XGMI", "bandwidth": lambda a, b: most.get((a, b), "0-0")}
+    (tmp_path / "a.txt").write_text("GPU 0: AMD Instinct MI250X\n" + rocm_smi(count, **cells))
+    found = read_network(str(tmp_path / "a.txt"), MachineOptions()).topology
+    assert _totals(found) == {pair: rate for pair, rate in links.items()}
+    assert found.is_guessed() == (order > 1 and not as_rates)
+
+
+def test_partitions_share_the_links_of_their_gpu(tmp_path):
+    """In the mode CPX, rocm-smi shows eight GPUs for each MI300X, at the weight 13 from each other."""
+    text = "GPU 0: AMD Instinct MI300X\n" + rocm_smi(
+        16, weight=lambda a, b: 13 if a // 8 == b // 8 else 15, hops="1", type="XGMI"
+    )
+    (tmp_path / "a.txt").write_text(text)
+    assert algbw(read_network(str(tmp_path / "a.txt"), MachineOptions()).topology) == 64
+    (tmp_path / "a.txt").write_text(text.replace("  13", "  15"))
+    with pytest.raises(InvalidInput, match="at most 8 xGMI links, got 15 of GPU 0"):
+        read_network(str(tmp_path / "a.txt"), MachineOptions())
+
+
 @pytest.mark.parametrize("devices", [[*range(8)], [0, 2, 3, 7]])
-def test_every_form_of_rocm_smi_is_the_same_machine(tmp_path: Path, devices: list[int]) -> None:
+def test_every_form_of_rocm_smi_is_the_same_machine(tmp_path, devices):
     path, tables = tmp_path / "topo", (("Weight", "15"), ("Hops", "1"), ("Link type", "XGMI"))
     pairs = {
         f"(Topology) {name} between DRM devices {a} and {b}": value
@@ -227,13 +268,17 @@ def test_every_form_of_rocm_smi_is_the_same_machine(tmp_path: Path, devices: lis
         "name, value\n" + "".join(f'"{key}", "{value}"\n' for key, value in pairs.items()),
         "".join(",".join(row) + "\n" for row in [*wide, ["system", "N/A", *pairs.values()]]),
     ]
+    kinds = {"weight": 15, "hops": 1, "link_type": "XGMI", "numa_bandwidth": "N/A", "atomics": '"64,32"'}
+    head = ",".join(["gpu", *(f"{kind}_gpu_{device}" for kind in kinds for device in devices)])
+    rows = [",".join(map(str, [device, *(cell for cell in kinds.values() for _ in devices)])) for device in devices]
+    texts.append("\r\n".join([head, *rows]))  # of amd-smi
     for text in texts:
         path.write_text(text)
         read = read_network(str(path), MachineOptions(model="MI300X")).topology
         assert (read.compute_count, algbw(read)) == (len(devices), 64 * len(devices) / Fraction(2))
 
 
-def test_newer_json_of_amd_smi_says_which_links_are_off(tmp_path: Path) -> None:
+def test_newer_json_of_amd_smi_says_which_links_are_off(tmp_path):
     """The manual's example has a comma behind the last member; a list that breaks off is refused."""
 
     def links(gpu: int) -> list[dict[str, Any]]:
@@ -256,3 +301,27 @@ def test_newer_json_of_amd_smi_says_which_links_are_off(tmp_path: Path) -> None:
     path.write_text(text[:200])
     with pytest.raises(InvalidInput, match="breaks off"):
         read_network(str(path), MachineOptions())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of the process, with a network in ring.json."""
+    (tmp_path / "ring.json").write_text(json.dumps(to_json(load_topology("ring:4"))))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("spec", ["file:{}", "product(file:{};ring:3)"])
+def test_a_relative_file_is_found_from_another_folder(spec, folder, tmp_path_factory, monkeypatch):
+    relative = spec.format("ring.json")
+    absolute, network = absolute_spec(relative), load_topology(relative)
+    assert absolute == spec.format(folder / "ring.json")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert load_topology(absolute).id == network.id
+    assert absolute_spec(absolute) == absolute
+
+
+def test_a_spec_without_files_stays_as_it_is():
+    assert absolute_spec("degree( ring:4 ; 2)") == "degree( ring:4 ; 2)"
+    with pytest.raises(InvalidInput):
+        absolute_spec("file:")

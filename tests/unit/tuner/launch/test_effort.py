@@ -1,16 +1,49 @@
-"""What a launch costs besides measuring, by a clock that ticks once per reading."""
+"""What a launch costs besides measuring, what people see of it, and what forecasts and predictions say before it."""
 
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
+from rich.console import Console
+from threadpoolctl import threadpool_info
 
+from chorale.runners.api.base import FailureKind, Measurement, RunRequest
+from chorale.runners.simulated.library_model import library_algorithms, library_best, library_choice
+from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildResult
+from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.plan import campaign_plan, min_measuring_s
-from chorale.tuner.launch.progress import MEASURING, PREPARING, SAVE, SEARCH, Overhead
-from tests.campaigns import small_campaign
+from chorale.tuner.launch.loop import RequestBuilder
+from chorale.tuner.launch.plan import NOT_KNOWN, campaign_plan, forecast, format_duration, min_measuring_s, plan_lines
+from chorale.tuner.launch.predictions import campaign_on, first_guesses
+from chorale.tuner.launch.progress import (
+    MEASURING,
+    PREPARING,
+    SAVE,
+    SEARCH,
+    LiveTable,
+    Overhead,
+    PlainLines,
+    progress_display,
+)
+from chorale.tuner.search.size_model import AcquisitionOptimizer
+from chorale.tuner.search.space import search_space
+from chorale.tuner.tracking import mlflow_store
+from chorale.tuner.tracking.tracker import COURSE_STEP
+from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial
+from chorale.tuner.trials.store import open_store
+from tests.campaigns import complete, small_campaign, space_of
+from tests.unit.tuner.launch.test_tuning import run
 
 
-def test_seconds_become_milliseconds_per_trial() -> None:
+def test_seconds_become_milliseconds_per_trial():
     effort = Overhead(count().__next__)
     for _ in range(4):
         with effort.timed(SEARCH):
@@ -45,8 +78,199 @@ def test_a_ring_of_four_at_a_rate():
     assert campaign_plan(campaign, load_topology("ring:4"))["least_measuring_seconds"] == pytest.approx(expected)
 
 
-CASES = [
-    ({"kind": "simulated", "link_mbps": 8}, "ring:4"),
-    ({"kind": "local"}, "ring:4"),
-    ({"kind": "local", "link_mbps": 8}, "a100:2"),
-]
+PER_TRIAL = {"create_run": 1, "log_batch": 1, "set_terminated": 1}
+"""What MLflow is asked for each trial, besides its three files."""
+
+PER_LAUNCH = 60
+"""What it is asked for the launch itself and the two size classes that it registers, at most."""
+
+
+class CountingClient:
+    """MLflow's client, and how often each of its methods was called."""
+
+    def __init__(self, client: Any, calls: Counter[str]) -> None:
+        self._client = client
+        self._calls = calls
+
+    def log_batch(self, run_id: str, metrics: Sequence[Any], parameters: Sequence[Any], tags: Sequence[Any]) -> None:
+        """Finalists have a second batch at the end, of their results; the run of the launch one for several trials."""
+        keys = {metric.key for metric in metrics}
+        in_final = any(key.startswith("final_") for key in keys)
+        self._calls["log_final" if in_final else "log_course" if "best_speedup" in keys else "log_batch"] += 1
+        self._client.log_batch(run_id, metrics, parameters, tags)
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls[name] += 1
+        return getattr(self._client, name)
+
+
+def test_mlflow_is_asked_three_times_a_trial(home, monkeypatch):
+    calls: Counter[str] = Counter()
+    connect = mlflow_store._connect
+    monkeypatch.setattr(mlflow_store, "_connect", lambda uri: CountingClient(connect(uri), calls))
+    counts = []
+    for trials in (2, 6):
+        calls.clear()
+        report = run(home, small_campaign(budget={"trials": trials}))
+        assert len(report.trials) == trials
+        counts.append(Counter(calls))
+    more = counts[1] - counts[0]
+    assert {name: more[name] / 4 for name in PER_TRIAL} == PER_TRIAL
+    assert 1 <= counts[1]["log_course"] <= 6 / COURSE_STEP + 1
+    assert sum(counts[1].values()) < sum(PER_TRIAL.values()) * 6 + PER_LAUNCH
+
+
+def test_the_search_computes_in_one_thread(monkeypatch):
+    seen: list[int] = []
+
+    def spy(self: AcquisitionOptimizer, *arguments: Any) -> str:
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return "a point"
+
+    monkeypatch.setattr(AcquisitionOptimizer, "_next", spy)
+    AcquisitionOptimizer([], [4096], together=False, seed=0).next({}, [], [])
+    assert set(seen) == {1}
+
+
+def lines_of(campaign: Campaign, estimate: dict[str, Any]) -> str:
+    """Return what `chorale tune --dry-run` prints."""
+    return "\n".join(plan_lines(campaign_plan(campaign, load_topology(campaign.topology)) | {"estimate": estimate}))
+
+
+def saved(home: Home, campaign: Campaign, trial_s: float) -> None:
+    """Write a launch of four trials that took `trial_s` each, one after the other."""
+    store = open_store(campaign, load_topology(campaign.topology), home, resume=False)
+    for number, point in enumerate(space_of(campaign).points[:4], 1):
+        store.add(complete(point, 1.0, number, seconds=trial_s, started_unix_s=1e9 + trial_s * number))
+    store.close()
+
+
+def test_the_latest_launches_under_the_same_conditions_count(home):
+    campaign, topology = small_campaign(budget={"trials": 8}), load_topology("ring:4")
+    before = forecast(campaign, topology, home)
+    assert (before["trials"], before["stopped_by"]) == (8, "budget.trials")
+    assert (before["seconds"], before["trial_seconds"], before["basis"]) == (None, None, NOT_KNOWN)
+    assert NOT_KNOWN in lines_of(campaign, before)
+    for trial_s in (400.0, 4.0, 4.0, 4.0):  # the first built everything
+        saved(home, campaign, trial_s)
+    after = forecast(campaign, topology, home)
+    assert (after["trial_seconds"], after["seconds"], after["at_most_seconds"]) == (4.0, 32.0, None)
+    assert after["basis"] == "mean of small launch 2, small launch 3, small launch 4 under the same conditions"
+    assert "the trials take about 32 s, 4.0 s each, and stop at 8 trials" in lines_of(campaign, after)
+    assert forecast(small_campaign(repeats=4), topology, home)["basis"] == NOT_KNOWN
+    for journal in home.campaigns.glob("*/*/trials.jsonl"):
+        journal.write_bytes(journal.read_bytes() + b"no record\n")
+    assert forecast(campaign, topology, home)["basis"] == NOT_KNOWN
+
+
+def test_minutes_may_end_it(home):
+    campaign = small_campaign(budget={"trials": 8, "minutes": 1}, final={"minutes": 0.5})
+    before = forecast(campaign, load_topology("ring:4"), home)
+    assert (before["stopped_by"], before["stops_at"]) == ("budget.trials or budget.minutes", "8 trials or 1 min")
+    assert (before["seconds"], before["at_most_seconds"]) == (None, 90.0)
+    saved(home, campaign, 10.0)
+    after = forecast(campaign, load_topology("ring:4"), home)
+    assert (after["seconds"], after["stopped_by"], after["stops_at"]) == (70.0, "budget.minutes", "1 min")
+    assert "search at most 60 s, final at most 30 s" in lines_of(campaign, after)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4 s"), (35.2, "35 s"), (245.0, "4:05 min"), (7800.0, "2:10 h")]
+)
+def test_durations_for_people(seconds, text):
+    assert format_duration(seconds) == text
+
+
+TRIAL = complete(Candidate("bfb", chunks=2), time_s=1.0)
+HUNG = FailedTrial("a", 2, Candidate("ring"), 1e9, 1.0, FailureKind.TIMEOUT, "hung")
+PRUNED = PrunedTrial("b", 3, Candidate("ring", k=2), 1e9, 1.0, "no trees")
+
+
+def console(**options: object) -> Console:
+    return Console(file=io.StringIO(), width=200, **options)  # type: ignore[arg-type]
+
+
+def text(shown: Console) -> str:
+    assert isinstance(shown.file, io.StringIO)
+    return shown.file.getvalue()
+
+
+def test_plain_lines_count_and_estimate_also_for_resumed_launches_and_limits():
+    shown = console()
+    with PlainLines(shown, 10) as progress:
+        progress.trial(replace(TRIAL, seconds=5.0))
+        progress.trial(replace(HUNG, seconds=15.0))
+    assert text(shown).splitlines() == [
+        "bfb chunks=2: 2.00x (4KiB 1000 ms, 64KiB 2000 ms)  (trial 1/10, about 0:45 left, best 2.00x bfb chunks=2)",
+        "ring: failed, timeout: hung  (trial 2/10, about 1:20 left, best 2.00x bfb chunks=2)",
+    ]
+    shown = console()
+    known = [replace(TRIAL, started_unix_s=1e9 + 10 * number, trial_id=str(number)) for number in range(4)]
+    with PlainLines(shown, 10, known) as progress:
+        progress.trial(replace(HUNG, started_unix_s=2e9))
+    assert text(shown).endswith("(trial 5/10, about 0:50 left, best 2.00x bfb chunks=2)\n")
+    shown = console()
+    with PlainLines(shown, 100, limit_s=30.0) as progress:
+        progress.trial(replace(TRIAL, seconds=10.0))
+    assert "about 0:20 left" in text(shown)
+
+
+@pytest.mark.parametrize(("terminal", "kind"), [(True, LiveTable), (False, PlainLines)])
+def test_a_terminal_gets_a_table(terminal, kind):
+    shown = console(force_terminal=terminal)
+    with progress_display(shown, 10) as progress:
+        assert isinstance(progress, kind)
+        for record in (TRIAL, HUNG, PRUNED):
+            progress.trial(record)
+    assert "failed, timeout: hung" in text(shown)
+
+
+def on_network(topology: str, kind: str, **keys: Any) -> Campaign:
+    campaign = Campaign.model_validate({"topology": topology, "runner": {"kind": kind}, **keys})
+    return campaign_on(campaign, load_topology(topology))
+
+
+@pytest.mark.parametrize(
+    ("topology", "kind", "collective", "baselines"),
+    [
+        ("hypercube:3", "local", "allreduce", ["rabenseifner"]),
+        ("complete:6", "simulated", "allreduce", ["ring"]),  # others of MPI's need a power of two
+        ("h100:1", "simulated", "allreduce", ["library:modelled", "rabenseifner"]),
+        ("h100:1", "nccl", "allgather", ["library:nccl"]),
+        ("a100:1", "msccl", "allreduce", ["library:nccl"]),
+        ("torus:2x2", "mpi", "broadcast", ["library:mpi"]),
+        ("torus:2x2", "oneccl", "allgather", ["library:ring", "library:flat"]),
+        ("mi250half:1", "recorded", "allreduce", ["library:rccl"]),
+        ("hypercube:3", "simulated", "alltoall", ["alltoall"]),
+    ],
+)
+def test_the_baseline_is_what_the_library_does(topology, kind, collective, baselines):
+    assert on_network(topology, kind, collective=collective).baselines == baselines
+
+
+def test_what_is_tried_first_depends_on_the_size():
+    runner = {"kind": "simulated", "link_latency_us": 5}
+    first = {}
+    for size in ("64B", "64MiB"):
+        keys = {"runner": runner, "sizes": [size], "search": {"methods": ["ring", "bfb", "recursive-doubling"]}}
+        campaign, topology = on_network("hypercube:4", "simulated", **keys), load_topology("hypercube:4")
+        guesses = first_guesses(campaign, topology, search_space(campaign, topology))
+        assert {guess.method for guess in guesses} == set(keys["search"]["methods"])
+        first[size] = guesses[0].method
+    assert first == {"64B": "recursive-doubling", "64MiB": "bfb"}
+
+
+@pytest.mark.parametrize("alpha_us", [0, 10])
+def test_the_library_is_simulated_by_its_published_model(alpha_us):
+    topology, sizes = load_topology("h100:1"), (2**12, 2**28)
+    built = build(RequestBuilder(on_network("h100:1", "simulated"), topology).build(Candidate("ring")))
+    assert isinstance(built, BuildResult)
+    request = RunRequest(topology, {"ring": built.program}, sizes, repeats=2, library=("modelled",))
+    outcome = SimulatedRunner(NetworkModel.of(alpha_us=alpha_us)).submit(request)
+    assert isinstance(outcome, Measurement)
+    algorithms = library_algorithms(topology)
+    for size, result in zip(sizes, outcome.results["library:modelled"], strict=True):
+        # Without latencies of messages, the library's are left out, too: only rates are compared
+        model_s = library_choice(algorithms, size).seconds(size)
+        expected_s = model_s if alpha_us else size / library_best(algorithms).bytes_per_s
+        assert result.times_s == pytest.approx([expected_s] * 2)

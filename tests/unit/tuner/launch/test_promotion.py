@@ -1,24 +1,32 @@
-"""The gate before the alias: what passes, what is kept out, and the way back."""
+"""The gate before the alias: what passes, what is kept out, the way back, and answers of the library itself."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.base import (
+    FailureKind,
+    Measurement,
+    Outcome,
+    RunFailure,
+    RunRequest,
+    SizeMeasurement,
+    library_result,
+)
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.promotion import CHALLENGER, CHAMPION, REPEATS, judge, unseen_size
+from chorale.tuner.launch.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
 from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.reports.tuning import refused_table, tune_document
-from chorale.tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, best_programs, roll_back
+from chorale.tuner.reports.tuning import tune_document
+from chorale.tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
 from chorale.tuner.tracking.mlflow_store import ModelVersion
-from chorale.tuner.tracking.registry import SPEEDUP, load_best
-from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
+from chorale.tuner.tracking.registry import load_best
 from chorale.tuner.trials.tuning_table import SizeClass
-from tests.campaigns import complete, small_campaign
+from tests.campaigns import small_campaign
+from tests.command import chorale
 from tests.fakes import FakeRunner
 from tests.unit.tuner.launch.test_tuning import run, store_of
 
@@ -54,13 +62,11 @@ def champion(home: Home, size_bytes: int = SIZES[0]) -> ModelVersion:
     return load_best(store_of(home), load_topology("ring:4"), "allreduce", size_bytes).version
 
 
-def test_the_first_of_its_class_has_to_be_right_at_a_size_without_trials(home: Home) -> None:
+def test_the_first_of_its_class_has_to_be_right_at_a_size_without_trials(home):
     runner = FakeRunner()
     report = run(home, campaign(["ring"]), runner=runner)
-    assert {size_class: verdict.promoted for size_class, verdict in report.verdicts.items()} == {
-        SMALL: True,
-        LARGE: True,
-    }
+    promoted = {size_class: verdict.promoted for size_class, verdict in report.verdicts.items()}
+    assert promoted == {SMALL: True, LARGE: True}
     tests = [request for request in runner.requests if CHALLENGER in request.programs]
     sizes = [request.sizes_bytes for request in tests]
     assert [SizeClass.of(size) for (size,) in sizes] == [SMALL, LARGE]
@@ -70,7 +76,7 @@ def test_the_first_of_its_class_has_to_be_right_at_a_size_without_trials(home: H
     assert "correct at an unseen size" in tags[REASON]
 
 
-def test_a_program_that_fails_where_nobody_tuned_is_registered_without_the_alias(home: Home) -> None:
+def test_a_program_that_fails_where_nobody_tuned_is_registered_without_the_alias(home):
     def wrong_elsewhere(request: RunRequest) -> RunFailure | None:
         tried = set(request.sizes_bytes) <= set(SIZES)
         return None if tried else RunFailure(FailureKind.WRONG_RESULT, "element 3 differs")
@@ -82,7 +88,7 @@ def test_a_program_that_fails_where_nobody_tuned_is_registered_without_the_alias
         champion(home)
 
 
-def test_the_alias_moves_to_what_is_faster_side_by_side(home: Home) -> None:
+def test_the_alias_moves_to_what_is_faster_side_by_side(home):
     rings_first(home)
     runner = FakeRunner()
     report = run(home, campaign(["bfb"]), runner=runner)
@@ -99,10 +105,9 @@ def test_the_alias_moves_to_what_is_faster_side_by_side(home: Home) -> None:
     assert "faster than version 1 side by side at 64KiB" in version.tags[REASON]
 
 
-@pytest.mark.parametrize("factor", [10.0, pytest.param(1e3, marks=pytest.mark.slow)])
-def test_a_better_record_alone_does_not_move_the_alias(home: Home, factor: float) -> None:
+def test_a_better_record_alone_does_not_move_the_alias(home):
     rings_first(home)
-    report = run(home, campaign(["bfb"]), runner=SlowerTogether(factor))
+    report = run(home, campaign(["bfb"]), runner=SlowerTogether(10.0))
     assert not report.verdicts[SMALL].promoted
     assert set(report.versions.values()) == {"2"}
     assert champion(home).version == "1"
@@ -111,30 +116,26 @@ def test_a_better_record_alone_does_not_move_the_alias(home: Home, factor: float
     assert "not clearly faster than version 1" in kept_out.tags[REASON]
 
 
-def test_a_champion_that_no_longer_works_does_not_keep_the_alias(home: Home) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reason", "version"),
+    [
+        (FailureKind.TIMEOUT, "version 1 fails here: why", "2"),
+        (FailureKind.REJECTED, "could not be compared: why", "1"),
+    ],
+)
+def test_a_champion_that_no_longer_works_loses_the_alias_unless_there_is_no_comparison(home, kind, reason, version):
     rings_first(home)
 
-    def champion_hangs(request: RunRequest) -> RunFailure | None:
-        return RunFailure(FailureKind.TIMEOUT, "hangs") if CHAMPION in request.programs else None
+    def fails(request):
+        return RunFailure(kind, "why") if CHAMPION in request.programs else None
 
-    report = run(home, campaign(["bfb"]), runner=FakeRunner(champion_hangs))
-    assert report.verdicts[SMALL].reason == "version 1 fails here: hangs"
-    assert champion(home).version == "2"
-
-
-def test_no_comparison_leaves_the_alias_where_it_is(home: Home) -> None:
-    rings_first(home)
-
-    def refuse(request: RunRequest) -> RunFailure | None:
-        return RunFailure(FailureKind.REJECTED, "fell back") if CHAMPION in request.programs else None
-
-    report = run(home, campaign(["bfb"]), runner=FakeRunner(refuse))
-    assert report.verdicts[SMALL].reason == "could not be compared: fell back"
-    assert champion(home).version == "1"
+    report = run(home, campaign(["bfb"]), runner=FakeRunner(fails))
+    assert report.verdicts[SMALL].reason == reason
+    assert champion(home).version == version
 
 
 @pytest.mark.slow
-def test_what_was_measured_outranks_what_was_simulated(home: Home) -> None:
+def test_what_was_measured_outranks_what_was_simulated(home):
     run(home, small_campaign(search={"methods": ["bfb"]}))
     rings_first(home)
     assert champion(home).version == "2"
@@ -143,7 +144,7 @@ def test_what_was_measured_outranks_what_was_simulated(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_a_champion_of_other_runners_is_compared_in_the_dialect_of_this_one(home: Home) -> None:
+def test_a_champion_of_other_runners_is_compared_in_the_dialect_of_this_one(home):
     rings_first(home)
     runner = FakeRunner()
     on_gpus = {"kind": "msccl", "msccl": {"runtime": "executor"}}
@@ -155,7 +156,7 @@ def test_a_champion_of_other_runners_is_compared_in_the_dialect_of_this_one(home
     assert {program.target for programs in compared for program in programs.values()} == {"msccl-executor-xml"}
 
 
-def test_the_alias_goes_back_and_campaigns_leave_it_there(home: Home) -> None:
+def test_the_alias_goes_back_and_campaigns_leave_it_there(home):
     rings_first(home)
     run(home, campaign(["bfb"]), runner=FakeRunner())
     mlflow, name = store_of(home), champion(home).name
@@ -163,51 +164,82 @@ def test_the_alias_goes_back_and_campaigns_leave_it_there(home: Home) -> None:
     assert (gone.version, back.version, champion(home).version) == ("2", "1", "1")
     assert ROLLED_BACK in mlflow.versions(name)[0].tags
     report = run(home, campaign(["bfb"]), runner=FakeRunner())
-    assert report.verdicts[SMALL].reason == "somebody went back from it"
+    assert report.verdicts[SMALL].reason == "it was rolled back"
     assert champion(home).version == "1"
     with pytest.raises(CheckFailed, match="is the first"):
         roll_back(mlflow, name, "champion")
     assert champion(home, SIZES[1]).version == "2"  # classes have champions of their own
 
 
-def test_a_resumed_launch_does_not_measure_its_own_champion_again(home: Home) -> None:
+def test_a_resumed_launch_does_not_measure_its_own_champion_again(home):
     rings_first(home)
     runner = FakeRunner()
     report = run(home, campaign(["ring"]), resume=True, runner=runner)
     assert runner.requests == []
-    assert report.verdicts[SMALL].reason == "holds the alias already"
+    assert report.verdicts[SMALL].reason == "already has the alias"
 
 
-def test_what_makes_the_whole_slower_is_refused_in_words_and_rows(home: Home) -> None:
-    wanted = campaign(["bfb", "ring"], overlap={"products": 3}, baselines=["bfb"])
-    report = run(home, wanted, runner=FakeRunner())
-    rows = [
-        (row["size_bytes"], row["parameters"]["method"], row["baseline"]) for row in tune_document(report)["refused"]
-    ]
-    assert rows == [(SIZES[0], "ring", "bfb"), (SIZES[1], "ring", "bfb")]
-    table = refused_table(report)
-    assert table is not None
-    assert table.row_count == 2
-    assert "Refused: slower end to end" in (report.folder / "report.html").read_text()
-    only_rings = run(home, campaign(["ring"], overlap={"products": 3}, baselines=["bfb"]), runner=FakeRunner())
-    assert only_rings.verdicts[SMALL].reason == "holds the alias already"  # the baseline does
-    assert champion(home).tags[SPEEDUP] == "1"
-    assert refused_table(run(home, campaign(["ring"], baselines=["bfb"]), runner=FakeRunner())) is None
-
-
-def test_a_winner_that_is_slower_at_one_size_of_its_class_is_refused(home: Home) -> None:
-    sizes = tuple(
-        SizeResult(size, size, (time_s,), {"bfb": (4.0,)}) for size, time_s in ((2**16, 1.0), (2**16 + 4, 5.0))
-    )
-    [winner] = best_programs([RankedTrial(complete(Candidate("ring")), sizes)])
-    wanted = campaign(["ring"], overlap={"products": 3}, baselines=["bfb"])
-    nothing: Any = None
-    found = judge(wanted, load_topology("ring:4"), nothing, nothing, home, [winner])
-    assert found[SMALL].reason == "refused, slower end to end: 1.25 times bfb at 65540B"
-
-
-def test_unseen_sizes() -> None:
+def test_unseen_sizes():
     assert SizeClass.of(unseen_size(SizeClass(20), [2**20])) == SizeClass(20)
     first = unseen_size(SizeClass(10), [])
     assert unseen_size(SizeClass(10), [first]) == first + 4
     assert unseen_size(SizeClass(0), [1]) > 1
+
+
+FAST_S, SLOW_S = 1e-6, 1.0
+WHERE = ("best", "--topology", "ring:4", "--collective", "allreduce", "--size")
+
+
+class WithLibrary(FakeRunner):
+    """Programs by formula; an algorithm of its own, `tree`, that takes a fixed time up to 4 KiB and is slow above."""
+
+    def __init__(self, small_s: float) -> None:
+        super().__init__()
+        self._small_s = small_s
+
+    def submit(self, request: RunRequest) -> Outcome:
+        outcome = super().submit(replace(request, library=()))
+        if isinstance(outcome, RunFailure):
+            return outcome
+        own = tuple(
+            SizeMeasurement(size, size, (self._small_s if size <= 4096 else SLOW_S,) * request.repeats, correct=True)
+            for size in request.sizes_bytes
+        )
+        results = {**outcome.results, **{library_result(name): own for name in request.library}}
+        return Measurement(outcome.runner, results, outcome.environment)
+
+
+def library_campaign(**changes: object) -> Campaign:
+    whole = {"search": {"methods": ["ring"]}, "runner": {"kind": "local"}, "baselines": ["library:tree"], **changes}
+    return small_campaign(**whole)
+
+
+def test_best_answers_with_the_library_where_it_is_faster(home, capsys):
+    report = run(home, library_campaign(), runner=WithLibrary(FAST_S))
+    small, large = tune_document(report)["best"]
+    assert (small["parameters"], small["baseline"], small["registered_version"]) == (None, "library:tree", "1")
+    assert large["parameters"]["method"] == "ring"
+    found = chorale(capsys, *WHERE, "4KiB", "--json").document
+    assert (found["run"], found["library"], found["exact"]) == ("library", "tree", True)
+    assert (found["schedule"], found["program"], found["parameters"]) == (None, None, None)
+    assert found["measured"]["time_us"] == pytest.approx(FAST_S * 1e6)
+    assert found["run_id"] == report.tracked.parent_run_id
+    assert "use the library's own tree: 1 us, nothing beat it" in chorale(capsys, *WHERE, "4KiB").stdout
+    other = chorale(capsys, *WHERE, "64KiB", "--json").document
+    assert (other["run"], other["library"], other["parameters"]["method"]) == ("program", None, "ring")
+    with pytest.raises(CheckFailed, match="the library's own tree"):
+        _ = load_best(store_of(home), load_topology("ring:4"), "allreduce", 4096).program
+    again = run(home, library_campaign(), runner=WithLibrary(FAST_S))
+    assert set(again.versions.values()) == {"1"}
+
+
+def test_programs_and_the_library_take_the_alias_from_each_other(home):
+    run(home, library_campaign(), runner=WithLibrary(SLOW_S))
+    assert champion(home, 4096).version == "1"
+    overtaken = run(home, library_campaign(), runner=WithLibrary(FAST_S))
+    assert set(overtaken.versions.values()) == {"1", "2"}  # the program stays at 64 KiB
+    best = load_best(store_of(home), load_topology("ring:4"), "allreduce", 4096)
+    assert (best.version.version, best.library) == ("2", "tree")
+    run(home, library_campaign(search={"methods": ["bfb"]}), runner=WithLibrary(SLOW_S))
+    best = load_best(store_of(home), load_topology("ring:4"), "allreduce", 4096)
+    assert (best.version.version, best.library) == ("3", None)

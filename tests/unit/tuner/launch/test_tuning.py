@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import typer
 from rich.console import Console
 
 from chorale.runners.api.base import FailureKind
-from chorale.runners.recorded.runner import RecordedRunner
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.simulation.flow_simulation import NetworkModel
@@ -22,12 +22,15 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.reports.tuning import tune_document, tune_table
+from chorale.tuner.search.search import Search
 from chorale.tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
 from chorale.tuner.tracking.registry import load_best
 from chorale.tuner.tracking.tracker import LAUNCH_ID, TRIAL_ID
-from chorale.tuner.trials.records import Candidate, CompleteTrial
-from tests.campaigns import small_campaign
+from chorale.tuner.trials.journal import JournalLost
+from chorale.tuner.trials.records import Candidate, CompleteTrial, TrialRecord
+from tests.campaigns import small_campaign, tracked_runs
 from tests.fakes import FakeRunner, InlineWorkers, fail_with
+from tests.unit.tuner.trials.test_store import recorded, replace_files
 
 SILENT = Console(quiet=True)
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
@@ -49,14 +52,12 @@ def store_of(home: Home) -> MlflowStore:
 
 
 def trial_runs(home: Home, report: TuneReport) -> dict[str, Any]:
-    """Return MLflow's runs of a launch by trial id, as MLflow has them."""
-    client = load_mlflow().MlflowClient(home.mlflow_uri)
-    experiment_id = report.tracked.experiment_id
-    assert experiment_id is not None
-    runs = client.search_runs([experiment_id], f"tags.`{LAUNCH_ID}` = '{report.launch.launch_id}'")
-    named = [run for run in runs if TRIAL_ID in run.data.tags]
-    assert len({run.data.tags[TRIAL_ID] for run in named}) == len(named)
-    return {run.data.tags[TRIAL_ID]: run for run in named}
+    """Return MLflow's runs of a launch by trial id."""
+    launch_id = report.launch.launch_id
+    named = [run for run in tracked_runs(home.mlflow_uri) if run.data.tags[LAUNCH_ID] == launch_id]
+    found = {run.data.tags[TRIAL_ID]: run for run in named}
+    assert len(found) == len(named)
+    return found
 
 
 def metrics_at(home: Home, run_id: str, step: int) -> dict[str, float]:
@@ -66,42 +67,7 @@ def metrics_at(home: Home, run_id: str, step: int) -> dict[str, float]:
     return {name: point.value for name, points in history.items() for point in points if point.step == step}
 
 
-def test_the_run_of_a_launch_says_who_when_and_how_it_went(home: Home) -> None:
-    report = run(home)
-    client = load_mlflow().MlflowClient(home.mlflow_uri)
-    tags = client.get_run(report.tracked.parent_run_id).data.tags
-    assert tags["mlflow.user"]
-    assert tags["mlflow.source.name"]
-    assert tags["mlflow.note.content"].startswith("Launch 1 of the campaign small: allreduce on `ring:4` at 2 sizes")
-    history = client.get_metric_history(report.tracked.parent_run_id, "best_speedup")
-    best = [
-        max(trial.speedup for trial in report.trials[:count] if isinstance(trial, CompleteTrial))
-        for count in range(1, 7)
-    ]
-    assert [point.step for point in history] == [1, 2, 3, 4, 5, 6]
-    assert [point.value for point in history] == pytest.approx(best)
-    at_size = metrics_at(home, report.tracked.parent_run_id, 65536)
-    assert at_size["best_speedup_by_size"] == pytest.approx(max(trial.sizes[1].speedup for trial in report.trials))
-
-
-@pytest.mark.slow
-def test_names_of_models_differ_at_sight_and_older_names_stay(home: Home) -> None:
-    run(home)
-    client = load_mlflow().MlflowClient(home.mlflow_uri)
-    names = sorted(model.name for model in client.search_registered_models())
-    assert [name.rsplit(".", 1)[0] for name in names] == [
-        "chorale.allreduce.4KiB.ring-4",
-        "chorale.allreduce.64KiB.ring-4",
-    ]
-    client.rename_registered_model(names[0], "chorale.allreduce.0123456789abcdef.4KiB")
-    run(home)
-    assert sorted(model.name for model in client.search_registered_models()) == [
-        "chorale.allreduce.0123456789abcdef.4KiB",
-        names[1],
-    ]
-
-
-def test_a_launch_is_tracked_registered_and_reported(home: Home) -> None:
+def test_a_launch_is_tracked_registered_and_reported(home):
     report = run(home)
     document = tune_document(report)
     assert document["trials"] == {"complete": 6, "failed": 0, "pruned": 0}
@@ -129,13 +95,20 @@ def test_a_launch_is_tracked_registered_and_reported(home: Home) -> None:
         folder = Path(logged.info.artifact_uri.removeprefix("file://"))
         assert {path.name for path in folder.iterdir()} == {"schedule.parquet", "program.xml", "measurements.json"}
     assert tune_table(report).row_count == 2
-    page = (report.folder / "report.html").read_bytes()
-    parent = load_mlflow().MlflowClient(home.mlflow_uri).get_run(document["parent_run_id"])
-    assert (Path(parent.info.artifact_uri.removeprefix("file://")) / "report.html").read_bytes() == page
-
-
-def test_the_best_comes_back_verified(home: Home) -> None:
-    report = run(home)
+    client = load_mlflow().MlflowClient(home.mlflow_uri)
+    tags = client.get_run(report.tracked.parent_run_id).data.tags
+    assert tags["mlflow.user"]
+    assert tags["mlflow.source.name"]
+    assert tags["mlflow.note.content"].startswith("Launch 1 of the campaign small: allreduce on `ring:4` at 2 sizes")
+    history = client.get_metric_history(report.tracked.parent_run_id, "best_speedup")
+    best = [
+        max(trial.speedup for trial in report.trials[:count] if isinstance(trial, CompleteTrial))
+        for count in range(1, 7)
+    ]
+    assert [point.step for point in history] == [1, 2, 3, 4, 5, 6]
+    assert [point.value for point in history] == pytest.approx(best)
+    at_size = metrics_at(home, report.tracked.parent_run_id, 65536)
+    assert at_size["best_speedup_by_size"] == pytest.approx(max(trial.sizes[1].speedup for trial in report.trials))
     topology = load_topology("ring:4")
     best = load_best(store_of(home), topology, "allreduce", 65536)
     [winner] = {row["trial_id"] for row in tune_document(report)["best"] if row["size_bytes"] == 65536}
@@ -154,8 +127,8 @@ def test_the_best_comes_back_verified(home: Home) -> None:
         load_best(store_of(home), topology, "allgather", 65536)
 
 
-def test_a_tampered_registry_is_noticed(home: Home) -> None:
-    run(home)
+def test_a_tampered_registry_is_noticed(home):
+    report = run(home)
     for name in ("schedule.parquet", "program.xml", "manifest.json"):
         paths = list((home.artifacts / "small" / "models").rglob(name))
         assert paths
@@ -168,11 +141,7 @@ def test_a_tampered_registry_is_noticed(home: Home) -> None:
         for path, content in zip(paths, sound, strict=True):
             path.write_bytes(content)
         assert load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
-
-
-def test_a_schedule_swapped_for_another_sound_one_is_noticed(home: Home) -> None:
-    report = run(home)
-    folder = home.campaigns / "small" / "1" / "schedules"
+    folder = report.folder / "schedules"
     ring = next(trial for trial in report.trials if trial.candidate.method == "ring")
     assert isinstance(ring, CompleteTrial)
     for path in (home.artifacts / "small" / "models").rglob("schedule.parquet"):
@@ -181,17 +150,7 @@ def test_a_schedule_swapped_for_another_sound_one_is_noticed(home: Home) -> None
         load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
 
 
-def test_a_second_launch_stays_apart_and_adds_no_equal_version(home: Home) -> None:
-    first, second = run(home), run(home)
-    assert (first.launch.number, second.launch.number) == (1, 2)
-    assert first.launch.launch_id != second.launch.launch_id
-    assert first.tracked.experiment_id == second.tracked.experiment_id
-    assert first.tracked.parent_run_id != second.tracked.parent_run_id
-    assert set(second.versions.values()) == {"1"}
-    assert len(trial_runs(home, second)) == 6
-
-
-def test_a_better_schedule_takes_the_alias_and_the_old_one_stays(home: Home) -> None:
+def test_a_better_schedule_takes_the_alias_and_the_old_one_stays(home):
     slow = run(home, small_campaign(search={"methods": ["ring"]}))
     fast = run(home)
     assert set(slow.versions.values()) == {"1"}
@@ -204,7 +163,7 @@ def test_a_better_schedule_takes_the_alias_and_the_old_one_stays(home: Home) -> 
     assert load_best(mlflow, load_topology("ring:4"), "allreduce", 4096).version.version == "2"
 
 
-def test_resuming_goes_on_and_repeats_nothing(home: Home) -> None:
+def test_resuming_repeats_nothing_and_a_second_launch_stays_apart(home):
     first = run(home, small_campaign(budget={"trials": 3}))
     second = run(home, resume=True)
     assert second.launch == first.launch
@@ -212,18 +171,24 @@ def test_resuming_goes_on_and_repeats_nothing(home: Home) -> None:
     assert len({trial.candidate for trial in second.trials}) == 6
     assert second.tracked.parent_run_id == first.tracked.parent_run_id
     assert set(trial_runs(home, second)) == {trial.trial_id for trial in second.trials}
-
-
-def test_a_resumed_launch_must_compare(home: Home) -> None:
-    run(home, small_campaign(budget={"trials": 1}))
     with pytest.raises(InvalidInput, match="must keep its `sizes`"):
         run(home, small_campaign(sizes=["8KiB"]), resume=True)
-    run(home, small_campaign(search={"methods": ["bfb"], "channels": [4]}), resume=True)
+    client = load_mlflow().MlflowClient(home.mlflow_uri)
+    names = sorted(model.name for model in client.search_registered_models())
+    assert [name.rsplit(".", 1)[0] for name in names] == [
+        f"chorale.allreduce.{size}.ring-4" for size in ("4KiB", "64KiB")
+    ]
+    client.rename_registered_model(names[0], "chorale.allreduce.0123456789abcdef.4KiB")  # as earlier releases named it
+    other = run(home)
+    assert (first.launch.number, other.launch.number) == (1, 2)
+    assert first.tracked.experiment_id == other.tracked.experiment_id
+    assert first.tracked.parent_run_id != other.tracked.parent_run_id
+    assert set(other.versions.values()) == {"1"}
+    models = sorted(model.name for model in client.search_registered_models())
+    assert models == ["chorale.allreduce.0123456789abcdef.4KiB", names[1]]
 
 
-def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(
-    home: Home, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(home, caplog):
     report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
     assert len(report.trials) == 6
     assert report.tracked.run_ids == {}
@@ -241,7 +206,7 @@ def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(
     assert set(later.versions.values()) == {"1"}
 
 
-def test_failed_trials_are_tracked_with_their_kind(home: Home) -> None:
+def test_failed_trials_are_tracked_with_their_kind(home):
     report = run(home, runner=FakeRunner(fail_with(FailureKind.TIMEOUT)))
     assert report.ranked_trials == ()
     assert report.versions == {}
@@ -250,7 +215,7 @@ def test_failed_trials_are_tracked_with_their_kind(home: Home) -> None:
     assert {run.data.tags["chorale.failure_kind"] for run in runs} == {"timeout"}
 
 
-def test_an_interrupted_launch_keeps_what_finished(home: Home) -> None:
+def test_an_interrupted_launch_keeps_what_finished(home):
     calls = iter(range(100))
 
     def interrupt(request: object) -> None:
@@ -265,7 +230,7 @@ def test_an_interrupted_launch_keeps_what_finished(home: Home) -> None:
     assert len(run(home, resume=True, runner=FakeRunner()).trials) == 6
 
 
-def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home: Home) -> None:
+def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home):
     campaign = small_campaign(search={"methods": ["ring"], "channels": [1, 2]}, baselines=["bfb", "ring"])
     report = run(home, campaign)
     document = tune_document(report)
@@ -284,63 +249,22 @@ def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home: Home) -
     assert best.version.run_id == report.tracked.parent_run_id
 
 
-@pytest.mark.slow
-def test_two_objectives_give_the_trials_that_nothing_beats_in_both(home: Home) -> None:
-    search = {"methods": ["bfb", "ring"], "channels": [1, 2, 4]}
-    report = run(home, small_campaign(search=search, second_objective="blocks", budget={"trials": 100}))
-    front = tune_document(report)["pareto"]
-    assert [row["blocks"] for row in front] == sorted((row["blocks"] for row in front), reverse=True)
-    assert [row["speedup"] for row in front] == sorted((row["speedup"] for row in front), reverse=True)
-    trials = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
-    assert front[0]["speedup"] == max(trial.speedup for trial in trials)
-    assert front[-1]["blocks"] == min(trial.blocks for trial in trials)
-
-
-@pytest.mark.slow
-def test_a_campaign_replays_recorded_measurements_beside_the_vendors_library(home: Home) -> None:
-    campaign = small_campaign(
-        topology="mi250half:2",
-        collective="reduce_scatter",
-        sizes=["64KiB", "16MiB"],
-        runner={"kind": "recorded"},
-        search={"methods": ["forest"], "k": [1, 2], "instances": [1, 2], "buffer_bytes": ["256KiB", "4MiB"]},
-        baselines=["library:rccl"],
-        budget={"trials": 8},
-    )
-    report = run(home, campaign, runner=RecordedRunner())
-    document = tune_document(report)
-    assert document["trials"] == {"complete": 8, "failed": 0, "pruned": 0}
-    small, large = document["best"]
-    assert small["baseline"] == large["baseline"] == "library:rccl"
-    assert (small["parameters"]["instances"], large["parameters"]["instances"]) == (1, 2)
-    assert large["parameters"]["buffer_bytes"] == 2**18
-    assert large["speedup_vs_baseline"] > 1.9
-
-
 def first_trial(report: TuneReport) -> Candidate:
     return min(report.trials, key=lambda trial: trial.number).candidate
 
 
-def test_predictions_screening_and_similar_networks_say_where_to_begin(home: Home) -> None:
+def test_predictions_and_similar_networks_say_where_to_begin(home):
     search = {"methods": ["ring", "biring", "bfb"], "chunks": [None, 1, 2]}
     run(home, small_campaign(name="plain", search=search | {"methods": ["biring"]}))
-    screening = {"candidates": 9, "simulated": 2}
-    guessed = run(home, small_campaign(name="guessed", search=search, screening=screening, warm_start=False))
-    assert first_trial(guessed).method == "bfb"
     cold = run(home, small_campaign(name="cold", search=search, topology="ring:8", warm_start=False))
     assert first_trial(cold).method == "bfb"  # predicted to be the fastest
-
-
-def test_a_champion_of_a_similar_network_comes_first(home: Home) -> None:
-    search = {"methods": ["ring", "biring", "bfb"], "chunks": [None, 1, 2]}
-    run(home, small_campaign(name="plain", search=search | {"methods": ["biring"]}))
     champion = load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536).manifest["parameters"]
     assert champion["method"] == "biring"
     warm = run(home, small_campaign(name="warm", search=search, topology="ring:8"))
     assert first_trial(warm).parameters == champion
 
 
-def test_a_deterministic_campaign_has_one_program_at_all_sizes_with_the_same_bits_at_all_ranks(home: Home) -> None:
+def test_a_deterministic_campaign_has_one_program_at_all_sizes_with_the_same_bits_at_all_ranks(home):
     search = {"methods": ["swing-latency", "ring", "recursive-doubling"], "channels": [1]}
     campaign = small_campaign(
         topology="complete:8", sizes=["64", "16MiB"], search=search, baselines=["bfb"], budget={"trials": 9}
@@ -354,10 +278,56 @@ def test_a_deterministic_campaign_has_one_program_at_all_sizes_with_the_same_bit
     assert (answer["from_bytes"], answer["to_bytes"], answer["run"]) == (1, None, "program")
     assert document["deterministic"] is True
     assert free["deterministic"] is False
-
-
-def test_a_deterministic_campaign_without_a_program_of_one_order_says_so(home: Home) -> None:
-    search = {"methods": ["swing-latency"], "channels": [1]}
+    search = {"methods": ["swing-latency"], "channels": [1]}  # each rank adds in another order
     campaign = small_campaign(topology="complete:8", search=search, deterministic=True)
     with pytest.raises(CheckFailed, match="same order of additions"):
         run(home, campaign)
+
+
+class _Rival(PlainLines):
+    """Progress lines of a launch; after its third trial the whole launch is done again beside it."""
+
+    def __init__(self, home: Home, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._home = home
+        self._trials = 0
+
+    def trial(self, record: TrialRecord) -> None:
+        self._trials += 1
+        if self._trials == 3:
+            replace_files(self._home.campaigns / "small" / "1")
+            launch_beside(self._home, resume=True)
+
+
+def launch_beside(home: Home, resume: bool, rival: bool = False) -> TuneReport:
+    campaign = small_campaign(budget={"trials": 8})
+    workers = InlineWorkers(SimulatedRunner(NetworkModel.of(alpha_us=3, link_gbps=1)))
+
+    def progress(budget: int, done: Any) -> PlainLines:
+        arguments = (Console(quiet=True), budget, done)
+        return _Rival(home, *arguments) if rival else PlainLines(*arguments)
+
+    return tune(campaign, load_topology(campaign.topology), home, resume, lambda: workers, progress)
+
+
+def test_the_first_launch_ends_and_nothing_is_doubled(home):
+    with pytest.raises(JournalLost, match="was replaced by another file"):
+        launch_beside(home, resume=False, rival=True)
+    folder: Path = home.campaigns / "small" / "1"
+    trials = recorded(folder)
+    assert set(trials.values()) == {1}
+    assert len(trials) == 8
+    assert Counter(run.data.tags[TRIAL_ID] for run in tracked_runs(home.mlflow_uri)) == trials
+    assert json.loads((folder / "trials.jsonl").read_text().splitlines()[-1])["state"] == "final"
+
+
+def test_a_search_that_another_launch_took_over_is_not_blamed(home, monkeypatch):
+    """The other process ends trials of the study, which Optuna then refuses to end again."""
+
+    def ask(_: Search) -> None:
+        replace_files(home.campaigns / "small" / "1")
+        raise ValueError("Trial#7 has already finished")
+
+    monkeypatch.setattr(Search, "ask", ask)
+    with pytest.raises(JournalLost, match="was replaced by another file"):
+        launch_beside(home, resume=False)

@@ -12,11 +12,8 @@ from hypothesis import given
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.plots.charts import bandwidth_svg, history_svg
 from chorale.tuner.plots.layout import node_positions, switched_positions
 from chorale.tuner.plots.network_plots import DrawnConnection, connections_of, curves_of, plot_topology
-from chorale.tuner.trials.records import Candidate
-from tests.campaigns import complete
 from tests.properties import random_cases
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
@@ -80,7 +77,7 @@ def test_same_topology_same_bytes(tmp_path):
     assert "25/2 link capacities" in (tmp_path / "a.svg").read_text()
 
 
-@random_cases(15)
+@random_cases(8)
 @given(strongly_connected_topologies(bandwidths=MIXED, switches=3, latencies_s=MIXED[:1]))
 def test_any_network_can_be_drawn(topology):
     with tempfile.TemporaryDirectory() as folder:
@@ -146,12 +143,3 @@ def test_nodes_stand_apart(spec):
 def test_any_network_gets_a_place_for_every_node(topology):
     places = switched_positions(topology)
     assert places is None or (places.shape == (topology.node_count, 2) and np.isfinite(places).all())
-
-
-def test_the_same_trials_give_the_same_pictures():
-    trials = [complete(Candidate("bfb"), 0.5, 1), complete(Candidate("ring"), 1.0, 2)]
-    for draw in (lambda some: bandwidth_svg(some, None), lambda some: history_svg(some, 0.0)):
-        picture = draw(trials)
-        assert picture.startswith("<svg")
-        assert picture == draw(trials)
-        assert picture != draw(trials[:1])

@@ -1,11 +1,26 @@
-"""`chorale judge`: verdicts, what limits a size, what is unusual, and what does not fit."""
+"""`chorale judge`, reports of tuning and synthesis, and NCCL's graph files."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import chorale as ch
+from chorale.runners.api.base import FailureKind
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.topology.formats.nccl_graph import RING, NcclChannel, NcclGraph, graph_file, read_graphs
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.reports.nccl_graph import fitted, found_rings
+from chorale.tuner.reports.synthesis import warm_start_document
+from chorale.tuner.reports.tables import seconds_text
+from chorale.tuner.reports.tuning import approach
+from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, TrialRecord
+from tests.campaigns import complete
 from tests.command import chorale
 
 DATA = Path(__file__).parents[3] / "data"
@@ -24,7 +39,7 @@ def log(
     return path
 
 
-def test_a_good_result(tmp_path: Path) -> None:
+def test_a_good_result(tmp_path):
     """8 H100 at 270 GB/s: NVLS by NCCL's model reaches 272, switches that add allow 450."""
     found = ch.judge(log(tmp_path, {2**30: 2**30 / 270e3, 2**33: 2**33 / 270e3}), "h100:1")
     large = found.sizes[-1]
@@ -60,7 +75,7 @@ GATHER_OF_2020 = """# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728 step: 2(fa
     ],
     ids=["16 B200", "16 MI250", "2 RTX 2080 Ti"],
 )
-def test_public_logs(tmp_path: Path, path, spec, collective, verdict, of_bound, share) -> None:
+def test_public_logs(tmp_path, path, spec, collective, verdict, of_bound, share):
     """The largest size beside the bound and the library's own model."""
     log_file = tmp_path / "old.log" if path is None else DATA / path
     if path is None:
@@ -77,13 +92,9 @@ def test_public_logs(tmp_path: Path, path, spec, collective, verdict, of_bound, 
 
 @pytest.mark.parametrize(
     ("spec", "size", "limit"),
-    [
-        ("a100:1", 2**30, "link"),
-        ("mi250half:2", 2**30, "algorithm"),
-        ("a100:1", 2**13, "latency"),
-    ],
+    [("a100:1", 2**30, "link"), ("mi250half:2", 2**30, "algorithm"), ("a100:1", 2**13, "latency")],
 )
-def test_what_limits_a_size(tmp_path: Path, spec: str, size: int, limit: str) -> None:
+def test_what_limits_a_size(tmp_path, spec, size, limit):
     ranks = ch.topology(spec).compute_count
     found = ch.judge(log(tmp_path, {size: 1e6}, factor=2 * (ranks - 1) / ranks), spec)
     assert found.sizes[0].limited_by == limit
@@ -92,7 +103,7 @@ def test_what_limits_a_size(tmp_path: Path, spec: str, size: int, limit: str) ->
     assert ch.judge(path, "railclos:4,1,50,1").sizes[0].limited_by == "NIC"
 
 
-def test_a_size_that_is_slower_than_those_around_it(tmp_path: Path) -> None:
+def test_a_size_that_is_slower_than_those_around_it(tmp_path):
     times = {2**power: 30 + 2**power / 200e3 for power in range(20, 30)}
     times[2**24] *= 3
     found = ch.judge(log(tmp_path, times), "h100:1")
@@ -101,13 +112,10 @@ def test_a_size_that_is_slower_than_those_around_it(tmp_path: Path) -> None:
     assert found.verdict.endswith("unusually slow: 16MiB")
 
 
-def test_wrong_elements_are_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_elements_are_the_verdict(tmp_path, capsys):
     done = chorale(capsys, "judge", log(tmp_path, {2**20: 50.0}, wrong=3), "--topology", "h100:1", "--json")
     assert done.code == 1
     assert done.document["verdict"].startswith("wrong: 2 of the measured times")
-
-
-def test_the_command_prints_the_verdict_first(capsys: pytest.CaptureFixture[str]) -> None:
     file = DATA / "rccl-tests" / "rccl_half_allreduce.txt"
     done = chorale(capsys, "judge", file, "--topology", "mi250half:2")
     assert done.code == 0
@@ -119,20 +127,134 @@ def test_the_command_prints_the_verdict_first(capsys: pytest.CaptureFixture[str]
     assert document["library"] == {"name": "RCCL", "version": "2.18.3"}
 
 
-def test_mpi_on_a_network_of_links(tmp_path: Path) -> None:
-    """Rabenseifner on a cube of 8 ranks moves 7/4 of the vector over one link: 1 Gbit/s gives 14 ms for 1 MB."""
+def test_mpi_on_a_network_of_links(tmp_path):
+    """Rabenseifner on a cube of 8 ranks moves 7/4 of 1 MB over one link: 14 ms, and six steps of 0.4 us."""
     path = tmp_path / "osu"
     path.write_text("# OSU MPI Allreduce Latency Test v7.5\n# Size       Avg Latency(us)\n1000000      20000.0\n")
     [size] = ch.judge(path, "hypercube:3", link_gbps="1").sizes
-    assert (size.library_us, size.bound_us) == (pytest.approx(14000), pytest.approx(8000 * 7 / 12))
+    assert (size.library_us, size.bound_us) == (pytest.approx(14002.4), pytest.approx(8000 * 7 / 12))
     with pytest.raises(ch.ChoraleError, match="link_gbps=400"):
         ch.judge(path, "hypercube:3")
-
-
-def test_what_chorale_ran_knows_the_rate_of_links(tmp_path: Path) -> None:
     row = {"size_bytes": 1000000, "time_us_median": 20000.0, "correct": True}
-    path = tmp_path / "run.json"
+    path = tmp_path / "run.json"  # of `chorale run`
     path.write_text(json.dumps({"runner": "local", "results": [row], "environment": {"link_mbps": 1000}}))
     with pytest.raises(ch.ChoraleError, match="collective"):
         ch.judge(path, "hypercube:3")
-    assert ch.judge(path, "hypercube:3", "allreduce").sizes[0].library_us == pytest.approx(14000)
+    assert ch.judge(path, "hypercube:3", "allreduce").sizes[0].library_us == pytest.approx(14002.4)
+
+
+def trial(number: int, time_s: float, start_s: float, seconds: float = 1.0) -> CompleteTrial:
+    """Return a trial of which both speed-ups over the baselines are 2 / time_s."""
+    return complete(Candidate("bfb", channels=number), time_s, number, started_unix_s=start_s, seconds=seconds)
+
+
+def test_how_soon_a_search_was_near_its_best():
+    trials = [trial(1, 1.5, 0), trial(2, 1.04, 1), trial(3, 1.2, 2), trial(4, 1.0, 3)]
+    soon = approach(trials)
+    assert soon is not None
+    assert (soon["trials"], soon["seconds"]) == (2, 2.0)
+    failed = FailedTrial("failed", 2, Candidate("ring"), 0.5, 1.0, FailureKind.CRASH, "made to fail")
+    trials: list[TrialRecord] = [trial(1, 1.5, 0), failed, trial(3, 1.0, 1000), trial(4, 1.3, 1001)]
+    soon = approach(trials)
+    assert soon is not None
+    assert soon["trials"] == 3
+    assert soon["seconds"] == pytest.approx(2.5)
+    soon = approach([trial(1, 3.0, 0), trial(2, 2.5, 1)])
+    assert soon is not None
+    assert soon["trials"] == 1
+    assert approach([]) is None
+
+
+def named_transfers(verified: VerifiedSchedule) -> set[tuple[str, str, str, int, int]]:
+    """Return the transfers of one chunk a shard by what they mean: ids of nodes, and chunks."""
+    schedule = verified.schedule.expand()
+    names, rows = schedule.topology.node_ids, schedule.transfers
+    columns = (schedule.src, schedule.dst, rows.shard, rows.lo, rows.hi)
+    return {(names[a], names[b], names[c], lo, hi) for a, b, c, lo, hi in zip(*map(list, columns), strict=True)}
+
+
+def test_kept_transfers_are_those_that_both_have():
+    one, other = (
+        synthesize(method, parse_topology("complete:5"), ALLGATHER, None, SerialExecutor())
+        for method in ("bfb", "ring")
+    )
+    same = warm_start_document(one, one)
+    assert same["transfers_kept"] == same["transfers_possible"] == 20
+    both = warm_start_document(one, other)
+    assert both["transfers_kept"] == len(named_transfers(one) & named_transfers(other)) < 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4.03, "4.03 s"), (2.88e-12, "2.88 ps"), (-0.083, "-83 ms"), (-1.12, "-1.12 s")]
+)
+def test_durations_have_the_unit_that_suits_them(seconds, text):
+    assert seconds_text(seconds) == text
+
+
+TOOLS = Path(__file__).parents[3] / "data" / "fabric_tools"
+DUMPED = TOOLS / "nccl-graph.xml"
+PAIRS = f"file:{TOOLS / 'a100x4-nv4.txt'}"
+
+
+def test_a_file_is_read_and_written_back():
+    [graph] = read_graphs(DUMPED.read_bytes())
+    assert graph == NcclGraph(0, RING, 20, 20, (NcclChannel((0, 1, 3, 2), (0, 0)),))
+    assert read_graphs(graph_file([graph])) == [graph]
+    # Devices of fused hosts are hexadecimal, with the host above
+    text = DUMPED.read_bytes().replace(b'gpu dev="3"', b'gpu dev="0x100000000000003"')
+    [graph] = read_graphs(text.replace(b'net dev="0"', b'net dev="a"'))
+    assert graph.channels == (NcclChannel((0, 1, 3, 2), (10, 10)),)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<system/>", "the root element of a graph file of NCCL must be <graphs>"),
+        (b'<graphs version="1"/>', "this graph file of NCCL has no graph with channels"),
+        (b'<graphs><graph id="0" pattern="x" speedintra="1"><channel/></graph></graphs>', "damaged graph file of NCCL"),
+    ],
+)
+def test_other_files_are_refused(content, message):
+    with pytest.raises(InvalidInput, match=message):
+        read_graphs(content)
+
+
+def test_a_dumped_ring_beside_those_that_are_found(capsys):
+    """One ring of 20 over links of 100, which could carry rings of 300 in all: three links at each of four GPUs."""
+    document = chorale(capsys, "topology", "graph", PAIRS, DUMPED, "--json").document
+    [dumped] = document["graphs"]
+    assert (dumped["pattern"], dumped["stated_gb_per_s"]) == ("ring", 20)
+    assert dumped["carried_gb_per_s"] == pytest.approx(100)
+    assert document["found"]["carried_gb_per_s"] == pytest.approx(300)
+    assert document["found"]["stated_gb_per_s"] == pytest.approx(240)  # NCCL counts 20 of 25 for a link
+    assert "found here" in chorale(capsys, "topology", "graph", PAIRS, DUMPED).stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "channels", "rate"), [("h100:1", 12, 30), ("mi300x:1", 7, 48), ("mi250half:1", 2, 36)]
+)
+def test_rings_are_found_and_written_as_the_library_takes_them(spec, channels, rate):
+    topology = parse_topology(spec)
+    graph = found_rings(topology)
+    assert (len(graph.channels), graph.speed_intra) == (channels, rate)
+    assert all(sorted(channel.gpus) == list(range(topology.compute_count)) for channel in graph.channels)
+    if spec == "mi300x:1":  # a complete box: every link once
+        rings = [channel.gpus for channel in graph.channels]
+        assert len({pair for ring in rings for pair in pairwise([*ring, ring[0]])}) == 56
+    assert read_graphs(graph_file([graph])) == [graph]
+
+
+def test_several_boxes_are_one_ring_and_trees_go_both_ways(capsys, tmp_path):
+    """Each box is entered and left by one NIC of 50."""
+    graph = NcclGraph(0, RING, 45, 45, (NcclChannel(tuple(range(8)), (0, 0)),))
+    assert fitted(graph, parse_topology("h100:2"))["carried_gb_per_s"] == pytest.approx(50)
+    refused = chorale(capsys, "topology", "graph", "h100:2", "-o", tmp_path / "x.xml")
+    assert (refused.code, "for one box" in refused.stderr) == (2, True)
+    topology = parse_topology("h100:1")
+    chain = NcclGraph(1, 1, 30, 30, (NcclChannel(tuple(range(8))),))
+    assert fitted(chain, topology)["carried_gb_per_s"] == pytest.approx(
+        225
+    )  # a GPU inside the chain sends twice at 450
+    with pytest.raises(InvalidInput, match="the graph is for another number of GPUs"):
+        fitted(read_graphs(DUMPED.read_bytes())[0], topology)
+    assert fitted(NcclGraph(3, 5, 40, 40, (NcclChannel((0,)),)), topology)["carried_gb_per_s"] is None

@@ -1,10 +1,10 @@
-"""The Gaussian process against the textbook's formulas with the whole covariance matrix."""
+"""The Gaussian process against the textbook's formulas, and priors that lead where they predict."""
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chorale.tuner.search.size_model import AcquisitionOptimizer, SizeModel, axes_of
+from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats, Prior, PriorMix, SizeModel, axes_of
 from chorale.tuner.trials.records import Candidate
 
 POINTS = [Candidate(method, k=k, channels=c) for method in ("a", "b") for k in (None, 1, 2) for c in (1, 2, 4)]
@@ -45,7 +45,7 @@ def covariance(
 
 
 @pytest.mark.parametrize("fitted", [False, True])
-def test_beliefs_are_those_of_the_textbook(fitted: bool) -> None:
+def test_beliefs_are_those_of_the_textbook(fitted):
     own = model()
     observed = values(1)
     if fitted:
@@ -66,7 +66,7 @@ def test_beliefs_are_those_of_the_textbook(fitted: bool) -> None:
     assert mixed.deviation.ravel() ** 2 == pytest.approx(np.diag(across_sizes @ spread @ across_sizes.T))
 
 
-def test_the_gradient_of_the_misfit_is_that_of_finite_differences() -> None:
+def test_the_gradient_of_the_misfit_is_that_of_finite_differences():
     own = model()
     distances = [axis.distances(SEEN, SEEN) for axis in axes_of(POINTS)]
     parameters = own._parameters + values(2, 2).ravel()[: len(own._parameters)]
@@ -96,27 +96,15 @@ def tried(choice: AcquisitionOptimizer, count: int) -> list[Candidate]:
     return list(gains)
 
 
-def test_every_size_gets_its_best_point_soon() -> None:
+def test_the_best_points_of_each_size_or_of_all_are_found_soon():
     for seed in range(5):
         first = tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, seed), 7)
         best = np.max([gain(point) for point in first], axis=0)
         assert np.max(np.max([gain(point) for point in CHOICES], axis=0) - best) < 0.15
-
-
-def test_one_point_for_all_sizes_is_found_by_its_mean() -> None:
     for seed in range(5):
         first = tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, True, seed), 6)
         best = max(gain(point).mean() for point in first)
         assert best == max(gain(point).mean() for point in CHOICES)
-
-
-def test_points_under_way_are_not_chosen_and_failures_keep_the_search_away() -> None:
-    gains = {point: gain(point) for point in CHOICES[:2]}
-    busy, failed = CHOICES[2:8], CHOICES[8:11]
-    assert AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, 0).next(gains, failed, busy) == CHOICES[11]
-
-
-def test_a_size_that_counts_more_gets_its_best_point_first() -> None:
     heavy = CHOSEN_AT.index(2**18)
     weights = [1e-6 if index != heavy else 1.0 for index in range(len(CHOSEN_AT))]
     for seed in range(5):
@@ -124,29 +112,90 @@ def test_a_size_that_counts_more_gets_its_best_point_first() -> None:
         assert max(gain(point)[heavy] for point in first) == max(gain(point)[heavy] for point in CHOICES)
 
 
+def test_points_under_way_are_not_chosen_and_failures_keep_the_search_away():
+    gains = {point: gain(point) for point in CHOICES[:2]}
+    busy, failed = CHOICES[2:8], CHOICES[8:11]
+    assert AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, 0).next(gains, failed, busy) == CHOICES[11]
+
+
 ALL = np.arange(4)
 
 
-def test_names_are_the_same_or_not() -> None:
+def test_distances_along_axes():
     [axis] = axes_of([Candidate(name) for name in ("a", "b", "a", "c")])
     assert axis.is_named
     assert axis.distances(ALL[:2], ALL).tolist() == [[0, 1, 0, 1], [1, 0, 1, 1]]
-
-
-def test_numbers_are_apart_by_their_logarithms_and_one_left_open_by_the_whole_range() -> None:
     [axis] = axes_of([Candidate("a", chunks=chunks) for chunks in (1, 4, 16, None)])
     assert axis.distances(ALL, ALL).tolist() == [[0, 0.5, 1, 1], [0.5, 0, 0.5, 1], [1, 0.5, 0, 1], [1, 1, 1, 0]]
-
-
-def test_parameters_that_never_differ_are_no_axes() -> None:
     assert axes_of([Candidate("a"), Candidate("a")]) == []
     assert len(axes_of([Candidate("a"), Candidate("b", k=3)])) == 2
-
-
-def test_zero_and_no_are_apart_from_all_other_values():
-    for values in ({"pipeline_bytes": (0, 65536, 262144)}, {"reads": (False, True, True)}):
-        [(name, each)] = values.items()
+    for named in ({"pipeline_bytes": (0, 65536, 262144)}, {"reads": (False, True, True)}):
+        [(name, each)] = named.items()
         [axis] = axes_of([Candidate("a", **{name: value}) for value in each])
         first, others = np.arange(1), np.arange(1, 3)
         assert axis.distances(first, others).tolist() == [[1.0, 1.0]]
         assert axis.distances(first, first).tolist() == [[0.0]]
+
+
+Gains = dict[Candidate, Floats]
+
+KNOWN = [Candidate("a", k=k) for k in range(1, 13)]
+TRUTH: Gains = {point: np.array([0.1 * index, 0.15 * index]) for index, point in enumerate(KNOWN)}
+MEASURED: Gains = {point: TRUTH[point] + 3.0 for point in KNOWN[::3]}
+
+
+def changed(factor: float, shift: float = 0.0) -> Gains:
+    return {point: factor * gains + shift for point, gains in TRUTH.items()}
+
+
+def noise(seed: int) -> Gains:
+    random = np.random.default_rng(seed)
+    return {point: random.normal(0, 0.5, 2) for point in KNOWN}
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1, 0), (1, 5), (10, 0), (100, -7)])
+def test_a_right_prior_is_believed_at_any_scale_and_level(factor, shift):
+    mix = PriorMix([Prior(changed(factor, shift))], KNOWN)
+    [weight] = mix.weights(MEASURED)
+    assert 0.6 < weight <= 1
+    differences = np.diff(mix.belief(MEASURED), axis=0)
+    assert np.all(differences > 0.5 * np.diff(list(TRUTH.values()), axis=0))
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(-1, 0), (-10, 0), (0, 2)])
+def test_a_wrong_prior_is_dropped(factor, shift):
+    mix = PriorMix([Prior(changed(factor, shift))], KNOWN)
+    assert mix.weights(MEASURED).tolist() == [0.0]
+    assert not mix.belief(MEASURED).any()
+
+
+def test_noise_is_mostly_dropped_and_of_two_the_right_one_is_believed():
+    believed = [PriorMix([Prior(noise(seed))], KNOWN).weights(TRUTH).any() for seed in range(100)]
+    assert np.mean(believed) < 0.15
+    liars: list[Gains] = [changed(-1), *(noise(seed) for seed in range(20))]
+    for liar in liars:
+        right, wrong = PriorMix([Prior(TRUTH), Prior(liar)], KNOWN).weights(TRUTH)
+        assert right > 0.6
+        assert wrong < 0.2
+    both = PriorMix([Prior(TRUTH), Prior(TRUTH)], KNOWN).weights(TRUTH).sum()
+    assert 0.8 < both <= 1.01
+
+
+def test_what_cannot_be_compared_is_left_out():
+    mix = PriorMix([Prior(TRUTH)], KNOWN)
+    assert mix.weights({}).tolist() == mix.weights({KNOWN[0]: TRUTH[KNOWN[0]]}).tolist() == [0.0]
+    mix = PriorMix([Prior({Candidate("b"): np.array([1.0])})], KNOWN)
+    assert not mix
+    assert mix.starts() == []
+    measured = MEASURED | {KNOWN[1]: np.array([np.nan, 1.0]), KNOWN[2]: np.array([np.inf, 1.0])}
+    mix = PriorMix([Prior(TRUTH)], KNOWN)
+    assert mix.weights(measured).tolist() == mix.weights(MEASURED).tolist()
+
+
+def test_starts_and_beliefs():
+    gains = {KNOWN[0]: np.array([1.0, 0.0]), KNOWN[1]: np.array([0.0, 0.9]), KNOWN[2]: np.array([0.9, 0.0])}
+    assert PriorMix([Prior(gains)], KNOWN).starts() == [KNOWN[0], KNOWN[1]]
+    mix = PriorMix([Prior({KNOWN[0]: np.array([1.0]), KNOWN[1]: np.array([1.4])})], KNOWN[:3])
+    belief = mix.belief({KNOWN[0]: np.array([2.0]), KNOWN[1]: np.array([2.4])})
+    assert belief[2] == pytest.approx(belief[:2].mean())
+    assert mix.starts() == [KNOWN[1], KNOWN[0]]

@@ -1,38 +1,34 @@
-"""The grid without what makes no sense: every point once, in any order."""
+"""The grid without what makes no sense, and the dialect of its programs."""
 
 import pytest
 
-from chorale.tuner.config.runner import RunnerSection, read_section
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildResult
+from chorale.synth.lowering.lower import limits_of
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.tuner.config.runner import read_section
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.loop import RequestBuilder
+from chorale.tuner.search.space import is_native
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import small_campaign, space_of
 
 
-def test_every_point_is_there_once() -> None:
+def test_a_space_has_every_point_once_in_any_order():
     space = space_of(small_campaign())
     assert len(set(space.points)) == len(space) == 12
     assert space.points[0] == Candidate("bfb")
     assert all(point in space for point in space.points)
-
-
-def test_a_point_outside_is_not_in_the_space() -> None:
-    space = space_of(small_campaign())
     assert Candidate("bfb", channels=3) not in space
     assert Candidate("biring") not in space
-
-
-def test_shuffling_visits_every_point_once_in_seeded_order() -> None:
-    space = space_of(small_campaign())
     first, again, other = list(space.shuffled(1)), list(space.shuffled(1)), list(space.shuffled(2))
     assert first == again
     assert first != other
     assert set(first) == set(other) == set(space.points)
+    assert space.starts() == [Candidate("bfb"), Candidate("ring")]
 
 
-def test_the_starts_are_one_per_method_with_preferred_values() -> None:
-    assert space_of(small_campaign()).starts() == [Candidate("bfb"), Candidate("ring")]
-
-
-def test_parameters_that_do_not_matter_make_no_points() -> None:
+def test_parameters_make_points_where_they_matter():
     """Rings pack no trees and have no pipelines to deepen, forests obey no chunks; protocols change nothing here."""
     search = {
         "methods": ["ring", "forest"],
@@ -45,22 +41,24 @@ def test_parameters_that_do_not_matter_make_no_points() -> None:
     rings = [Candidate("ring", chunks=chunks) for chunks in (3, 4)]
     forests = [Candidate("forest", k=k, depth=depth) for k in (1, 2) for depth in (1, 8)]
     assert points == (*rings, *forests)
-
-
-def test_buffers_matter_on_runners_that_have_them() -> None:
     search = {"methods": ["bfb"], "buffer_bytes": ["1MiB", "4MiB"]}
     assert len(space_of(small_campaign(search=search))) == 2
     assert len(space_of(small_campaign(search=search, runner={"kind": "local"}))) == 1
-
-
-def test_protocols_matter_on_gpus() -> None:
     search = {"methods": ["ring"], "protocol": ["LL", "LL128", "Simple"]}
     points = space_of(small_campaign(search=search, runner={"kind": "msccl"})).points
     assert [point.protocol for point in points] == ["LL", "LL128", "Simple"]
+    search = {"methods": ["bfb"], "protocol": ["Simple", "LL"], "reads": [False, True], "block_group": [1, 2]}
+    plans = {"kind": "simulated", "target": "mscclpp-json", "link_mbps": 100}
+    assert len(space_of(small_campaign(search=search))) == 1
+    points = space_of(small_campaign(search=search, runner=plans)).points
+    assert len(points) == 8
+    assert Candidate("bfb", protocol="LL", block_group=2) in points
+    assert "reads" not in Candidate("bfb").identity
+    assert Candidate("bfb").id != Candidate("bfb", reads=True).id
 
 
 @pytest.mark.parametrize(("runtime", "dialect"), [("msccl", "msccl-xml"), ("rccl", "msccl-executor-xml")])
-def test_limits_are_those_of_the_dialect_that_the_runner_executes(runtime: str, dialect: str) -> None:
+def test_limits_are_those_of_the_dialect_that_the_runner_executes(runtime, dialect):
     search = {"methods": ["bfb"], "instances": [1, 64], "chunks": [1, 10_000]}
     sizes = ["256KiB", "16MiB"]
     on_gpus = {"kind": "msccl", "msccl": {"runtime": runtime}}
@@ -74,46 +72,22 @@ def test_limits_are_those_of_the_dialect_that_the_runner_executes(runtime: str, 
     assert {Candidate("bfb", chunks=1, instances=64), Candidate("bfb", chunks=10_000)} < set(on_cpus.points)
 
 
-def test_sizes_that_a_runtime_does_not_serve_leave_nothing() -> None:
+def test_what_cannot_work_is_ruled_out():
+    executor = read_section({"kind": "msccl", "msccl": {"runtime": "executor"}})
     wide = small_campaign(sizes=["1MiB", "2GiB"], runner={"kind": "msccl"})
     assert set(space_of(wide).refused) == {"msccl-xml serves at most 2147483647 bytes, not 2147483648"}
-    assert len(space_of(wide.model_copy(update={"runner": on("executor")}))) == 12
-
-
-def test_a_network_may_have_more_ranks_than_programs() -> None:
+    assert len(space_of(wide.model_copy(update={"runner": executor}))) == 12
     space = space_of(small_campaign(topology="ring:1030", runner={"kind": "msccl"}))
     assert set(space.refused) == {"msccl-xml has programs of at most 1024 ranks, not 1030"}
-
-
-def on(runtime: str) -> RunnerSection:
-    return read_section({"kind": "msccl", "msccl": {"runtime": runtime}})
-
-
-def test_what_cannot_work_is_ruled_out_with_the_reason() -> None:
     space = space_of(small_campaign(search={"methods": ["bfb"], "instances": [1, 2000], "chunks": [1, 2]}))
     assert space.points == (Candidate("bfb", chunks=1), Candidate("bfb", chunks=2))
     [(reason, count)] = space.refused.items()
     assert reason == "instances must be between 1 and 1024, got 2000; choose a value in this range"
     assert count == 2
-
-
-def test_chunks_that_no_size_can_be_cut_into_are_ruled_out() -> None:
     search = {"methods": ["bfb"], "chunks": [64, 65, 1024, 5000]}
     space = space_of(small_campaign(search=search, sizes=["4KiB"]))
     assert [point.chunks for point in space.points] == [64, 65]  # 4 ranks: 65 chunks pad 4096 bytes to 4160
     assert sum(space.refused.values()) == 2
-
-
-def test_how_plans_move_data_matters_where_programs_become_plans() -> None:
-    search = {"methods": ["bfb"], "protocol": ["Simple", "LL"], "reads": [False, True], "block_group": [1, 2]}
-    plans = {"kind": "simulated", "target": "mscclpp-json", "link_mbps": 100}
-    assert len(space_of(small_campaign(search=search))) == 1
-    points = space_of(small_campaign(search=search, runner=plans)).points
-    assert len(points) == 8
-    assert Candidate("bfb", protocol="LL", block_group=2) in points
-
-
-def test_a_share_of_a_pipeline_is_ruled_out() -> None:
     search = {"methods": ["bfb"], "pipeline_bytes": [0, "64KiB"], "block_group": [1, 2]}
     plans = {"kind": "simulated", "target": "mscclpp-json", "link_mbps": 100}
     space = space_of(small_campaign(search=search, runner=plans))
@@ -121,6 +95,37 @@ def test_a_share_of_a_pipeline_is_ruled_out() -> None:
     assert any("a plan has either pipelines or block groups, not both" in reason for reason in space.refused)
 
 
-def test_ids_of_other_candidates_stay_as_they_were() -> None:
-    assert "reads" not in Candidate("bfb").identity
-    assert Candidate("bfb").id != Candidate("bfb", reads=True).id
+@pytest.mark.parametrize(
+    ("section", "target", "sm_count", "blocks"),
+    [
+        ({"kind": "local"}, "oneccl-xml", None, 65536),
+        ({"kind": "oneccl"}, "oneccl-xml", None, 65536),
+        ({"kind": "msccl"}, "msccl-xml", None, 108),
+        ({"kind": "msccl", "msccl": {"runtime": "executor", "sm_count": 132}}, "msccl-executor-xml", 132, 132),
+        ({"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 104}}, "msccl-executor-xml", 64, 64),
+        ({"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 16}}, "msccl-executor-xml", 16, 16),
+    ],
+)
+def test_the_runner_decides(section, target, sm_count, blocks):
+    lowering = read_section(section).config.lowering()
+    assert lowering == LoweringOptions(target, sm_count=sm_count)
+    assert limits_of(lowering).resident_threadblocks == blocks
+
+
+def test_programs_of_a_campaign_are_of_one_placement_and_dialect():
+    runner = {"kind": "msccl", "msccl": {"in_place": False}}
+    campaign = small_campaign(collective="allgather", runner=runner)
+    requests = RequestBuilder(campaign, load_topology(campaign.topology))
+    for request in (requests.build(Candidate("bfb")), *requests.baseline_builds().values()):
+        built = build(request)
+        assert isinstance(built, BuildResult)
+        assert not built.program.in_place
+        assert is_native(campaign.runner, built.program)
+    runner = {"kind": "msccl", "msccl": {"runtime": "executor", "sm_count": 80}}
+    campaign = small_campaign(runner=runner, baselines=["library:nccl", "ring"])
+    requests = RequestBuilder(campaign, load_topology(campaign.topology))
+    candidate = Candidate("bfb", channels=2, instances=3, protocol="LL128")
+    wanted = LoweringOptions("msccl-executor-xml", 2, 3, "LL128", sm_count=80)
+    assert requests.build(candidate).lowering == wanted
+    [ring] = requests.baseline_builds().values()
+    assert ring.lowering == LoweringOptions("msccl-executor-xml", sm_count=80)

@@ -1,11 +1,10 @@
 """Objects of Optuna in `ch.tune`: samplers, pruners, storages and callbacks of others, also where they fail."""
 
-from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
-from optuna.pruners import BasePruner, MedianPruner, ThresholdPruner
+from optuna.pruners import BasePruner, ThresholdPruner
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
@@ -32,8 +31,6 @@ class Tuner:
     def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runner: Any = SimulatedRunner(NetworkModel.of(link_gbps=1))
         monkeypatch.setenv("CHORALE_HOME", str(home.root))
-        for name in ("write_page", "upload_page"):  # what others test
-            monkeypatch.setattr(f"chorale.tuner.launch.tune.{name}", lambda *_: None)
         monkeypatch.setattr("chorale.campaigns.make_workers", lambda *_: lambda: InlineWorkers(self.runner))
 
     def __call__(self, trials: int = 6, **keys: Any) -> TuningResult:
@@ -51,9 +48,13 @@ def study_of(storage: Any) -> Study:
     return optuna.load_study(study_name=name, storage=storage)
 
 
-def test_a_sampler_object_chooses_in_a_storage_object(tuned: Tuner) -> None:
+def test_a_sampler_object_chooses_in_a_storage_object_and_callbacks_see_every_trial(tuned):
     storage = InMemoryStorage()
-    report = tuned(sampler=TPESampler(seed=0), storage=storage)
+    seen: list[tuple[Study, FrozenTrial]] = []
+    callback = lambda study, trial: seen.append((study, trial))  # noqa: E731
+    report = tuned(sampler=TPESampler(seed=0), storage=storage, callbacks=[callback])
+    assert [trial.user_attrs["chorale.trial_id"] for _, trial in seen] == [trial.trial_id for trial in report.trials]
+    assert all(trial.state == TrialState.COMPLETE and trial.value for _, trial in seen)
     assert len({trial.candidate for trial in report.trials}) == 6
     assert not (report.folder / "optuna.journal").exists()
     done = [trial for trial in study_of(storage).trials if trial.state == TrialState.COMPLETE]
@@ -75,12 +76,12 @@ class Stubborn(RandomSampler):
         return super().sample_independent(study, trial, param_name, param_distribution)
 
 
-def test_a_sampler_object_is_asked_after_the_first_of_each_method(tuned: Tuner) -> None:
+def test_a_sampler_object_is_asked_after_the_first_of_each_method(tuned):
     report = tuned(3, sampler=Stubborn(method="ring", channels=2, chunks=2))
     assert report.trials[2].candidate == Candidate("ring", chunks=2, channels=2)
 
 
-def test_a_resumed_launch_goes_on_with_objects_and_without(tuned: Tuner, home: Home) -> None:
+def test_a_resumed_launch_goes_on_with_objects_and_without(tuned, home):
     storage = InMemoryStorage()
     first = tuned(4, sampler=TPESampler(seed=0), storage=storage)
     second = tuned(8, sampler=TPESampler(seed=0), storage=storage, resume=True)
@@ -96,27 +97,12 @@ def test_a_resumed_launch_goes_on_with_objects_and_without(tuned: Tuner, home: H
 @pytest.mark.parametrize(
     "keys", [{"sampler": TPESampler}, {"pruner": 3}, {"storage": object()}, {"callbacks": ["report"]}]
 )
-def test_what_is_neither_a_name_nor_an_object_is_refused(keys: dict[str, Any], tuned: Tuner) -> None:
+def test_what_is_neither_a_name_nor_an_object_is_refused(keys, tuned):
     with pytest.raises(InvalidInput, match="must be"):
         tuned(**keys)
 
 
-def test_objects_that_do_not_fit_the_campaign_are_refused(tuned: Tuner) -> None:
-    with pytest.raises(InvalidInput, match="`stop` needs the sampler sizes-gp"):
-        tuned(sampler=RandomSampler(), stop={"gain": "1%"})
-    with pytest.raises(InvalidInput, match="pruners do not work with a second objective"):
-        tuned(pruner=MedianPruner(), second_objective="channels")
-
-
-def test_callbacks_see_every_trial_once(tuned: Tuner) -> None:
-    seen: list[tuple[Study, FrozenTrial]] = []
-    report = tuned(sampler=RandomSampler(seed=1), callbacks=[lambda study, trial: seen.append((study, trial))])
-    assert [trial.user_attrs["chorale.trial_id"] for _, trial in seen] == [trial.trial_id for trial in report.trials]
-    assert all(trial.state == TrialState.COMPLETE and trial.value for _, trial in seen)
-    assert [len(study.trials) for study, _ in seen][-1] == len(seen[0][0].trials)
-
-
-def test_the_result_has_the_answer_the_table_the_study_and_every_trial(tuned: Tuner, tmp_path: Path) -> None:
+def test_the_result_has_the_answer_the_table_the_study_and_every_trial(tuned, tmp_path):
     result = tuned(4, storage=InMemoryStorage())
     assert list(result.best) == [4096, 65536]
     assert all(row["time_us"] > 0 and row["baseline_time_us"] > 0 for row in result.best.values())
@@ -133,7 +119,7 @@ def test_the_result_has_the_answer_the_table_the_study_and_every_trial(tuned: Tu
     assert result.plot().save(tmp_path / "times.svg")
 
 
-def test_a_callback_that_fails_is_blamed_and_the_launch_goes_on_later(tuned: Tuner) -> None:
+def test_callbacks_and_pruners_that_fail_are_blamed(tuned):
     def broken(study: Study, trial: FrozenTrial) -> None:
         raise KeyError("oops")
 
@@ -142,8 +128,6 @@ def test_a_callback_that_fails_is_blamed_and_the_launch_goes_on_later(tuned: Tun
     assert isinstance(caught.value.__cause__, KeyError)
     assert len(tuned(resume=True).trials) == 6
 
-
-def test_a_pruner_that_fails_is_blamed(tuned: Tuner) -> None:
     class Broken(BasePruner):
         def prune(self, study: Study, trial: FrozenTrial) -> bool:
             raise RuntimeError("oops")
@@ -152,7 +136,7 @@ def test_a_pruner_that_fails_is_blamed(tuned: Tuner) -> None:
         tuned(pruner=Broken())
 
 
-def test_a_pruner_decides_after_each_size(tuned: Tuner) -> None:
+def test_a_pruner_decides_after_each_size(tuned):
     """Candidates slower than the baseline at the first size are not measured at the second."""
     tuned.runner = FakeRunner()
     storage = InMemoryStorage()
@@ -162,6 +146,7 @@ def test_a_pruner_decides_after_each_size(tuned: Tuner) -> None:
     assert len(pruned) + len(complete) == 12
     assert all(trial.sizes[0].speedup >= 1.2 for trial in complete)
     assert all(trial.sizes[0].speedup < 1.2 and len(trial.sizes) == 1 for trial in pruned if trial.sizes)
+    assert len({trial.program_id for trial in pruned}) == len([trial for trial in pruned if trial.sizes]) < len(pruned)
     assert pruned[0].reason.startswith("the pruner ended it after 4KiB")
     trials = study_of(storage).trials
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
@@ -169,7 +154,7 @@ def test_a_pruner_decides_after_each_size(tuned: Tuner) -> None:
     assert not any(trial.constraints for trial in trials)
 
 
-def test_points_over_the_limits_of_a_target_break_a_constraint(tuned: Tuner) -> None:
+def test_points_over_the_limits_of_a_target_break_a_constraint(tuned):
     storage = InMemoryStorage()
     search = {"methods": ["bfb"], "channels": [1, 2], "chunks": [1, 8192]}
     tuned(2, sampler=Stubborn(chunks=8192), storage=storage, search=search)

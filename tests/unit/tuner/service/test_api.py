@@ -1,75 +1,57 @@
-"""The service as clients see it: jobs, results, refusals."""
+"""The service as clients see it: jobs, results, prices, the registry, refusals."""
 
-import time
-from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 
-from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.collective import ALLGATHER
-from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.methods.method import Options
+from chorale.synth.errors import Unavailable
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.config.building import verified_from_cache
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.service.access import Access, Caller, CallerRole, load_access, make_token
+from chorale.tuner.service.access import Access, Caller, CallerRole, make_token
 from chorale.tuner.service.jobs import job_store, scheduler
-from chorale.tuner.service.jobs.job_specs import JobLimits, memory_estimate
-from tests.unit.tuner.service.conftest import Service, start_service
-from tests.unit.tuner.service.fakes import FakeTaskBackend
+from chorale.tuner.service.jobs.job_specs import BoundSpec, JobLimits, NetworkPlanner, memory_estimate
+from chorale.tuner.service.jobs.tasks import JobTask, run_task
+from tests.command import chorale
+from tests.unit.tuner.launch.test_tuning import run
+from tests.unit.tuner.service.conftest import FakeTaskBackend, Service, start_service
+from tests.waiting import until
 
 GATHER = {"collective": "allgather"}
 
 
-def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(service: Service):
+def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(service):
     answer = service.post("/v1/syntheses", topology="a100:2", method="forest", **GATHER)
     assert answer.status_code == 202
     job = service.finished(answer.json())
-    assert job["state"] == "done"
-    result = service.client.get(f"/v1/results/{job['result']}").json()
-    assert result["document"]["cost"]["time_per_byte"] == "3/1040"
-    assert result["document"]["optimality"]["gap"] == "0"
+    document = service.document(job)
+    assert (document["cost"]["time_per_byte"], document["optimality"]["gap"]) == ("3/1040", "0")
     content = service.client.get(f"/v1/results/{job['result']}/files/schedule.parquet").content
     assert verify(from_parquet(content, load_topology)).cost.time_per_byte == Fraction(3, 1040)
+    assert service.document(service.synthesis("torus:3x3", "auto", **GATHER))["method"] == "bfb"
+    failed = service.synthesis("ring:4", "expand")
+    assert (failed["state"], failed["error"]["kind"]) == ("failed", "refused")
+    assert failed["error"]["way_out"]
 
 
-def test_the_best_method_is_chosen_and_named(service: Service):
-    job = service.finished(service.post("/v1/syntheses", topology="torus:3x3", method="auto", **GATHER).json())
-    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
-    assert (document["method"], document["optimality"]["gap"]) == ("bfb", "0")
-
-
-def test_a_schedule_that_a_command_or_campaign_left_in_the_data_folder_is_used(service: Service, tmp_path):
-    request = ScheduleRequest(parse_topology("a100:2"), ALLGATHER, "forest", Options())
-    verified, _ = verified_from_cache(request, tmp_path, SerialExecutor())
-    job = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", **GATHER).json())
-    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
-    assert (document["cached"], document["schedule"]["id"]) == (True, verified.schedule.id)
-    assert "cache" in document["seconds"]
-    assert "synthesis" not in document["seconds"]
-
-
-def test_what_was_asked_before_is_answered_at_once(service: Service):
+def test_what_was_asked_before_is_answered_at_once_and_equal_jobs_share_a_computation(service):
+    service.backend.held.set()
     body = {"topology": "torus:3x3", "method": "bfb", "collective": "allreduce"}
-    first = service.finished(service.post("/v1/syntheses", **body).json())
+    jobs = [service.post("/v1/syntheses", **body).json() for _ in range(3)]
+    service.backend.held.clear()
+    [result] = {service.finished(job)["result"] for job in jobs}
     again = service.post("/v1/syntheses", **body)
     assert again.status_code == 200
-    assert (again.json()["state"], again.json()["cached"]) == ("done", "yes")
-    assert again.json()["result"] == first["result"]
+    assert (again.json()["state"], again.json()["cached"], again.json()["result"]) == ("done", "yes", result)
     assert len(service.backend.started) == 1
 
 
-def test_a_program_is_made_of_a_result_and_checked(service: Service):
-    job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+def test_a_program_is_made_of_a_result_and_checked(service):
+    job = service.synthesis("ring:4")
     made = service.finished(service.post("/v1/programs", result=job["result"], target="msccl-xml", channels=2).json())
     text = service.client.get(f"/v1/results/{made['result']}/files/program.xml").content
-    assert text.startswith(b"<algo")
     assert len(lift(text).ranks) == 4
     made = service.finished(service.post("/v1/programs", result=job["result"], target="mscclpp-json").json())
     answer = service.client.get(f"/v1/results/{made['result']}/files/program.json")
@@ -77,30 +59,26 @@ def test_a_program_is_made_of_a_result_and_checked(service: Service):
     assert answer.json()["gpus"]
 
 
-def test_a_bound_and_a_find(service: Service):
-    job = service.finished(service.post("/v1/bounds", topology="a100:2", **GATHER).json())
-    assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["time_per_byte"] == "3/1040"
-    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
+def test_a_bound_and_a_find(service):
+    document = service.document(service.finished(service.post("/v1/bounds", topology="a100:2", **GATHER).json()))
+    assert (document["time_per_byte"], document["because_in_network"]) == ("3/1040", None)
     assert "must get" in document["because"]
-    assert document["because_in_network"] is None
-    job = service.finished(service.post("/v1/finds", nodes=16, degree=4).json())
-    assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["frontier"]
+    assert service.document(service.finished(service.post("/v1/finds", nodes=16, degree=4).json()))["frontier"]
 
 
-def test_results_are_judged(service: Service):
+def test_results_are_judged(service):
     """8 H100 at 270 GB/s, which is 60 % of what switches that add allow."""
     row = "1073741824 268435456 float sum -1 3976.8 270.00 472.50 0 3976.8 270.00 472.50 0"
     body = {"topology": "h100:1", "results": f"# Collective test starting: all_reduce_perf\n{row}\n"}
-    job = service.finished(service.post("/v1/judgements", **body).json())
-    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
+    document = service.document(service.finished(service.post("/v1/judgements", **body).json()))
     assert document["verdict"].startswith("good: 1GiB at 270 GB/s")
     assert document["sizes"][0]["percent_of_bound"] == pytest.approx(60, abs=0.1)
     refused = service.post("/v1/judgements", **body | {"results": "nothing"})
-    assert (refused.status_code, "contains no measured times of a collective" in refused.text) == (422, True)
+    assert (refused.status_code, "contains no collective timings" in refused.text) == (422, True)
 
 
-def test_a_picture_has_loads_and_the_tree_of_a_root(service: Service):
-    job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb", **GATHER).json())
+def test_a_picture_has_loads_and_the_tree_of_a_root(service):
+    job = service.synthesis("ring:4", **GATHER)
     picture = service.client.get(f"/v1/results/{job['result']}/picture", params={"root": 2}).json()
     assert len(picture["nodes"]) == 4
     assert {one["share"] for one in picture["connections"]} == {1.0}
@@ -111,49 +89,24 @@ def test_a_picture_has_loads_and_the_tree_of_a_root(service: Service):
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "part"),
+    ("place", "name", "problem", "kind"),
     [
-        ({"topology": "torus:4x", "method": "bfb"}, 422, "whole numbers"),
-        ({"topology": "ring:4", "method": "magic"}, 422, "magic"),
-        ({"topology": "file:/etc/passwd", "method": "bfb"}, 422, "file"),
-        ({"topology": "ring:10000000", "method": "bfb"}, 422, "10000000 nodes, about"),
-        ({"topology": "ring:20000", "method": "bfb"}, 422, "20000 nodes, about"),
-        ({"topology": "ring:4", "method": "bfb", "root": 4, "collective": "broadcast"}, 422, "ranks 0 to 3"),
-        ({"topology": "ring:4", "method": "swing", "collective": "alltoall"}, 422, "swing"),
-        ({"topology": "ring:4", "method": "bfb", "unknown": 1}, 422, "unknown"),
-        ({"topology": {"format": "chorale-topology/1"}, "method": "bfb"}, 422, "document"),
-        ({"topology": "ring:4"}, 422, "method"),
+        (scheduler, "JobTask", RuntimeError("a bug"), "crash"),
+        (job_store, "write_file", Unavailable("cannot write", "No space left on device", "free some space"), "refused"),
     ],
 )
-def test_what_is_not_possible_is_refused_with_the_rule(service: Service, body, status, part):
-    answer = service.client.post("/v1/syntheses", json=body)
-    assert answer.status_code == status
-    error = answer.json()["error"]
-    assert part in f"{error['rule']} {error['value']} {error['way_out']}"
-    assert not service.backend.started
+def test_what_goes_wrong_costs_one_job_only(service, monkeypatch, place, name, problem, kind):
+    def broken(*_):
+        raise problem
+
+    with monkeypatch.context() as fault:
+        fault.setattr(place, name, broken)
+        job = service.synthesis("ring:4")
+    assert (job["state"], job["error"]["kind"]) == ("failed", kind)
+    assert service.synthesis("ring:4")["state"] == "done"
 
 
-def test_a_synthesis_that_cannot_be_had_fails_with_the_rule(service: Service):
-    body = {"topology": "ring:4", "method": "expand"}
-    answer = service.client.post("/v1/syntheses", json=body)
-    job = service.finished(answer.json())
-    assert job["state"] == "failed"
-    assert job["error"]["kind"] == "refused"
-    assert job["error"]["way_out"]
-
-
-def test_a_bug_before_the_start_costs_one_job_only(service: Service, monkeypatch):
-    def broken(*_: object) -> None:
-        raise RuntimeError("a bug")
-
-    with monkeypatch.context() as bug:
-        bug.setattr(scheduler, "JobTask", broken)
-        job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
-    assert (job["state"], job["error"]["kind"]) == ("failed", "crash")
-    assert service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())["state"] == "done"
-
-
-def test_a_queued_and_a_running_job_are_cancelled(service: Service):
+def test_a_queued_and_a_running_job_are_cancelled(service):
     service.backend.held.set()
     running = service.post("/v1/syntheses", topology="ring:4", method="bfb").json()
     queued = service.post("/v1/syntheses", topology="ring:5", method="bfb").json()
@@ -161,28 +114,7 @@ def test_a_queued_and_a_running_job_are_cancelled(service: Service):
         assert service.client.delete(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
     assert service.client.delete(f"/v1/jobs/{queued['id']}").status_code == 409
     service.backend.held.clear()
-    again = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
-    assert again["state"] == "done"
-
-
-def test_equal_jobs_share_a_computation(service: Service):
-    service.backend.held.set()
-    jobs = [service.post("/v1/syntheses", topology="ring:4", method="bfb").json() for _ in range(3)]
-    service.backend.held.clear()
-    assert {service.finished(job)["state"] for job in jobs} == {"done"}
-    assert len(service.backend.started) == 1
-
-
-def test_a_result_that_cannot_be_kept_is_a_failure_and_can_be_had_later(service: Service, monkeypatch):
-    def full(*_: object) -> None:
-        raise Unavailable("cannot write", "No space left on device", "free some space")
-
-    with monkeypatch.context() as disk:
-        disk.setattr(job_store, "write_file", full)
-        job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
-    assert job["state"] == "failed"
-    assert job["error"]["way_out"] == "free some space"
-    assert service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())["state"] == "done"
+    assert service.synthesis("ring:4")["state"] == "done"
 
 
 def test_jobs_go_on_after_a_restart(tmp_path):
@@ -230,13 +162,6 @@ def test_quotas_of_jobs_and_of_requests_answer_429(tmp_path):
         assert answers[5].headers["Retry-After"]
 
 
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def test_owners_take_turns_and_priorities_order_their_own_jobs(tmp_path):
     backend = FakeTaskBackend()
     backend.held.set()
@@ -247,7 +172,7 @@ def test_owners_take_turns_and_priorities_order_their_own_jobs(tmp_path):
         for token, nodes, priority in asked:
             body = {"topology": f"ring:{nodes}", "method": "bfb", "priority": priority}
             jobs.append((service.post("/v1/syntheses", token, **body).json(), token))
-            wait_until(lambda: backend.started)  # the first runs before the others come
+            until(lambda: backend.started)  # the first runs before the others come
         backend.held.clear()
         finished = [service.finished(job, token) for job, token in jobs]
         order = [job["request"]["topology"] for job in sorted(finished, key=lambda job: job["started_s"])]
@@ -255,50 +180,121 @@ def test_owners_take_turns_and_priorities_order_their_own_jobs(tmp_path):
     assert order == ["ring:4", "ring:8", "ring:6", "ring:9", "ring:7", "ring:5"]
 
 
-def test_the_largest_body_may_also_come_without_a_length(service: Service):
-    def chunks():
-        for _ in range(30):
-            yield b" " * 10_000
-
-    assert service.client.post("/v1/syntheses", content=chunks()).status_code == 413
-
-
-def test_a_service_for_others_needs_tokens(tmp_path):
-    home = Home(tmp_path)
-    with pytest.raises(InvalidInput, match="token file"):
-        load_access(None, "0.0.0.0", home, time.time)
-    token, digest = make_token()
-    path = tmp_path / "tokens.yaml"
-    path.write_text(f"tokens:\n- name: alice\n  sha256: {digest}\n")
-    assert load_access(str(path), "0.0.0.0", home, time.time).caller(f"Bearer {token}").name == "alice"
-    path.write_text("tokens:\n- name: alice\n  sha256: short\n")
-    with pytest.raises(InvalidInput, match="sha256"):
-        load_access(str(path), "0.0.0.0", home, time.time)
-
-
 def test_a_job_beyond_the_memory_of_every_node_fails_at_once(tmp_path):
     backend = FakeTaskBackend()
     backend.largest_memory_bytes = memory_estimate(4) - 1
     with start_service(tmp_path, backend, limits=JobLimits()) as client:
-        service = Service(client, backend)
-        job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+        job = Service(client, backend).synthesis("ring:4")
     assert job["state"] == "failed"
     assert "memory" in job["error"]["rule"]
     assert not backend.started
 
 
-def test_a_stream_of_events_is_counted_and_not_timed(service: Service):
-    service.client.app.state.stopping.set()  # type: ignore[attr-defined] - so that the stream ends at once
+def test_metrics_and_headers(service):
+    service.synthesis("ring:4")
+    service.client.app.state.stopping.set()  # so that streams end immediately
     assert service.client.get("/v1/events", params={"topic": "health"}).status_code == 200
-    text = service.client.get("/metrics").text
-    assert 'route="/v1/events",status="200"} 1.0' in text
-    assert 'chorale_request_seconds_count{method="GET",route="/v1/events"}' not in text
-
-
-def test_metrics_and_headers(service: Service):
-    service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     answer = service.client.get("/metrics")
+    assert 'route="/v1/events",status="200"} 1.0' in answer.text
+    assert 'chorale_request_seconds_count{method="GET",route="/v1/events"}' not in answer.text
     assert 'route="/v1/syntheses",status="202"} 1.0' in answer.text
     assert 'chorale_jobs{state="queued"} 0.0' in answer.text
     assert 'chorale_request_seconds_count{method="POST",route="/v1/syntheses"} 1.0' in answer.text
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+ASKED = {"topology": "ring:4", "collective": "allreduce", "size_bytes": 5000}
+
+
+def test_what_a_campaign_registered_is_given_out_and_nothing_before(home):
+    with start_service(home.root, FakeTaskBackend()) as client:
+        answer = client.get("/v1/best", params=ASKED)
+        assert answer.status_code == 409
+        assert "chorale tune" in answer.json()["error"]["way_out"]
+        assert client.get("/v1/best", params={**ASKED, "topology": "file:/etc/hostname"}).status_code == 422
+        run(home)
+        found = client.get("/v1/best", params=ASKED).json()
+        program = client.get("/v1/best/program", params=ASKED).content
+        schedule = client.get("/v1/best/schedule", params=ASKED).content
+    assert found["exact"]
+    assert found["manifest"]["collective"] == "allreduce"
+    assert len(lift(program).ranks) == 4
+    assert verify(from_parquet(schedule, load_topology)).schedule.topology.spec == "ring:4"
+
+
+def test_health_takes_no_statement_and_waits_for_no_lock(service):
+    scheduler = service.client.app.state.scheduler  # type: ignore[attr-defined]
+    with scheduler._lock:
+        answer = service.client.get("/healthz")
+    assert answer.status_code == 200
+    assert answer.json()["queued"] == 0
+
+
+def test_prices_are_those_of_the_command(service, capsys):
+    job = service.synthesis("torus:3x3", collective="allreduce")
+    asked = {"result": job["result"], "sizes_bytes": [4096, 2**20], "alpha_us": 1, "link_gbps": 100}
+    priced = service.finished(service.post("/v1/prices", **asked).json())
+    rows = service.document(priced)["results"]
+    arguments = ("--sizes", "4KiB,1MiB", "--alpha-us", 1, "--link-gbps", 100, "--json")
+    expected = chorale(capsys, "simulate", "bfb", "torus:3x3", *arguments).document["results"]
+    assert [row["time_us"] for row in rows] == [pytest.approx(row["time_us"]) for row in expected]
+    answer = service.post("/v1/prices", result=job["result"], sizes_bytes=[4096])
+    assert answer.status_code == 422
+    assert "link_gbps" in answer.json()["error"]["rule"]
+
+
+RING = {"topology": "ring:4", "method": "bfb"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "parts"),
+    [
+        ("syntheses", {**RING, "k": 3}, ("bfb has the options chunks", "k: 3", "leave out `k`")),
+        ("syntheses", {**RING, "objective": "trees"}, ("objective: trees",)),
+        ("syntheses", {"topology": "a100:2", "method": "forest", "chunks": 2}, ("leave out `chunks`",)),
+        ("syntheses", {**RING, "chunks": 2**15 + 1}, ("chunks per shard must be 1 to 32768", "32769")),
+        ("syntheses", {**RING, "chunks": 0}, ("body.chunks", "greater than or equal to 1")),
+        ("syntheses", {**RING, "kind": "bound"}, ("body.kind",)),
+        ("syntheses", {**RING, "topology": "torus:4x"}, ("whole numbers",)),
+        ("syntheses", {**RING, "method": "magic"}, ("magic",)),
+        ("syntheses", {**RING, "topology": "file:/etc/passwd"}, ("file",)),
+        ("syntheses", {**RING, "topology": "ring:10000000"}, ("a job must have at most", "10000000 nodes, about")),
+        ("syntheses", {**RING, "root": 4, "collective": "broadcast"}, ("ranks 0 to 3",)),
+        ("syntheses", {**RING, "method": "swing", "collective": "alltoall"}, ("swing",)),
+        ("syntheses", {**RING, "topology": {"format": "chorale-topology/1"}}, ("document",)),
+        ("syntheses", {"topology": "ring:4"}, ("method",)),
+        ("bounds", {"topology": "a100:2", "k": 0}, ("body.k",)),
+        ("bounds", {"topology": "a100:2", "method": "bfb"}, ("body.method", "Extra inputs")),
+        ("finds", {"nodes": 4, "degree": 4}, ("degree must be below",)),
+        ("programs", {"result": "0" * 64, "target": "magic"}, ("unknown target", "magic")),
+        ("programs", {"result": "0" * 64, "target": "msccl-xml", "channels": 0}, ("body.channels",)),
+    ],
+)
+def test_what_is_not_possible_is_refused_before_a_job_is_made(service, path, body, parts):
+    answer = service.client.post(f"/v1/{path}", json=body)
+    error = answer.json()["error"]
+    assert answer.status_code == 422
+    assert set(error) == {"rule", "value", "way_out"}
+    assert [part for part in parts if part not in f"{error['rule']} {error['value']} {error['way_out']}"] == []
+    assert service.client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_a_worker_builds_a_network_that_is_not_kept():
+    spec = BoundSpec(topology="ring:4")
+    with_network = run_task(JobTask(spec, parse_topology("ring:4")), lambda _done, _total: None)
+    assert run_task(JobTask(spec), lambda _done, _total: None) == with_network
+
+
+def test_networks_are_kept_up_to_a_size():
+    networks = NetworkPlanner(JobLimits(), cached_links=20)
+    networks.plan("ring:4")
+    network = networks.cached("ring:4")
+    networks.plan("ring:4")
+    assert network is not None
+    assert networks.cached("ring:4") is network
+    networks.plan("complete:4")
+    networks.plan("ring:6")
+    assert networks.cached("complete:4") is None or networks.cached("ring:4") is None
+    networks.plan("complete:8")  # too large to be kept, and no reason to drop others
+    assert networks.cached("complete:8") is None
+    assert networks.cached("ring:6") is not None

@@ -10,8 +10,7 @@ from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial
 from chorale.tuner.trials.store import Store
 from tests.campaigns import complete, small_campaign
-from tests.unit.tuner.service.conftest import Service, start_service
-from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
+from tests.unit.tuner.service.conftest import FakeLaunches, FakeTaskBackend, Service, start_service
 from tests.unit.tuner.service.test_api import TOKENS, access_of
 
 DOCUMENT = small_campaign().model_dump(by_alias=True, mode="json")
@@ -36,7 +35,7 @@ def written(home: Path, number: int = 1) -> Store:
     return Store(folder, Launch("launch", number, {}, DOCUMENT, 5.0))
 
 
-def test_a_launch_is_checked_resolved_and_begun_once(service: Service, launches: FakeLaunches):
+def test_a_launch_is_checked_resolved_and_begun_once(service, launches):
     answer = service.post("/v1/campaigns", campaign=DOCUMENT)
     assert answer.status_code == 202
     assert answer.json() == {"name": "small", "state": "running"}
@@ -59,14 +58,14 @@ def test_a_launch_is_checked_resolved_and_begun_once(service: Service, launches:
         ({"tracking": {"mlflow_uri": "http://elsewhere.example"}}, "leave both out"),
     ],
 )
-def test_campaigns_that_are_not_possible_are_refused(service: Service, launches: FakeLaunches, changes, part):
+def test_campaigns_that_are_not_possible_are_refused(service, launches, changes, part):
     answer = service.post("/v1/campaigns", campaign={**DOCUMENT, **changes})
     assert answer.status_code == 422
     assert part in str(answer.json()["error"])
     assert not launches.started
 
 
-def test_trials_are_seen_as_they_are_written(service: Service, tmp_path: Path):
+def test_trials_are_seen_as_they_are_written(service, tmp_path):
     service.post("/v1/campaigns", campaign=DOCUMENT)
     assert service.client.get("/v1/campaigns/small").status_code == 404
     store = written(tmp_path)
@@ -91,7 +90,7 @@ def test_trials_are_seen_as_they_are_written(service: Service, tmp_path: Path):
     store.close()
 
 
-def test_files_of_complete_trials_are_given_out(service: Service, tmp_path: Path):
+def test_files_of_complete_trials_are_given_out(service, tmp_path):
     service.post("/v1/campaigns", campaign=DOCUMENT)
     store = written(tmp_path)
     trial = complete(Candidate("bfb"))
@@ -104,24 +103,19 @@ def test_files_of_complete_trials_are_given_out(service: Service, tmp_path: Path
     store.close()
 
 
-def test_a_campaign_is_stopped_and_resumed(service: Service, launches: FakeLaunches, tmp_path: Path):
+def test_a_campaign_is_stopped_and_resumed_and_a_damaged_journal_is_named(service, launches, tmp_path):
     assert service.post("/v1/campaigns/small/stop").status_code == 404
     service.post("/v1/campaigns", campaign=DOCUMENT)
     written(tmp_path).close()
     assert service.post("/v1/campaigns/small/stop").json()["state"] == "ended"
     assert service.post("/v1/campaigns/small/resume").json()["state"] == "running"
     assert launches.started[-1][1] is None  # the newest launch goes on
-
-
-def test_a_journal_that_is_damaged_is_said_to_be(service: Service, tmp_path: Path):
-    service.post("/v1/campaigns", campaign=DOCUMENT)
-    written(tmp_path).close()
     with (tmp_path / "campaigns/small/1/trials.jsonl").open("ab") as journal:
         journal.write(b"{}\n")
     assert service.client.get("/v1/campaigns/small").status_code == 409
 
 
-def test_campaigns_belong_to_the_token_that_launched_them(tmp_path: Path, launches: FakeLaunches):
+def test_campaigns_belong_to_the_token_that_launched_them(tmp_path, launches):
     with start_service(tmp_path, FakeTaskBackend(), access_of(), launches=launches) as client:
         service = Service(client, FakeTaskBackend())
         alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
@@ -139,7 +133,7 @@ def test_campaigns_belong_to_the_token_that_launched_them(tmp_path: Path, launch
         assert service.post("/v1/campaigns", bob, campaign=dangerous).status_code == 422
 
 
-def test_campaigns_learn_nothing_from_those_of_others(tmp_path: Path, launches: FakeLaunches):
+def test_campaigns_learn_nothing_from_those_of_others(tmp_path, launches):
     alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
     with start_service(tmp_path, FakeTaskBackend(), access_of(), launches=launches) as client:
         service = Service(client, FakeTaskBackend())
@@ -149,4 +143,4 @@ def test_campaigns_learn_nothing_from_those_of_others(tmp_path: Path, launches: 
         assert service.post("/v1/campaigns", bob, campaign={**other, "prior": ["small"]}).status_code == 404
         assert service.post("/v1/campaigns", bob, campaign=other).status_code == 202
         assert service.post("/v1/campaigns", root, campaign={**DOCUMENT, "name": "third"}).status_code == 202
-        assert [campaign["prior"] for campaign, _ in launches.started] == [["record", "screening"]] * 2 + ["auto"]
+        assert [campaign["prior"] for campaign, _ in launches.started] == [["record"]] * 2 + ["auto"]

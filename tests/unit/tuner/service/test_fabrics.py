@@ -11,8 +11,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.service import fabrics
 from chorale.tuner.watch import watcher
 from chorale.tuner.watch.watcher import watch_folder
-from tests.unit.tuner.service.conftest import Service, start_service
-from tests.unit.tuner.service.fakes import FakeTaskBackend
+from tests.unit.tuner.service.conftest import FakeTaskBackend, start_service
 from tests.unit.tuner.service.test_api import TOKENS, access_of
 
 LINK = {"link": "0>1", "state": "slow", "since_s": 5.0, "declared_bits_per_s": 1e8, "in_force_bits_per_s": 2e7}
@@ -43,17 +42,14 @@ def write_state(home: Path, document: object) -> Path:
     return folder
 
 
-def test_a_watched_fabric_is_listed_and_shown(service: Service, tmp_path: Path):
+def test_a_watched_fabric_is_listed_shown_held_and_released(service, tmp_path):
     assert service.client.get("/v1/fabrics").json() == {"fabrics": []}
     write_state(tmp_path, state(time.time()))
     (row,) = service.client.get("/v1/fabrics").json()["fabrics"]
     assert (row["name"], row["is_running"], row["links"], row["table"]) == ("pair", True, {"slow": 1}, "d" * 64)
     fabric = service.client.get("/v1/fabrics/pair").json()
     assert fabric["links"] == [{**LINK, "rate_bits_per_s": INTERVAL, "latency_s": None, "probes": 7, "lost": 1}]
-
-
-def test_holding_and_releasing_leave_and_take_a_file(service: Service, tmp_path: Path):
-    folder = write_state(tmp_path, state(time.time()))
+    folder = tmp_path / "watch" / "pair"
     assert service.post("/v1/fabrics/pair/hold").status_code == 202
     assert (folder / "hold").exists()
     assert service.post("/v1/fabrics/pair/release").status_code == 202
@@ -64,27 +60,27 @@ def test_holding_and_releasing_leave_and_take_a_file(service: Service, tmp_path:
     assert (folder / "hold").exists()
 
 
-def test_a_watch_that_does_not_run_is_not_rolled_back(service: Service, tmp_path: Path):
+def test_a_watch_that_does_not_run_is_not_rolled_back(service, tmp_path):
     folder = write_state(tmp_path, state(time.time() - 60))
     assert not service.client.get("/v1/fabrics/pair").json()["is_running"]
     assert service.post("/v1/fabrics/pair/roll-back").status_code == 409
     assert not (folder / "roll-back").exists()
 
 
-@pytest.mark.parametrize("name", ["none", "..", "pair%2F..", ".hidden"])
-def test_only_watched_fabrics_have_a_page(service: Service, tmp_path: Path, name: str):
+@pytest.mark.parametrize("name", ["none", "pair%2F.."])
+def test_only_watched_fabrics_have_a_page(service, tmp_path, name):
     write_state(tmp_path, state(time.time()))
     assert service.client.get(f"/v1/fabrics/{name}").status_code in (404, 422)
 
 
 @pytest.mark.parametrize("document", [[], {}, {"format": "other/9", "links": [], "time_s": 0}, {"links": 3}])
-def test_a_damaged_state_is_said_to_be(service: Service, tmp_path: Path, document: object):
+def test_a_damaged_state_is_said_to_be(service, tmp_path, document):
     write_state(tmp_path, document)
     assert service.client.get("/v1/fabrics/pair").status_code == 409
     assert service.client.get("/v1/fabrics").json() == {"fabrics": []}
 
 
-def test_planners_look_and_operators_hold(tmp_path: Path):
+def test_planners_look_and_operators_hold(tmp_path):
     write_state(tmp_path, state(time.time()))
     with start_service(tmp_path, FakeTaskBackend(), access_of()) as client:
         headers = {"Authorization": f"Bearer {TOKENS['alice'][0]}"}

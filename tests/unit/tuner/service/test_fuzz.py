@@ -19,8 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.integration.test_service import free_port
-from tests.unit.tuner.service.conftest import BEARER, start_service
-from tests.unit.tuner.service.fakes import FakeTaskBackend
+from tests.unit.tuner.service.conftest import BEARER, FakeTaskBackend, start_service
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 

@@ -1,16 +1,29 @@
-"""Profiles of sites, what jobs ask for, and their scripts, which a shell really executes."""
+"""Profiles of sites, jobs and their scripts, which a shell really executes, and how submitted jobs are followed."""
 
+import json
 import os
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import chorale.tuner.slurm.jobs as submission
 from chorale.runners.api.registry import runner_config
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.slurm.jobs import JobShape, SlurmJob, SlurmProfile, job_shape, limit_minutes, load_profile
+from chorale.tuner.slurm.jobs import (
+    JobShape,
+    SlurmJob,
+    SlurmProfile,
+    SubmittedJob,
+    follow,
+    job_shape,
+    limit_minutes,
+    load_profile,
+    submitted,
+)
 from tests.command import chorale
 
 PROFILE = """\
@@ -33,7 +46,7 @@ search: {methods: [ring]}
 """
 
 
-def test_a_profile_becomes_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_becomes_requests(tmp_path, monkeypatch):
     path = tmp_path / "site.yaml"
     path.write_text(PROFILE)
     requests = ["--partition=gpu", "--account=lab", "--time=120", "--constraint=a100", "--comment=two words"]
@@ -61,7 +74,7 @@ def test_a_profile_becomes_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("a: [", "must be valid YAML"),
     ],
 )
-def test_profiles_that_do_not_fit_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_profiles_that_do_not_fit_are_refused(tmp_path, text, message):
     path = tmp_path / "site.yaml"
     path.write_text(text)
     with pytest.raises(InvalidInput) as refused:
@@ -83,9 +96,7 @@ def test_profiles_that_do_not_fit_are_refused(tmp_path: Path, text: str, message
         ("simulated", {}, "torus:4x4", {}, JobShape(1, 1)),
     ],
 )
-def test_jobs_ask_for_what_the_runner_needs(
-    runner: str, options: dict[str, Any], spec: str, profile: dict[str, Any], shape: JobShape
-) -> None:
+def test_jobs_ask_for_what_the_runner_needs(runner, options, spec, profile, shape):
     asked = SlurmProfile.model_validate(profile)
     assert job_shape(runner_config(runner, options), load_topology(spec), asked) == shape
 
@@ -116,9 +127,7 @@ SCONTROL = 'case $* in *"show job"*) echo "JobId=7 JobState=$STATE x" ;; *) echo
         ("1", "RUNNING", "3", False),
     ],
 )
-def test_a_campaign_with_work_left_requeues_its_job(
-    tmp_path: Path, code: str, state: str, restarts: str, requeued: bool
-) -> None:
+def test_a_campaign_with_work_left_requeues_its_job(tmp_path, code, state, restarts, requeued):
     profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}"])
     script = _job(tmp_path, ("tune", "my campaign.yaml"), resumes=True).script(profile)
     (tmp_path / "a home" / "slurm").mkdir(parents=True)
@@ -129,7 +138,7 @@ def test_a_campaign_with_work_left_requeues_its_job(
     assert (tmp_path / "requeued").exists() == requeued
 
 
-def test_signals_reach_the_command_and_its_end_is_waited_for(tmp_path: Path) -> None:
+def test_signals_reach_the_command_and_its_end_is_waited_for(tmp_path):
     profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}"])
     script = _job(tmp_path, ("run", "x")).script(profile)
     work = "trap 'sleep 1; echo stopped; exit 130' USR1; kill -TERM $PPID; while :; do sleep 0.1; done"
@@ -147,7 +156,7 @@ def test_signals_reach_the_command_and_its_end_is_waited_for(tmp_path: Path) -> 
     ],
     ids=["before the command", "before it takes signals", "without waiting", "while Ray starts"],
 )
-def test_a_campaign_that_is_stopped_early_requeues(tmp_path: Path, prologue: str, work: str, ray: bool) -> None:
+def test_a_campaign_that_is_stopped_early_requeues(tmp_path, prologue, work, ray):
     profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}", prologue])
     shape = JobShape(2, 4, ray=True) if ray else JobShape(1, 1)
     job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path / "a home", shape, True)
@@ -160,7 +169,7 @@ def test_a_campaign_that_is_stopped_early_requeues(tmp_path: Path, prologue: str
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
 
-def test_containers_stand_before_the_command(tmp_path: Path) -> None:
+def test_containers_stand_before_the_command(tmp_path):
     job = _job(tmp_path, ("run", "x"))
     apptainer = {"kind": "apptainer", "image": "a.sif", "mounts": ["/data"], "options": ["--nv"]}
     text = job.script(SlurmProfile.model_validate({"container": apptainer, "command": "chorale"}))
@@ -173,7 +182,7 @@ def test_containers_stand_before_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_scripts_with_ray_are_shell(tmp_path: Path, tasks: int) -> None:
+def test_scripts_with_ray_are_shell(tmp_path, tasks):
     job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path, JobShape(2, 4, ray=True), True, tasks)
     script = job.script(SlurmProfile())
     checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
@@ -183,9 +192,7 @@ def test_scripts_with_ray_are_shell(tmp_path: Path, tasks: int) -> None:
     assert script == job.script(SlurmProfile())
 
 
-def test_the_command_line_writes_the_script_of_a_campaign(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_writes_the_script_of_a_campaign(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
     (tmp_path / "site.yaml").write_text(PROFILE)
@@ -205,3 +212,83 @@ def test_the_command_line_writes_the_script_of_a_campaign(
     assert f" tune {settings} {shared} $resume\n" in script
     assert "#SBATCH '--comment=two words'\n" in script
     assert not (tmp_path / "home").exists()
+
+
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmittedJob:
+    """Return the job of campaign `c` of the data folder `tmp_path`, which ends while it is followed."""
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(submission, "_POLL_S", 0.01)
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    job = SubmittedJob("7", str(folder / "chorale-c-7.out"), str(folder / "chorale-c-7.err"))
+    (folder / "chorale-c.json").write_text(json.dumps(asdict(job)))
+    Path(job.messages).write_text("trial 1\n")
+    Path(job.output).write_text("results\n")
+    return job
+
+
+def _scontrol(folder: Path, text: str) -> None:
+    (folder / "scontrol").write_text(f"#!/bin/sh\n{text}\n")
+    (folder / "scontrol").chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("answer", "left", "code"),
+    [
+        ("echo JobId=7 JobState=COMPLETED ExitCode=0:0", None, 0),
+        ("echo JobId=7 JobState=FAILED ExitCode=2:0", None, 2),
+        ("echo JobId=7 JobState=CANCELLED ExitCode=0:15", None, 130),
+        ("echo JobId=7 JobState=NODE_FAIL ExitCode=0:0", None, 1),
+        (FORGOTTEN, "0", 0),
+        (FORGOTTEN, "3", 3),
+        (FORGOTTEN, None, 1),
+    ],
+)
+def test_a_job_that_is_followed_ends_with_its_code(tmp_path, job, answer, left, code):
+    running = "test -e asked || { touch asked; echo JobId=7 JobState=RUNNING ExitCode=0:0; exit; }"
+    _scontrol(tmp_path, f"cd {tmp_path}; {running}; {answer}")
+    if left is not None:
+        Path(job.output).with_suffix(".code").write_text(f"{left}\n")
+    said = list[str]()
+    assert (follow(job, said.append), "".join(said)) == (code, "trial 1\n")
+
+
+def test_a_controller_that_is_silent_for_a_while_is_waited_for(tmp_path, job, monkeypatch):
+    silent = f"test $(wc -l < {tmp_path}/asked) -gt 2 || {{ echo Unable to contact slurm controller >&2; exit 1; }}"
+    _scontrol(tmp_path, f"echo x >> {tmp_path}/asked; {silent}; echo JobId=7 JobState=FAILED ExitCode=2:0")
+    assert follow(job, lambda text: None) == 2
+    _scontrol(tmp_path, "echo Unable to contact slurm controller >&2; exit 1")
+    monkeypatch.setattr(submission, "_SILENCE_LIMIT_S", 0.0)
+    with pytest.raises(Unavailable, match="Unable to contact slurm controller"):
+        follow(job, lambda text: None)
+
+
+@pytest.mark.parametrize("command", [("tune", "--stop", "c"), ("campaign", "cancel", "c")])
+def test_a_job_that_runs_is_cancelled(tmp_path, job, capsys, command):
+    _scontrol(tmp_path, "echo JobId=7 JobState=RUNNING ExitCode=0:0")
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/cancelled\n')
+    (tmp_path / "scancel").chmod(0o700)
+    done = chorale(capsys, *command)
+    assert (done.code, "job 7 is cancelled" in done.stderr) == (0, True)
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "ended"),
+    [("echo JobId=7 JobState=TIMEOUT ExitCode=0:0", "job 7 has ended (TIMEOUT);"), (FORGOTTEN, "7 has ended;")],
+)
+def test_a_job_that_has_ended_cannot_be_stopped(tmp_path, job, capsys, answer, ended):
+    _scontrol(tmp_path, answer)
+    done = chorale(capsys, "tune", "--stop", "c")
+    assert (done.code, ended in done.stderr) == (1, True), done.stderr
+
+
+def test_the_latest_job_of_a_name_is_remembered(tmp_path, job):
+    assert submitted(tmp_path / "slurm", "chorale-c") == job
+    assert submitted(tmp_path / "slurm", "chorale-d") is None

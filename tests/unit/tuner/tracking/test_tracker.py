@@ -1,7 +1,16 @@
-"""The tracker with a store that fails at chosen calls: everything is told in the end, once."""
+"""What MLflow is told and asked: the tracker with a store that fails, the registry, new databases, addresses."""
 
+import json
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +19,27 @@ import pytest
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
+from chorale.tuner.tracking.champions import best_programs
+from chorale.tuner.tracking.mlflow_address import what_is_at
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion, RunState
+from chorale.tuner.tracking.registry import (
+    MANIFEST_FILE,
+    PROGRAM_ID,
+    RUNNER,
+    SIZE_CLASS,
+    degree,
+    family,
+    is_same,
+    similar_champions,
+)
 from chorale.tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch
-from chorale.tuner.trials.records import Candidate
+from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
 from chorale.tuner.trials.store import Store
-from tests.campaigns import complete, small_campaign
+from tests.campaigns import complete, small_campaign, tracked_runs
 
 LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
 TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number in range(1, 6)]
-STEPS = ("start_run", "log", "upload", "end_run")
 
 
 @pytest.fixture
@@ -39,17 +59,11 @@ def track(home: Home, store: Store, clock: Callable[[], float]) -> TrackingResul
     return tracker.finish(store.trials, None, "FINISHED", 60.0)
 
 
-def runs_in_mlflow(home: Home) -> list[Any]:
-    client = load_mlflow().MlflowClient(home.mlflow_uri)
-    experiment = client.get_experiment_by_name("small")
-    return [run for run in client.search_runs([experiment.experiment_id]) if TRIAL_ID in run.data.tags]
-
-
-@pytest.mark.parametrize("lost_answer", [False, True])
-@pytest.mark.parametrize("step", STEPS)
-def test_after_an_outage_every_trial_is_told_once(
-    home: Home, store: Store, monkeypatch: pytest.MonkeyPatch, step: str, lost_answer: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("step", "lost_answer"),
+    [("start_run", False), ("start_run", True), ("log", True), ("upload", False), ("end_run", True)],
+)
+def test_after_an_outage_every_trial_is_told_once(home, store, monkeypatch, step, lost_answer):
     """The third call of `step` fails, before it reaches MLflow or, with a lost answer, after it was done."""
     calls = [0]
     genuine = getattr(MlflowStore, step)
@@ -65,15 +79,13 @@ def test_after_an_outage_every_trial_is_told_once(
     monkeypatch.setattr(MlflowStore, step, broken)
     tracked = track(home, store, lambda: 0.0)
     assert tracked.problem is None
-    found = runs_in_mlflow(home)
+    found = tracked_runs(home.mlflow_uri)
     assert sorted(run.data.tags[TRIAL_ID] for run in found) == sorted(trial.trial_id for trial in TRIALS)
     assert {run.info.run_id for run in found} == set(tracked.run_ids.values())
     assert {run.info.status for run in found} == {"FINISHED"}
 
 
-def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(
-    home: Home, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(home, store, monkeypatch):
     """Each reading of the clock is a minute later, so the pause is over with the next trial."""
     minutes = iter(range(1000))
     outages = iter([True, True, False])
@@ -87,11 +99,11 @@ def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(
     monkeypatch.setattr(MlflowStore, "upload", broken)
     tracked = track(home, store, lambda: LONGEST_PAUSE_S * next(minutes))
     assert tracked.problem is None
-    assert len(tracked.run_ids) == len(runs_in_mlflow(home)) == len(TRIALS)
+    assert len(tracked.run_ids) == len(tracked_runs(home.mlflow_uri)) == len(TRIALS)
     assert tracked.seconds > 0
 
 
-def test_who_can_wait_reaches_mlflow_after_the_end(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_can_wait_reaches_mlflow_after_the_end(home, store, monkeypatch):
     outages = iter([True] * 3)
     genuine = MlflowStore.experiment
 
@@ -110,10 +122,10 @@ def test_who_can_wait_reaches_mlflow_after_the_end(home: Home, store: Store, mon
     tracked = tracker.finish(store.trials, None, "FINISHED", 60.0, lambda: asked.append(True) or True)
     assert len(asked) == 2  # the first outage was at the start, the second and third at the end
     assert tracked.problem is None
-    assert len(runs_in_mlflow(home)) == len(TRIALS)
+    assert len(tracked_runs(home.mlflow_uri)) == len(TRIALS)
 
 
-def test_runs_that_were_made_twice_are_one_again(home: Home) -> None:
+def test_runs_that_were_made_twice_are_one_again(home):
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
     experiment_id = mlflow.experiment("small")
     tags = {LAUNCH_ID: "launch", TRIAL_ID: "trial"}
@@ -121,10 +133,10 @@ def test_runs_that_were_made_twice_are_one_again(home: Home) -> None:
     mlflow.end_run(doubles[1], "FINISHED")
     kept = mlflow.runs(experiment_id, LAUNCH_ID, "launch", TRIAL_ID)
     assert kept == {"trial": RunState(doubles[1], finished=True)}
-    assert [run.info.run_id for run in runs_in_mlflow(home)] == [doubles[1]]
+    assert [run.info.run_id for run in tracked_runs(home.mlflow_uri)] == [doubles[1]]
 
 
-def test_the_opening_can_be_waited_for(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_opening_can_be_waited_for(home, store, monkeypatch):
     """Whoever opens MLflow beside a tracker waits first: tables made by two threads at once fail for both."""
     tracker, events = Tracker(home, small_campaign(), load_topology("ring:4"), store), []
     genuine = MlflowStore.experiment
@@ -139,3 +151,263 @@ def test_the_opening_can_be_waited_for(home: Home, store: Store, monkeypatch: py
     events.append("waited")
     tracker.finish([], None, "FINISHED", 60.0)
     assert events == ["opened", "waited"]
+
+
+def tags(runner: str = "local") -> dict[str, str]:
+    return {RUNNER: runner, PROGRAM_ID: "p"}
+
+
+def test_the_same_program_from_another_kind_of_runner_is_another_version():
+    assert is_same(tags(), tags())
+    assert not is_same(tags(runner="simulated"), tags())
+    assert not is_same({}, tags())
+
+
+def test_the_version_behind_an_alias_is_found_and_nothing_where_there_is_none(home, tmp_path):
+    store = MlflowStore(home.mlflow_uri, tmp_path / "artifacts")
+    assert store.aliased("model", "champion") is None
+    run = store.start_run(store.experiment("small"), "run", {}, 1)
+    first = store.register("model", {"of": "model"}, {"number": "1"}, run, {"file": b"1"})
+    assert store.aliased("model", "champion") is None
+    second = store.register("model", {"of": "nobody"}, {"number": "2"}, run, {"file": b"2"})
+    store.set_alias(first, "champion")
+    assert store.aliased("model", "champion") == first
+    store.set_alias(second, "champion")
+    assert store.aliased("model", "champion") == second
+    assert store.model_tags("model") == {"of": "model"}
+
+
+def test_what_cannot_be_asked_is_not_taken_for_nothing(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)  # MLflow tries ten times, for 100 s
+    store = MlflowStore(home.mlflow_uri, tmp_path / "artifacts")
+    (home.root / "mlflow.db").write_bytes(b"garbage" * 1000)
+    with pytest.raises(Unavailable):
+        store.aliased("model", "champion")
+
+
+def test_a_server_with_logins_forbids_questions_about_models_that_it_does_not_have(tmp_path):
+    class ForbiddenError(Exception):
+        error_code = "PERMISSION_DENIED"
+
+    def ask() -> str:
+        raise ForbiddenError
+
+    mlflow = MlflowStore(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "artifacts")
+    assert mlflow._of_model("chorale.new", ask) is None
+    mlflow._client.create_registered_model("chorale.of-others")
+    with pytest.raises(ForbiddenError):
+        mlflow._of_model("chorale.of-others", ask)
+
+
+SIZES = (1024, 1536, 4096)
+
+
+def standing(channels: int, times: tuple[float, ...], **baselines: float) -> RankedTrial:
+    beside = {name.replace("_", ":"): (time,) for name, time in (baselines or {"ring": 8.0}).items()}
+    sizes = tuple(SizeResult(size, size, (time,), beside) for size, time in zip(SIZES, times, strict=True))
+    return RankedTrial(complete(Candidate("bfb", channels=channels), number=channels), sizes)
+
+
+def test_winners_of_size_classes():
+    small, large = best_programs([standing(1, (1.0, 4.0, 8.0)), standing(2, (3.0, 2.0, 2.0))])
+    assert (small.size_class.exponent, large.size_class.exponent) == (10, 12)
+    assert small.stored is not None
+    assert small.stored.candidate.channels == 1  # sqrt(8 * 2) against sqrt(8/3 * 4)
+    assert small.speedup == pytest.approx(4.0)
+    assert small.time_us == pytest.approx(2e6)
+    assert large.trial.candidate.channels == 2
+    assert best_programs([]) == []
+    small, large = best_programs([standing(1, (7.9, 7.9, 4.0), ring=9.0, library_own=8.0)])
+    assert (small.baseline, small.library, small.stored) == ("library:own", "own", None)
+    assert small.time_us == pytest.approx(8e6)
+    assert small.speedup == 1
+    assert (large.baseline, large.library) == (None, None)
+    [tie, _] = best_programs([standing(1, (8.0, 8.0, 1.0), ring=8.0)])
+    assert (tie.baseline, tie.library, tie.stored) == ("ring", None, None)
+
+
+WINNER = Candidate("bfb", chunks=2)
+
+
+@dataclass
+class FakeRegistry:
+    """Models of (spec, exponent of the size class, manifest)."""
+
+    models_by_name: dict[str, tuple[str, int, dict[str, Any]]]
+
+    def models(self, tags: dict[str, str]) -> dict[str, dict[str, str]]:
+        assert tags == {"chorale.collective": "allreduce"}
+        return {
+            name: {"chorale.topology": spec, SIZE_CLASS: str(exponent)}
+            for name, (spec, exponent, _) in self.models_by_name.items()
+        }
+
+    def aliased(self, name: str, alias: str) -> ModelVersion | None:
+        return None if name == "nobody" else ModelVersion(name, "1", {}, "run")
+
+    def download(self, version: ModelVersion) -> dict[str, bytes]:
+        return {MANIFEST_FILE: json.dumps(self.models_by_name[version.name][2]).encode()}
+
+
+def model(spec: str, exponent: int, candidate: Candidate = WINNER) -> tuple[str, int, dict[str, Any]]:
+    return spec, exponent, {"topology": {"spec": spec}, "parameters": candidate.parameters}
+
+
+def found(**models: tuple[str, int, dict[str, Any]]) -> list[Candidate]:
+    registry: Any = FakeRegistry(models)
+    return similar_champions(registry, small_campaign(), load_topology("ring:4"))  # at 2^12 and 2^16 bytes
+
+
+def test_champions_of_the_same_family_and_degree_at_near_sizes_are_similar():
+    near, exact = Candidate("ring"), Candidate("bfb")
+    assert found(a=model("ring:8", 17, near), b=model("ring:16", 12, exact)) == [exact, near]
+    assert found(a=model("ring:8", 12), b=model("ring:16", 16)) == [WINNER]
+    assert found(nobody=model("ring:8", 12)) == []
+    assert [family(spec) for spec in ("torus:4x4", "line(ring:4)", "diamond")] == ["torus", "line", "diamond"]
+    assert family("without(scaled(torus:4x4;link=0-1;factor=1/2);node=3)") == "torus"
+    assert [degree(load_topology(spec)) for spec in ("ring:5", "torus:3x3", "hypercube:4")] == [2, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [model("hypercube:2", 12), model("ring:8", 14), model("biring:4,8", 12), ("ring:8", 12, {"no": "manifest"})],
+)
+def test_other_networks_sizes_and_what_cannot_be_read_are_not(other):
+    assert found(a=other) == []
+
+
+ROOT = Path(__file__).parents[4]
+
+
+def start(code: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-c", code, f"sqlite:///{folder / 'mlflow.db'}", str(folder / "artifacts"), *arguments]
+    return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+QUICK_KILLED = """
+import os, sqlite3, sys
+from chorale.tuner.tracking import mlflow_store
+def die(uri):
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
+        connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
+    os._exit(9)
+mlflow_store._make_tables = die
+mlflow_store.create_database(sys.argv[1])
+"""
+QUICK_WORKING = """
+import shutil, sys, time
+from chorale.tuner.tracking import mlflow_store
+def make(uri):
+    print("made")
+    time.sleep(0.5)
+    shutil.copy(sys.argv[3], uri.removeprefix("sqlite:///"))
+mlflow_store._make_tables = make
+mlflow_store.create_database(sys.argv[1])
+"""
+
+
+def test_what_a_killed_process_left_is_made_again(tmp_path, mlflow_template):
+    killed = start(QUICK_KILLED, tmp_path)
+    killed.communicate(timeout=60)
+    assert killed.returncode == 9
+    assert not (tmp_path / "mlflow.db").exists()
+    assert (tmp_path / "mlflow.db.new").exists()
+    process = start(QUICK_WORKING, tmp_path, str(mlflow_template))
+    assert process.communicate(timeout=60) == ("made\n", "")
+    assert (tmp_path / "mlflow.db").read_bytes() == mlflow_template.read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*.new*")) == []
+
+
+def test_one_of_several_makes_it(tmp_path, mlflow_template):
+    processes = [start(QUICK_WORKING, tmp_path, str(mlflow_template)) for _ in range(4)]
+    answers = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, answers
+    assert sorted(out for out, _ in answers) == ["", "", "", "made\n"]
+    assert stat.S_IMODE((tmp_path / "mlflow.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_one_that_was_not_made_to_its_end_is_named_with_a_way_out(tmp_path, mlflow_template, is_cut, monkeypatch):
+    monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1 if not is_cut else 10)  # ten times take 100 s
+    file = tmp_path / "mlflow.db"
+    if is_cut:
+        file.write_bytes(mlflow_template.read_bytes()[: mlflow_template.stat().st_size // 2])
+    else:  # as MLflow itself leaves it when it is killed
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("CREATE TABLE experiments (experiment_id INTEGER, name TEXT)")
+            connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
+    with pytest.raises(Unavailable, match="--resume"):
+        MlflowStore(f"sqlite:///{file}?again", tmp_path / "artifacts").experiment("second")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="file"):
+        MlflowStore(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", tmp_path / "artifacts")
+
+
+class Guarded(BaseHTTPRequestHandler):
+    """A server that is healthy for everybody, and answers its own user only, or with a page."""
+
+    def do_GET(self) -> None:
+        is_known = self.headers.get("Authorization") == "Basic dTpw"  # u:p
+        is_open = self.path == "/health" or self.path.startswith("/page/") or is_known
+        self.send_response(200 if is_open else 401)
+        self.end_headers()
+        self.wfile.write(b"{}" if is_known else b"<html>sign in</html>")
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_words: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("http://127.0.0.1:{port}", "401"),
+        ("http://u:no@127.0.0.1:{port}", "401"),
+        ("http://127.0.0.1:{port}/page", "JSON"),
+        ("http:/127.0.0.1", "http:/127.0.0.1"),
+        ("file:{folder}/mlruns", "set `MLFLOW_ALLOW_FILE_STORE=true`"),
+        ("{folder}/mlruns", "set `MLFLOW_ALLOW_FILE_STORE=true`"),
+        ("sqlite:///{folder}/optuna.db", "a study of Optuna"),
+        ("sqlite:///{folder}/text", "file is not a database"),
+        ("postgresql://u:secret@127.0.0.1:1/db", "Connection refused"),
+        ("nonsense://x", "unsupported URI"),
+    ],
+)
+@pytest.mark.usefixtures("no_proxy")
+def test_what_does_not_work_is_said_with_its_cause(tmp_path, port, address, words):
+    with closing(sqlite3.connect(tmp_path / "optuna.db")) as connection:
+        for table in ("studies", "trials", "study_directions", "alembic_version"):
+            connection.execute(f"CREATE TABLE {table} (id INTEGER)")
+    (tmp_path / "text").write_text("no database")
+    with pytest.raises(Unavailable) as caught:
+        what_is_at(address.format(port=port, folder=tmp_path))
+    assert words in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert not (tmp_path / "mlruns").exists()
+
+
+@pytest.mark.usefixtures("no_proxy")
+def test_what_works_is_said(tmp_path, port, monkeypatch):
+    assert "answers" in what_is_at(f"http://u:p@127.0.0.1:{port}")
+    assert "the first campaign creates" in what_is_at(f"sqlite:///{tmp_path}/new/mlflow.db")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert "the folder" in what_is_at(f"file:{tmp_path}/mlruns")
+
+
+@pytest.fixture
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")

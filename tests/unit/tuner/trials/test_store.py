@@ -1,15 +1,23 @@
-"""The store: one writer, nothing lost on a full disk, damage named."""
+"""The store and its journal: one writer, nothing lost on a full disk or in a crash, damage named."""
 
 import errno
+import json
 import logging
 import os
+import resource
+import shutil
+import signal
 import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.tuner.trials.journal import Launch, patiently
+from chorale.tuner.search.storages import StudyJournal
+from chorale.tuner.trials.journal import Journal, JournalLost, Launch, patiently
 from chorale.tuner.trials.records import Candidate, FinalComparison, PrunedTrial
 from chorale.tuner.trials.store import Store
 from tests.campaigns import complete
@@ -30,7 +38,7 @@ class Disk:
         return os.write(descriptor, content)
 
 
-def test_everything_recorded_is_there_again(tmp_path: Path) -> None:
+def test_everything_recorded_is_there_again(tmp_path):
     store = Store(tmp_path, LAUNCH)
     pruned = PrunedTrial("p", 9, Candidate("ring"), 1.0, 2.0, "no")
     final = FinalComparison({TRIALS[0].trial_id: TRIALS[0].sizes}, 3)
@@ -44,16 +52,13 @@ def test_everything_recorded_is_there_again(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_or_waits_until_the_first_lets_go(tmp_path):
     store = Store(tmp_path, LAUNCH)
     with pytest.raises(Unavailable, match="another process is running this launch"):
         Store(tmp_path)
     store.close()
     Store(tmp_path).close()
-
-
-def test_a_second_writer_waits_as_long_as_it_may(tmp_path: Path) -> None:
-    store = Store(tmp_path, LAUNCH)
+    store = Store(tmp_path)
     let_go = threading.Event()
     timer = threading.Timer(0.3, lambda: (let_go.set(), store.close()))
     timer.start()
@@ -62,9 +67,7 @@ def test_a_second_writer_waits_as_long_as_it_may(tmp_path: Path) -> None:
     timer.join()
 
 
-def test_a_disk_that_is_full_for_a_while_is_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path, caplog, monkeypatch):
     disk = Disk()
     store = Store(tmp_path, LAUNCH, disk.write)
     disk.full = True
@@ -79,9 +82,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for(
     assert Store(tmp_path).trials == TRIALS[:1]
 
 
-def test_a_disk_that_stays_full_ends_the_launch_and_keeps_what_was_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_stays_full_ends_the_launch_and_keeps_what_was_saved(tmp_path, monkeypatch):
     disk = Disk()
     store = Store(tmp_path, LAUNCH, disk.write)
     store.add(TRIALS[0])
@@ -97,7 +98,7 @@ def test_a_disk_that_stays_full_ends_the_launch_and_keeps_what_was_saved(
     assert Store(tmp_path).trials == TRIALS[:1]
 
 
-def test_files_are_kept_by_content_id_and_written_once(tmp_path: Path) -> None:
+def test_files_are_kept_by_content_id_and_written_once(tmp_path):
     store = Store(tmp_path, LAUNCH)
     store.keep("s", b"schedule", "p", "program")
     store.keep("s", b"other", "p", "other")
@@ -107,7 +108,7 @@ def test_files_are_kept_by_content_id_and_written_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "number"), [(0, 1), (2, 3)])
-def test_a_damaged_line_is_named(tmp_path: Path, line: int, number: int) -> None:
+def test_a_damaged_line_is_named(tmp_path, line, number):
     store = Store(tmp_path, LAUNCH)
     for trial in TRIALS:
         store.add(trial)
@@ -121,7 +122,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: int, number: int) -> None
             Store(tmp_path)
 
 
-def test_a_torn_end_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_end_is_told(tmp_path, caplog):
     Store(tmp_path, LAUNCH).close()
     with (tmp_path / "trials.jsonl").open("ab") as journal:
         journal.write(b'{"trial_id":"a')
@@ -130,3 +131,193 @@ def test_a_torn_end_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert store.trials == []
     assert "ended in an unfinished line, which was dropped" in caplog.text
     store.close()
+
+
+LINES = [b'{"a":1}', b'{"b":[2,3]}', b"", b'{"c":"x"}']
+
+
+def journal_of_lines(path: Path) -> bytes:
+    journal = Journal(path)
+    for line in LINES:
+        journal.append(line)
+    journal.close()
+    return path.read_bytes()
+
+
+def test_wherever_a_write_was_cut_whole_lines_stay(tmp_path):
+    whole = journal_of_lines(tmp_path / "whole")
+    for cut in range(len(whole) + 1):
+        path = tmp_path / f"cut{cut}"
+        path.write_bytes(whole[:cut])
+        journal = Journal(path)
+        kept = whole[:cut].rfind(b"\n") + 1
+        assert journal.torn_bytes == cut - kept
+        journal.append(b"next")
+        assert journal.lines() == [*whole[:kept].splitlines(), b"next"]
+        journal.close()
+    with pytest.raises(ValueError, match="line break"):
+        Journal(tmp_path / "j").append(b"a\nb")
+
+
+@pytest.mark.parametrize("taken_before", [0, 3])
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, taken_before):
+    room = [taken_before]
+
+    def write(descriptor: int, content: bytes | memoryview) -> int:
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = os.write(descriptor, content[: room[0]])
+        room[0] -= taken
+        return taken
+
+    journal_of_lines(tmp_path / "j")
+    before = (tmp_path / "j").read_bytes()
+    journal = Journal(tmp_path / "j", write)
+    with pytest.raises(OSError, match="No space left"):
+        journal.append(b"too long for the room")
+    assert (tmp_path / "j").read_bytes() == before
+    room[0] = 100
+    journal.append(b"fits now")
+    assert journal.lines() == [*LINES, b"fits now"]
+
+
+def test_a_line_that_is_being_written_is_not_taken_for_one_of_somebody_else(tmp_path):
+    problems: list[Exception] = []
+
+    def look() -> None:
+        try:
+            journal.require_ours()
+        except JournalLost as error:
+            problems.append(error)
+
+    threads: list[threading.Thread] = []
+
+    def write(descriptor: int, content: bytes | memoryview) -> int:
+        count = os.write(descriptor, content)
+        threads.append(threading.Thread(target=look))
+        threads[-1].start()
+        threads[-1].join(0.05)  # as a disk takes its time
+        return count
+
+    journal = Journal(tmp_path / "j", write)
+    for line in LINES:
+        journal.append(line)
+    for thread in threads:
+        thread.join()
+    assert (problems, len(threads)) == ([], len(LINES))
+
+
+def replace_files(folder: Path) -> None:
+    """Put a copy in place of the journal, as file servers and restored backups do: no lock holds."""
+    shutil.copy(folder / "trials.jsonl", folder / "copy")
+    os.replace(folder / "copy", folder / "trials.jsonl")
+
+
+def recorded(folder: Path) -> Counter[str]:
+    lines = map(json.loads, (folder / "trials.jsonl").read_text().splitlines())
+    return Counter(line["trial_id"] for line in lines if "trial_id" in line)
+
+
+def test_who_comes_second_where_no_lock_holds_ends_the_first(tmp_path):
+    first = Store(tmp_path, LAUNCH)
+    first.add(TRIALS[0])
+    replace_files(tmp_path)
+    second = Store(tmp_path)
+    with pytest.raises(JournalLost, match="was replaced by another file"):
+        first.add(TRIALS[1])
+    for trial in TRIALS[1:]:
+        second.add(trial)
+    for _ in range(2):  # it stays so, and nothing of it is written later
+        with pytest.raises(JournalLost):
+            first.add(TRIALS[2])
+    first.close()
+    second.close()
+    assert recorded(tmp_path) == Counter(trial.trial_id for trial in TRIALS)
+    assert Store(tmp_path).trials == TRIALS
+
+
+def add_a_line(journal: Path) -> None:
+    journal.write_bytes(journal.read_bytes() + b"{}\n")
+
+
+def change_a_line(journal: Path) -> None:
+    content = journal.read_bytes()
+    journal.write_bytes(content[:-12] + b"00000000" + content[-4:])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(add_a_line, "lines of another process"), (change_a_line, None), (Path.unlink, "was removed")],
+)
+def test_what_somebody_else_does_to_the_journal_ends_the_writer(tmp_path, change, message):
+    store = Store(tmp_path, LAUNCH)
+    store.add(TRIALS[0])
+    change(tmp_path / "trials.jsonl")
+    with pytest.raises(JournalLost, match=message):
+        store.add(TRIALS[1])
+    assert store.trials == TRIALS[:1]
+    assert (tmp_path / "trials.jsonl").exists() == (change is not Path.unlink)
+    store.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_between_writing_and_forgetting_doubles_nothing(tmp_path, number, monkeypatch):
+    before = signal.signal(number, signal.default_int_handler)
+    store = Store(tmp_path, LAUNCH)
+    append = store.journal.append
+
+    def interrupted(line: bytes) -> None:
+        append(line)
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(store.journal, "append", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store.add(TRIALS[0])
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+        store.close()
+    assert list(recorded(tmp_path).values()) == [1]
+    assert [trial.trial_id for trial in store.trials] == [TRIALS[0].trial_id]
+
+
+def test_a_line_that_went_into_a_file_without_a_name_counts_for_nothing(tmp_path):
+    """Another process may put a copy in place of the journal while a line is being written."""
+
+    def write(descriptor: int, line: bytes | memoryview) -> int:
+        replace_files(tmp_path)
+        return os.write(descriptor, line)
+
+    store = Store(tmp_path, LAUNCH)
+    store.journal._write = write
+    with pytest.raises(JournalLost, match="replaced"):
+        store.add(TRIALS[0])
+    assert store.trials == []
+    assert recorded(tmp_path) == {}
+    store.close()
+
+
+@contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond `size_bytes` during the block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "optuna.journal"
+    journal = StudyJournal(str(path))
+    journal.append_logs([{"op": 1}, {"op": 2}])
+    before = path.read_bytes()
+    waits: list[float] = []
+    monkeypatch.setattr(patiently, "__defaults__", (waits.append,))
+    with largest_file(len(before) + 5), pytest.raises(OSError, match="File too large"):
+        journal.append_logs([{"op": "longer than five bytes"}])
+    assert (path.read_bytes(), waits) == (before, [1.0] * 6)
+    journal.append_logs([{"op": 3}])
+    assert list(StudyJournal(str(path)).read_logs(0)) == [{"op": 1}, {"op": 2}, {"op": 3}]

@@ -1,14 +1,17 @@
-"""States of links by reports, and what is left of a fabric as a spec."""
+"""States of links by reports or by a list, and what is left of a fabric as a spec."""
 
+import json
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from chorale.job.table.layout import parse_table
 from chorale.runners.api.link_reports import LinkReport
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.links import FabricState, LinkState, LinkTracker, single_losses
 from chorale.tuner.watch.watcher import WatchRecords
+from tests.command import chorale
 
 _RATE = 1e8
 _CUBE = parse_topology("hypercube:3")
@@ -29,14 +32,11 @@ class _Clock:
         return [change for change in changes if change is not None]
 
 
-def test_a_healthy_link_stays_so_though_its_rate_varies() -> None:
+def test_a_link_is_healthy_though_its_rate_varies_and_dead_while_it_is_cut():
     clock = _Clock()
     assert clock.run(60, _RATE) + clock.run(60, 0.9 * _RATE) == []
     assert clock.tracker.state == LinkState.HEALTHY
     assert clock.tracker.in_force_bits_per_s == _RATE
-
-
-def test_a_cut_link_is_dead_and_healthy_again_after_it_is_back() -> None:
     clock = _Clock()
     clock.run(60, _RATE)
     (dead,) = clock.run(10, 0.0)
@@ -46,7 +46,7 @@ def test_a_cut_link_is_dead_and_healthy_again_after_it_is_back() -> None:
     assert back == (LinkState.DEAD, LinkState.HEALTHY)
 
 
-def test_a_slow_link_has_its_rate_and_tells_when_it_becomes_slower() -> None:
+def test_a_slow_link_has_its_rate_and_tells_when_it_becomes_slower():
     clock = _Clock()
     (slow,) = clock.run(60, _RATE / 10)
     assert (slow[1], clock.tracker.in_force_bits_per_s) == (LinkState.SLOW, _RATE / 10)
@@ -58,7 +58,7 @@ def test_a_slow_link_has_its_rate_and_tells_when_it_becomes_slower() -> None:
     assert healthy[1] == LinkState.HEALTHY
 
 
-def test_a_link_that_comes_and_goes_is_flapping_until_it_is_quiet() -> None:
+def test_a_link_that_comes_and_goes_is_flapping_until_it_is_quiet():
     clock = _Clock()
     changes = [change for _ in range(3) for rate in (0.0, _RATE) for change in clock.run(5, rate)]
     assert [after for _, after in changes] == [*(LinkState.DEAD, LinkState.HEALTHY, LinkState.DEAD, LinkState.FLAPPING)]
@@ -72,14 +72,11 @@ def _trackers() -> dict[tuple[int, int], LinkTracker]:
     return {link: LinkTracker(_RATE) for link in _LINKS}
 
 
-def test_a_healthy_fabric_is_the_declared_one() -> None:
+def test_the_spec_of_a_state_has_dead_and_slow_links():
     state = FabricState.of(_trackers())
     assert state == FabricState()
     assert state.spec(_CUBE) == "hypercube:3"
     assert str(state) == "all links are healthy"
-
-
-def test_dead_and_slow_links_are_in_the_spec() -> None:
     trackers = _trackers()
     trackers[0, 1].report(1.0, 0.0)
     trackers[2, 3].report(1.0, _RATE / 10)
@@ -93,7 +90,7 @@ def test_dead_and_slow_links_are_in_the_spec() -> None:
 
 
 @pytest.mark.parametrize("outward", [True, False])
-def test_a_rank_without_links_one_way_is_lost(outward: bool) -> None:
+def test_a_rank_without_links_one_way_is_lost(outward):
     trackers = _trackers()
     for link, tracker in trackers.items():
         if link[0 if outward else 1] == 5:
@@ -103,7 +100,7 @@ def test_a_rank_without_links_one_way_is_lost(outward: bool) -> None:
     assert parse_topology(state.spec(_CUBE)).compute_count == 7
 
 
-def test_the_loss_of_each_cable_and_of_each_rank_is_a_state() -> None:
+def test_the_loss_of_each_cable_and_of_each_rank_is_a_state():
     states = list(single_losses(_LINKS))
     left = [parse_topology(state.spec(_CUBE)) for state in states]
     assert [(topology.compute_count, len(topology.links)) for topology in left] == [(8, 22)] * 12 + [(7, 18)] * 8
@@ -112,7 +109,7 @@ def test_the_loss_of_each_cable_and_of_each_rank_is_a_state() -> None:
 _LINK = (0, 1)
 
 
-def test_rates_at_which_links_carry_bytes(tmp_path: Path) -> None:
+def test_rates_at_which_links_carry_bytes(tmp_path):
     records = WatchRecords(tmp_path, "cube")
 
     def load(time_s: float, carried_bytes: int | None) -> float | None:
@@ -125,3 +122,69 @@ def test_rates_at_which_links_carry_bytes(tmp_path: Path) -> None:
     assert load(102.0, 251_000) == 1e6
     assert load(103.0, 0) == 0.0  # a fabric that was brought up anew
     assert load(104.0, None) == 0.0
+
+
+CONFIG = """name: cluster
+topology: {}
+table: job.table
+links: faulty.txt
+sizes: [64KiB]
+methods: [bfb]
+plan_failures: false
+"""
+
+
+@pytest.fixture
+def once(tmp_path, monkeypatch, capsys):
+    """Return what `chorale watch --once` does with this list of faulty links."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir(mode=0o700)
+
+    def watched(faults: str, topology: str = "torus:3x3"):
+        Path("cluster.yaml").write_text(CONFIG.format(topology))
+        Path("faulty.txt").write_text(faults)
+        return chorale(capsys, "watch", "cluster.yaml", "--once", "--json")
+
+    return watched
+
+
+def published() -> tuple[int, str]:
+    table = parse_table(Path("job.table").read_bytes())[0]
+    return table.ranks, table.topology["spec"]
+
+
+def test_each_change_of_the_list_leads_to_a_table_for_what_is_left(once):
+    assert once("").code == 0
+    assert published() == (9, "torus:3x3")
+    lost = once("5  # down since Monday\n")
+    assert (lost.code, published()) == (0, (8, "without(torus:3x3;node=5)"))
+    assert "publish" in [json.loads(line)["event"] for line in lost.stdout.splitlines()]
+    assert once("0>1\n1-2,40\n").code == 0
+    assert published() == (9, "without(scaled(torus:3x3;link=1>2;link=2>1;factor=2/5);link=0>1)")
+
+
+def test_a_network_in_a_file_is_planned_too(once):
+    nodes = [{"id": f"n{rank}", "kind": "compute"} for rank in range(4)]
+    links = [
+        {"src": f"n{rank}", "dst": f"n{(rank + 1) % 4}", "bandwidth": 100, "bidirectional": True} for rank in range(4)
+    ]
+    head = {"format": "chorale-topology/1", "name": "mine", "bandwidth_unit": "Gbit/s"}
+    Path("mine.json").write_text(json.dumps({**head, "nodes": nodes, "links": links}))
+    done = once("0-1\n", "file:mine.json")
+    assert done.code == 0, done.stderr
+    assert published()[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("faults", "topology", "message"),
+    [
+        ("0=1", "torus:3x3", "repair this line"),
+        ("0-9", "torus:3x3", "lists links of the network as"),
+        ("", "a100:2", "chorale table write --topology 'without(a100:2;node=0)'"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(once, faults, topology, message):
+    done = once(faults, topology)
+    assert done.code == 2
+    assert message in done.stderr

@@ -1,29 +1,18 @@
 """The loop with a fake fabric, whose probes take no time: what it publishes, and when it does not."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from chorale.job.settings import read_table
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
-from chorale.runners.api.link_reports import Link, LinkReport
+from chorale.runners.api.link_reports import Link, LinkReport, steady_unix_s
 from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.watch.canary import (
-    CANDIDATE,
-    PRESENT,
-    CallTimes,
-    Canary,
-    Event,
-    Key,
-    Publisher,
-    Renewal,
-    Snapshot,
-)
+from chorale.tuner.watch.canary import CANDIDATE, PRESENT, CallTimes, Canary, Event, Key, Publisher, Renewal, Snapshot
 from chorale.tuner.watch.links import FabricState
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
 from chorale.tuner.watch.watcher import Watch, WatchRecords
@@ -117,11 +106,23 @@ def _next(events: Iterator[Event], name: str) -> Event:
     return next(event for event in events if event["event"] == name)
 
 
-def test_it_publishes_for_the_fabric_as_it_is_and_after_a_change(tmp_path: Path) -> None:
-    fabric, routes = _fabric(), []
-    watch = _watch(fabric, tmp_path / "table", _measured(0.7), routes)
-    events = _run(watch, fabric)
-    first = _next(events, "publish")
+def _begun(path: Path, *options: Any, seconds: float = 600.0) -> tuple[_FakeFabric, Iterator[Event], Event]:
+    """Return a fabric, the events of its watch, and the first publication."""
+    fabric = _fabric()
+    events = _run(_watch(fabric, path, *options), fabric, seconds)
+    return fabric, events, _next(events, "publish")
+
+
+def test_a_jump_of_the_wall_clock_changes_no_durations(monkeypatch):
+    before_s, wall_s = steady_unix_s(), time.time()
+    assert abs(before_s - wall_s) < 3600
+    monkeypatch.setattr(time, "time", lambda: wall_s - 86400)
+    assert 0 <= steady_unix_s() - before_s < 3600
+
+
+def test_it_publishes_for_the_fabric_as_it_is_and_after_a_change(tmp_path):
+    routes = list[FabricState]()
+    fabric, events, first = _begun(tmp_path / "table", _measured(0.7), routes)
     assert read_table(tmp_path / "table")[1] == first["table"]
     fabric.dead = {(0, 1), (1, 0)}
     cut_s = fabric.now_s
@@ -142,11 +143,8 @@ def test_it_publishes_for_the_fabric_as_it_is_and_after_a_change(tmp_path: Path)
     assert fabric.is_closed
 
 
-def test_a_slower_program_is_not_published(tmp_path: Path) -> None:
-    fabric = _fabric()
-    watch = _watch(fabric, tmp_path / "table", _measured(1.2))
-    events = _run(watch, fabric)
-    _next(events, "publish")
+def test_a_slower_program_is_not_published(tmp_path):
+    fabric, events, _ = _begun(tmp_path / "table", _measured(1.2))
     before = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
     fabric.dead = {(2, 3), (3, 2)}
     assert _next(events, "canary")["rows"][0]["slower"]
@@ -158,21 +156,16 @@ def test_a_slower_program_is_not_published(tmp_path: Path) -> None:
     assert read_table(tmp_path / "table")[1] == published["table"]
 
 
-def test_a_comparison_that_fails_keeps_no_table_back(tmp_path: Path) -> None:
-    fabric = _fabric()
+def test_a_comparison_that_fails_keeps_no_table_back(tmp_path):
     failure = RunFailure(FailureKind.TIMEOUT, "ranks did not start")
-    watch = _watch(fabric, tmp_path / "table", lambda _: failure)
-    events = _run(watch, fabric)
-    _next(events, "publish")
+    fabric, events, _ = _begun(tmp_path / "table", lambda _: failure)
     fabric.dead = {(0, 1), (1, 0)}
     assert "ranks did not start" in _next(events, "canary")["failures"][0]
     assert _next(events, "publish")["spec"].startswith("without")
 
 
-def test_a_fabric_in_two_parts_keeps_its_table(tmp_path: Path) -> None:
-    fabric = _fabric()
-    events = _run(_watch(fabric, tmp_path / "table"), fabric, 120.0)
-    first = _next(events, "publish")
+def test_a_fabric_in_two_parts_keeps_its_table(tmp_path):
+    fabric, events, first = _begun(tmp_path / "table", seconds=120.0)
     fabric.dead = {link for link in fabric.links if (link[0] < 2) != (link[1] < 2)}
     later = list(events)
     assert any("error" in event for event in later if event["event"] == "replan")
@@ -180,7 +173,7 @@ def test_a_fabric_in_two_parts_keeps_its_table(tmp_path: Path) -> None:
     assert read_table(tmp_path / "table")[1] == first["table"]
 
 
-def test_a_link_that_flaps_is_planned_around_until_it_is_quiet(tmp_path: Path) -> None:
+def test_a_link_that_flaps_is_planned_around_until_it_is_quiet(tmp_path):
     fabric = _fabric()
     watch = _watch(fabric, tmp_path / "table")
     events = _run(watch, fabric, 400.0)
@@ -199,16 +192,16 @@ def test_a_link_that_flaps_is_planned_around_until_it_is_quiet(tmp_path: Path) -
     assert _next(events, "publish")["table"] == first["table"]
 
 
-def test_an_hour_without_a_fault_raises_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_minutes_without_a_fault_raise_no_event(tmp_path, monkeypatch):
     fabric = _fabric()
     watch = _watch(fabric, tmp_path / "table")
-    monkeypatch.setattr(WatchRecords, "write", lambda *_: None)  # 3600 files
-    events = _run(watch, fabric, 3600.0)
+    monkeypatch.setattr(WatchRecords, "write", lambda *_: None)  # hundreds of files
+    events = _run(watch, fabric, 600.0)
     _next(events, "publish")
     assert [event for event in events if event["event"] != "replan"] == []
 
 
-def test_failures_planned_ahead_are_looked_up(tmp_path: Path) -> None:
+def test_failures_planned_ahead_are_looked_up(tmp_path):
     fabric = _fabric()
     watch = _watch(fabric, tmp_path / "table")
     events = _run(watch, fabric)
@@ -220,7 +213,7 @@ def test_failures_planned_ahead_are_looked_up(tmp_path: Path) -> None:
     assert _next(events, "replan")["ahead"]
 
 
-def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path: Path) -> None:
+def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path):
     fabric = _fabric()
     said: dict[Key, CallTimes] = {}
 
@@ -248,10 +241,8 @@ def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path: Path) -> None:
     assert [event for event in events if event["event"] in ("publish", "rollback")] == []
 
 
-def test_a_lost_rank_has_a_table_for_the_others_and_comes_back(tmp_path: Path) -> None:
-    fabric = _fabric()
-    events = _run(_watch(fabric, tmp_path / "table", _measured(0.9)), fabric)
-    first = _next(events, "publish")
+def test_a_lost_rank_has_a_table_for_the_others_and_comes_back(tmp_path):
+    fabric, events, first = _begun(tmp_path / "table", _measured(0.9))
     fabric.dead = {link for link in fabric.links if 2 in link}
     without = _next(events, "publish")
     assert (without["spec"], without["ranks"]) == ("without(complete:4;node=2)", (0, 1, 3))
@@ -261,10 +252,8 @@ def test_a_lost_rank_has_a_table_for_the_others_and_comes_back(tmp_path: Path) -
     assert (back["table"], back["ranks"]) == (first["table"], (0, 1, 2, 3))
 
 
-def test_a_watch_that_starts_again_goes_on_and_publishes_nothing_twice(tmp_path: Path) -> None:
-    fabric = _fabric()
-    events = _run(_watch(fabric, tmp_path / "table"), fabric)
-    _next(events, "publish")
+def test_a_watch_that_starts_again_goes_on_and_publishes_nothing_twice(tmp_path):
+    fabric, events, _ = _begun(tmp_path / "table")
     fabric.dead = {(0, 1), (1, 0)}
     second = _next(events, "publish")
     events.close()  # type: ignore[attr-defined]
@@ -278,10 +267,8 @@ def test_a_watch_that_starts_again_goes_on_and_publishes_nothing_twice(tmp_path:
     assert _next(_run(_watch(fabric, tmp_path / "table"), fabric), "publish")["spec"] == "complete:4"
 
 
-def test_a_hold_keeps_tables_back_until_it_is_released(tmp_path: Path) -> None:
-    fabric = _fabric()
-    events = _run(_watch(fabric, tmp_path / "table"), fabric)
-    first = _next(events, "publish")
+def test_a_hold_keeps_tables_back_until_it_is_released(tmp_path):
+    fabric, events, first = _begun(tmp_path / "table")
     (tmp_path / "watch" / "hold").touch()
     _next(events, "hold")
     fabric.dead = {(0, 1), (1, 0)}

@@ -1,62 +1,47 @@
-"""Programs become plans of one-sided operations that do what they must, by the check and by a plain executor."""
+"""Plans of one-sided operations of every kind do what they must: by the check, and on a weakly ordered executor."""
 
+import copy
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.plans.plan import Action
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_checked, read_program
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.topology.spec import parse_topology
+from tests.conformance.plan_cases import CASES, Json, document_of, ops_of
+from tests.properties import random_cases
+from tests.synthesis import synthesized
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
-from tests.unit.synth.programs.plans.examples import made
+from tests.unit.synth.programs.plans.examples import SMALL, made
 from tests.unit.synth.programs.plans.weak import WeakRun
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "mscclpp-json-ring3-allreduce-inplace.json"
-PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
-COLLECTIVES = ("allgather", "reduce_scatter", "allreduce")
-
-
-@pytest.mark.parametrize(
-    ("spec", "method", "options", "collective", "in_place"),
-    [
-        ("complete:4", "bfb", {"channels": 2, "instances": 2}, "allgather", False),
-        ("complete:4", "bfb", {"fuse": True}, "allreduce", True),
-        ("ring:5", "ring", {"fuse": True}, "reduce_scatter", False),
-        ("complete:4", "bfb", {}, "allgather", True),
-        ("torus:2x3", "bfb", {}, "allreduce", False),
-        ("complete:4", "bfb", {}, "reduce_scatter", True),
-    ],
-)
-def test_plans_are_right(spec, method, options, collective, in_place):
-    """By the check, and on an executor that shares nothing with it."""
-    text = made(spec, collective, method, in_place=in_place, **options)
-    plan = parse_plan(text.encode())
-    assert check_program(plan) == []
-    assert plan_text(plan) == text
-    assert WeakRun(json.loads(text), 2, 0).is_right()
-
-
-@PLACES
-@pytest.mark.parametrize(
-    ("spec", "method", "collective"),
-    [*(("a100:1", "forest", name) for name in COLLECTIVES), ("hypercube:3", "recursive-doubling", "allreduce")],
-)
-def test_trees_and_exchanges(spec, method, collective, in_place):
-    text = made(spec, collective, method, in_place=in_place, channels=2)
-    assert check_program(parse_plan(text.encode())) == []
-    assert WeakRun(json.loads(text), 1, 0).is_right()
 
 
 def test_the_text_is_as_recorded():
     assert made("ring:3", "allreduce") == GOLDEN.read_text()
+
+
+def test_a_translation_is_used_again_for_equal_programs_only():
+    """Lowering needs a plan twice: for its limits, and for its text."""
+    program = lowered("ring:4", "allreduce", "mscclpp-json", "ring")
+    plan = plan_of(program)
+    assert plan_of(replace(program, origin="elsewhere")) == replace(plan, origin="elsewhere")
+    assert plan_of(replace(program, protocol="LL")).protocol == "LL"
 
 
 def test_an_allgather_in_place_needs_no_scratch_and_no_copies():
@@ -99,3 +84,217 @@ def test_a_plan_is_checked_on_its_network():
     assert reading.text.encode() == text
     with pytest.raises(CheckFailed, match="ranks"):
         read_checked(text, parse_topology("ring:5"))
+
+
+KINDS = {
+    "packets": {"protocol": "LL"},
+    "ports": {"ranks_per_box": 2},
+    "packets through ports": {"protocol": "LL", "ranks_per_box": 2},
+    "reads": {"reads": True},
+    "reads and ports": {"reads": True, "ranks_per_box": 2},
+    "groups": {"block_group": 2},
+    "groups of packets": {"protocol": "LL", "block_group": 2},
+    "pipelines": {"pipeline_bytes": 65536},
+    "pipelines and ports": {"pipeline_bytes": 65536, "ranks_per_box": 2},
+    "reading pipelines": {"pipeline_bytes": 65536, "reads": True},
+}
+COLLECTIVES = ("allgather", "reduce_scatter", "allreduce")
+
+
+def actions(plan: ExecutionPlan) -> Counter[str]:
+    return Counter(
+        f"{each.action.value}{'' if each.kind == 'memory' else f' by {each.kind}'}"
+        for body in plan.ranks
+        for block in body.blocks
+        for each in block.every_operation()
+    )
+
+
+PLANS = [
+    *((kind, "ring:4", "ring", "allreduce", number % 2 == 0) for number, kind in enumerate(KINDS)),
+    ("ports", "ring:4", "ring", "allgather", False),
+    ("reads", "ring:4", "ring", "reduce_scatter", False),
+    ("groups", "ring:4", "ring", "reduce_scatter", True),
+    ("pipelines", "ring:4", "ring", "allgather", True),
+    ("several channels", "complete:4", "bfb", "allgather", False),
+    ("plain", "torus:2x3", "bfb", "allreduce", False),
+    ("plain", "complete:4", "bfb", "reduce_scatter", True),
+    ("plain", "a100:1", "forest", "allgather", True),
+    ("plain", "hypercube:3", "recursive-doubling", "allreduce", True),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "method", "collective", "in_place"), PLANS)
+def test_plans_of_each_kind_are_right_in_any_order(kind, spec, method, collective, in_place):
+    """By the check, and on a weakly ordered executor that shares nothing with it."""
+    options = KINDS.get(kind, {"channels": 2, "instances": 2} if kind == "several channels" else {})
+    text = made(spec, collective, method, in_place=in_place, fuse=in_place, **options)
+    plan = parse_plan(text.encode())
+    assert check_program(plan) == []
+    assert plan_text(plan) == text
+    assert WeakRun(json.loads(text), 3, 0).is_right()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rooted_collectives(kind):
+    """Nothing leads back to a root, so that its next call has to hear that the last one is over."""
+    options = LoweringOptions("mscclpp-json", **KINDS[kind])
+    for name in ("broadcast", "reduce"):
+        tree = synthesized("forest", "ring:4", parse_collective(name, 1))
+        if options.protocol == "LL" and name == "reduce":
+            with pytest.raises(InvalidInput, match=r"with packets a sum .* use protocol Simple"):
+                lower(tree, options)
+        else:
+            assert check_program(plan_of(lower(tree, options))) == []
+
+
+def test_packets_of_sums_need_memory_for_them():
+    with pytest.raises(InvalidInput, match=r"with packets a sum .* must be in input or output"):
+        made("ring:4", "reduce_scatter", "ring", protocol="LL", in_place=False)
+
+
+def test_ports_join_the_boxes_that_the_topology_has():
+    plan = plan_of(lower(verified("a100:2", "allgather", "forest"), LoweringOptions("mscclpp-json")))
+    for rank, body in enumerate(plan.ranks):
+        assert all((peer < 8) == (rank < 8) for peer in body.peers)
+        assert all((peer < 8) != (rank < 8) for peer in body.port_peers)
+    assert actions(plan)["pws by port"] > 0
+
+
+def test_reads_are_where_nothing_is_overwritten_before():
+    """In an exchange both overwrite what the other needs, so that nobody can read it there."""
+    plan = plan_of(lower(exchange_schedule(3), LoweringOptions("mscclpp-json", reads=True)))
+    assert check_program(plan) == []
+    assert actions(plan)["put"] > 0 == actions(plan)["get"]
+    ring = plan_of(lower(verified("ring:4", "reduce_scatter", "ring"), LoweringOptions("mscclpp-json", reads=True)))
+    assert actions(ring)["rre"] == 12
+    assert max(body.scratch_chunks for body in ring.ranks) == 0
+
+
+def test_a_source_that_is_overwritten_is_copied_for_the_port():
+    plan = plan_of(lower(exchange_schedule(3), LoweringOptions("mscclpp-json", ranks_per_box=1)))
+    assert check_program(plan) == []
+    assert actions(plan)["pws by port"] == actions(plan)["copy"] > 0
+
+
+def test_packets_of_a_sum_are_sent_as_it_is_made():
+    plan = parse_plan(made("ring:4", "allreduce", "ring", protocol="LL", fuse=True).encode())
+    assert actions(plan)["respkt"] == 8
+    assert actions(plan)["rppkt"] == 8
+    assert actions(plan)["signal"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocol": "LL128"}, "protocol Simple or LL"),
+        ({"protocol": "LL", "reads": True}, "plans with packets have no option"),
+        ({"protocol": "LL", "pipeline_bytes": 64}, "plans with packets have no option"),
+        ({"block_group": 2, "pipeline_bytes": 64}, "a plan has either pipelines or block groups, not both"),
+        ({"pipeline_bytes": 24}, "multiples of 16 bytes"),
+        ({"block_group": 65}, "1 to 64 thread blocks"),
+        ({"ranks_per_box": 3}, "do not divide the 4 ranks"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, message):
+    with pytest.raises(InvalidInput, match=message):
+        made("ring:4", "allreduce", "ring", **options)
+
+
+def test_other_targets_have_no_such_choices():
+    with pytest.raises(InvalidInput, match="its runtime sends and receives"):
+        lower(verified("ring:4", "allgather"), LoweringOptions("msccl-xml", reads=True))
+
+
+WRONG = [(name, wrong) for name, case in CASES.items() for wrong in case.wrong]
+
+
+def rules_of(document: Json) -> set[str]:
+    try:
+        return {violation.rule for violation in check_program(parse_plan(json.dumps(document).encode()))}
+    except InvalidInput:
+        return {"refused"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_right_plans_are_right_and_written_again(name):
+    plan = parse_plan(json.dumps(document_of(name)).encode())
+    assert [violation.message for violation in check_program(plan)] == []
+    assert parse_plan(plan_text(plan).encode()) == plan
+    assert not fails(document_of(name))
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG, ids=[f"{name}: {wrong}" for name, wrong in WRONG])
+def test_wrong_plans_break_the_rule(name, wrong):
+    assert CASES[name].wrong[wrong][1] in rules_of(document_of(name, wrong))
+
+
+SEEDS, CALLS = 6, 3
+
+
+def fails(document: Json, seeds: int = SEEDS) -> bool:
+    return not all(WeakRun(document, CALLS, seed).is_right() for seed in range(seeds))
+
+
+SHOWN = [
+    ("put", "only relaxed signals after the put"),
+    ("put", "a signal before the threads have met"),
+    ("put", "nothing says that the put is over"),
+    ("put", "nobody waits for the other to begin"),
+    ("packets", "without halves of scratch"),
+    ("packets by turns", "one half only"),
+    ("a source that a port still reads", "no nop before the port reads"),
+    ("packets put by a port", "before all threads have written them"),
+    ("switch", "nothing says that it is over"),
+    ("switch packets", "one half only"),
+    ("groups and barriers", "no barrier"),
+    ("pipeline", "a semaphore that begins high"),
+    ("reduce and send", "no nop between a wait and the sum"),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), SHOWN)
+def test_wrong_plans_fail_in_some_order(name, wrong):
+    """Where a case breaks no rule of the text, some order of threads and writes gives a wrong result, or hangs."""
+    assert fails(document_of(name, wrong), seeds=300)
+
+
+@random_cases(250)
+@given(st.data())
+def test_what_passes_the_check_is_right_in_any_order(data):
+    """Plans with operations left out, doubled, swapped or moved are refused, or right in every order that is tried."""
+    texts = [plan_text(plan) for plan in SMALL]
+    document = data.draw(st.sampled_from(sorted(CASES)).map(document_of) | st.sampled_from(texts).map(json.loads))
+    for _ in range(data.draw(st.integers(1, 2))):
+        _damage(document, data)
+    if not rules_of(document):
+        assert not fails(document)
+
+
+def _damage(document: Json, data: Any) -> None:
+    rank = data.draw(st.integers(0, len(document["gpus"]) - 1))
+    block = data.draw(st.integers(0, len(document["gpus"][rank]["threadblocks"]) - 1))
+    ops = ops_of(document, rank, block)
+    if ops and ops[0]["name"] == "pipeline":
+        ops = ops[0]["ops"]
+    if not ops:
+        return
+    at = data.draw(st.integers(0, len(ops) - 1))
+    how = data.draw(st.sampled_from(["drop", "double", "swap", "shift", "number", "all ranks"]))
+    if how == "drop":
+        del ops[at]
+    elif how == "double":
+        ops.insert(at, copy.deepcopy(ops[at]))
+    elif how == "swap":
+        other = (at + 1) % len(ops)
+        ops[at], ops[other] = ops[other], ops[at]
+    elif how == "shift" and ops[at].get(side := data.draw(st.sampled_from(["src_buff", "dst_buff"]))):
+        ops[at][side][-1]["index"] = data.draw(st.integers(0, 3))
+    elif how == "number" and (name := next((n for n in ("channel_ids", "semaphore_ids") if n in ops[at]), None)):
+        ops[at][name] = [data.draw(st.integers(0, 3))]
+    elif how == "all ranks":
+        for each, gpu in enumerate(document["gpus"]):
+            others = ops_of(document, each, min(block, len(gpu["threadblocks"]) - 1))
+            others = others[0]["ops"] if others and others[0]["name"] == "pipeline" else others
+            if at < len(others):
+                del others[at]

@@ -43,19 +43,16 @@ def test_claim(entry):
     assert entry.source
 
 
-@pytest.mark.parametrize("file_name", database.BASE_FILES)
-def test_ids_are_those_of_the_content(file_name):
-    documents = database.base_documents(file_name)
-    assert len({facts["name"] for facts in documents}) == len(documents)
-    for facts in documents:
-        assert facts.pop("id") == content_id(facts), facts["name"]
+def test_ids_are_those_of_the_content():
+    for documents in map(database.base_documents, database.BASE_FILES):
+        assert len({facts["name"] for facts in documents}) == len(documents)
+        for facts in documents:
+            assert facts.pop("id") == content_id(facts), facts["name"]
 
 
 def test_what_is_there():
     assert list(database.load_bases())[:6] == ["diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2", "d3"]
     assert {f"cayley-{nodes}-{degree}" for nodes in range(6, 73) for degree in (2, 3, 4)} < set(database.load_bases())
-    assert database.base_entry("cayley-32-4").claim.steps == moore_steps(32, 4) == 3
-    assert database.base_entry("cayley-128-4").claim.steps == moore_steps(128, 4) == 4
     assert [entry.name for entry in ENTRIES if entry.has_stored_schedule] == list(database.load_bases())[:5]
 
 
@@ -68,7 +65,7 @@ def test_no_base_of_the_search_is_dominated():
                 assert not (fewer and other.claim.bandwidth_factor <= entry.claim.bandwidth_factor), entry.name
 
 
-@pytest.mark.parametrize("name", ["cayley-16-4-2", "cayley-38-4-3", "cayley-128-3-6", "cayley-93-2-8"])
+@pytest.mark.parametrize("name", ["cayley-16-4-2", "cayley-93-2-8"])
 def test_the_search_finds_its_bases_again(name):
     """The source of an entry names the seed."""
     entry = SEARCHED[name]
@@ -80,6 +77,5 @@ def test_the_search_finds_its_bases_again(name):
 
 
 def test_unknown_name():
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput, match="unknown base 'cayley-32-44'; did you mean 'cayley-32-4'"):
         database.base_entry("cayley-32-44")
-    assert str(caught.value).startswith("unknown base 'cayley-32-44'; did you mean 'cayley-32-4'")

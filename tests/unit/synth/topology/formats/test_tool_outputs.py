@@ -1,7 +1,6 @@
 """Networks from outputs of tools as they were recorded; tests/data/fabric_tools says where each comes from."""
 
 import json
-from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from chorale.synth.topology.formats.gpu_matrices import is_gpu_matrix, read_gpu_
 from chorale.synth.topology.formats.ibnetdiscover import is_ibnetdiscover, read_fabric
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
 from chorale.synth.topology.topology import Topology
+from tests.links import rates_of
 
 DATA = Path(__file__).parents[4] / "data" / "fabric_tools"
 
@@ -29,21 +29,12 @@ def from_ibnetdiscover(text: str, spec: str) -> Topology:
     return read_fabric(text).topology(spec)
 
 
-def rates(topology: Topology) -> dict[tuple[str, str], Fraction]:
-    """Return the bandwidth from node to node, parallel links together."""
-    total: Counter[tuple[str, str]] = Counter()
-    links, names = topology.links, topology.node_ids
-    for src, dst, kind in zip(links.src, links.dst, links.bandwidth_class, strict=True):
-        total[names[src], names[dst]] += links.bandwidths[kind]
-    return dict(total)
-
-
 def test_eighteen_nvlinks_of_every_pair_are_one_switch() -> None:
     topology = read("nvidia-smi-topo-h100.txt")
     assert (topology.compute_count, topology.switch_count, topology.bandwidth_unit) == (8, 1, "GB/s")
-    assert rates(topology)["0.0", "nvswitch:0"] == rates(topology)["nvswitch:0", "0.7"] == 18 * 25
+    assert rates_of(topology)["0.0", "nvswitch:0"] == rates_of(topology)["nvswitch:0", "0.7"] == 18 * 25
     text = (DATA / "nvidia-smi-topo-h100.txt").read_text()
-    assert rates(from_gpu_matrix(text, "a", "NVIDIA B200"))["0.0", "nvswitch:0"] == 18 * 50
+    assert rates_of(from_gpu_matrix(text, "a", "NVIDIA B200"))["0.0", "nvswitch:0"] == 18 * 50
 
 
 def test_what_nccl_wrote_of_one_gpu_is_joined_by_its_nic() -> None:
@@ -51,26 +42,19 @@ def test_what_nccl_wrote_of_one_gpu_is_joined_by_its_nic() -> None:
     assert machine is not None
     topology = boxes_topology(machine, BoxNetwork(boxes=4), "a")
     assert (topology.compute_count, topology.switch_count) == (4, 5)
-    assert min(rates(topology).values()) == Fraction(10, 8)  # the NIC says 10,000 Mbit/s
+    assert min(rates_of(topology).values()) == Fraction(10, 8)  # the NIC says 10,000 Mbit/s
     with pytest.raises(InvalidInput, match="at least two GPUs"):
         read("nccl-topology-one-h100.xml")
-
-
-def test_pairs_with_links_of_their_own() -> None:
-    rows = ["GPU0 X NV4 NV4 NV4", "GPU1 NV4 X NV4 NV4", "GPU2 NV4 NV4 X NV4", "GPU3 NV4 NV4 NV4 X"]
-    topology = from_gpu_matrix("\n".join(["GPU0 GPU1 GPU2 GPU3", *rows]), "a")
-    assert topology.switch_count == 0
-    assert set(rates(topology).values()) == {100}
 
 
 def test_gpus_on_pci_express() -> None:
     topology = read("rocm-smi-topo-pcie.txt")
     assert (topology.compute_count, topology.switch_count) == (4, 1)
-    assert set(rates(topology).values()) == {Fraction("31.5")}
+    assert set(rates_of(topology).values()) == {Fraction("31.5")}
     rows = ["GPU0 X PIX SYS SYS", "GPU1 PIX X SYS SYS", "GPU2 SYS SYS X NODE", "GPU3 SYS SYS NODE X"]
     two_sockets = from_gpu_matrix("\n".join(["GPU0 GPU1 GPU2 GPU3", *rows]), "a")
-    assert ("cpu:0.0", "cpu:0.1") in rates(two_sockets)
-    assert ("0.3", "cpu:0.1") in rates(two_sockets)
+    assert ("cpu:0.0", "cpu:0.1") in rates_of(two_sockets)
+    assert ("0.3", "cpu:0.1") in rates_of(two_sockets)
 
 
 V100 = """        GPU0    GPU1    GPU2    mlx5_0  CPU Affinity
@@ -100,13 +84,14 @@ PERMISSIONS = " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n\n"
 def test_matrices_in_reports_have_the_rates_of_the_model_named_there(text, first, second):
     assert is_gpu_matrix(text)
     topology = from_gpu_matrix(text, "a")
-    found = rates(topology)
+    found = rates_of(topology)
     ends = ("nvswitch:0", "nvswitch:0") if topology.switch_count else ("0.1", "0.2")
     assert [found.get(("0.0", end)) for end in ends] == [first, second]
 
 
-@pytest.mark.parametrize("links", [True, False])
-@pytest.mark.parametrize(("model", "rate"), [(None, 64), ("MI355X", Fraction("76.8")), ("MI300A", 128)])
+@pytest.mark.parametrize(
+    ("links", "model", "rate"), [(True, None, 64), (True, "MI355X", Fraction("76.8")), (False, "MI300A", 128)]
+)
 def test_amd_smi_as_json_of_both_kinds(links, model, rate):
     def cells(gpu: int) -> dict[str, object]:
         others = [other for other in range(4) if other != gpu]
@@ -117,7 +102,7 @@ def test_amd_smi_as_json_of_both_kinds(links, model, rate):
         return {"gpu": gpu} | {name: {f"gpu_{other}": cell for other in others} for name, cell in tables.items()}
 
     topology = from_gpu_matrix(json.dumps([cells(gpu) for gpu in range(4)]), "a", model)
-    assert (topology.compute_count, set(rates(topology).values())) == (4, {rate})
+    assert (topology.compute_count, set(rates_of(topology).values())) == (4, {rate})
     assert topology.is_guessed() is (model is None)
 
 
@@ -143,6 +128,11 @@ def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
     topology = fabric.topology("a")
     assert topology.node_ids == ("gpu1", "gpu2", "gpu3", "S_aa")
     assert any("skyway_gw1" in fact.value and fact.source == "guess" for fact in topology.assumptions)
+    assert topology.is_guessed()
+    forms = [line.replace("4xHDR", "4xHDR s=4 w=2 v=4").replace("]\t", "][ext 7]\t") for line in lines]
+    assert rates_of(from_ibnetdiscover("\n".join(forms), "a")) == rates_of(topology)  # of --full, and of a chassis
+    same = "\n".join(lines).replace("gpu2 mlx", "gpu1 mlx").replace("gpu3 mlx", "gpu1 mlx")
+    assert from_ibnetdiscover(same, "a").node_ids == ("gpu1", "H_b2", "H_b4", "S_aa")
     assert fabric.topology("a", ("gpu3", "gpu1")).node_ids[:2] == ("gpu3", "gpu1")
     with pytest.raises(InvalidInput, match="--nodes must name hosts of the fabric, got gpu9"):
         fabric.topology("a", ("gpu9",))
@@ -151,13 +141,13 @@ def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
 def test_a_mesh_of_xgmi() -> None:
     topology = read("rocm-smi-topo-xgmi.txt")
     assert (topology.compute_count, topology.switch_count, len(topology.links)) == (8, 0, 56)
-    assert set(rates(topology).values()) == {64}
+    assert set(rates_of(topology).values()) == {64}
 
 
 def test_an_infiniband_network() -> None:
     topology = read("ibnetdiscover-voltaire.txt")
     assert (topology.compute_count, topology.switch_count, topology.bandwidth_unit) == (4, 2, "Gbit/s")
-    found = rates(topology)
+    found = rates_of(topology)
     big, small = "S_005442ba00003080", "S_0008f10400410015"
     assert found["H_0008f10403961354", big] == 4 * 2
     assert found["H_0008f10403960558", big] == 4 * 2 + 2  # two cables, one of which is narrow at one end
@@ -173,7 +163,7 @@ def test_adapters_of_a_host_are_one_rank() -> None:
         text += f'Ca\t1 "H-{guid}"\t\t# "{description}"\n'
     topology = from_ibnetdiscover(text, "a")
     assert topology.node_ids == ("node1", "node2", "S_aa")
-    assert rates(topology)["node1", "S_aa"] == 400
+    assert rates_of(topology)["node1", "S_aa"] == 400
 
 
 @pytest.mark.parametrize(
@@ -193,7 +183,11 @@ def test_other_text_is_neither() -> None:
     for text in ("", "hello", "<system/>", '{"format": "chorale-topology/1"}'):
         assert not is_gpu_matrix(text)
         assert not is_ibnetdiscover(text)
-    with pytest.raises(InvalidInput, match="unknown speed of an InfiniBand link: ABC"):
-        from_ibnetdiscover('Switch 1 "S-aa" # "leaf"\n[1] "H-bb"[1](1) # "x" lid 1 4xABC\n', "a")
-    with pytest.raises(InvalidInput, match="this output of ibnetdiscover has fewer than two hosts"):
-        from_ibnetdiscover('Switch 1 "S-aa" # "leaf"\n', "a")
+    leaf = 'Switch 1 "S-aa" # "leaf"\n'
+    for text, rule in (
+        (leaf + '[1] "H-bb"[1](1) # "x" lid 1 4xABC\n', "unknown speed of an InfiniBand link: ABC"),
+        (leaf + '[1] "H-bb"[1](1) # "x" lid 1 4x???\n', r"unknown speed of an InfiniBand link: \?\?\?"),
+        (leaf, "this output of ibnetdiscover has fewer than two hosts"),
+    ):
+        with pytest.raises(InvalidInput, match=rule):
+            from_ibnetdiscover(text, "a")

@@ -85,12 +85,12 @@ def test_rows_are_of_algorithms_that_nccl_has_for_the_collective():
     }
 
 
-def test_a_program_of_a_method_that_the_library_has_counts_as_its_algorithm() -> None:
+def test_a_program_of_a_method_that_the_library_has_counts_as_its_algorithm():
     table = ring_table()
     assert rccl_choice(nccl_table_csv(table), "allreduce", 2048, 4) == ("ring", "ll", 2)
 
 
-def test_types_must_be_chosen_between_and_something_must_be_said() -> None:
+def test_types_must_be_chosen_between_and_something_must_be_said():
     two = table_of(own("library:ring", 0, 9, dtype="float32"), own("library:tree", 0, 9, dtype="float64"))
     with pytest.raises(InvalidInput, match="--dtype"):
         nccl_table_csv(two)

@@ -1,0 +1,113 @@
+"""Plans an all-to-all with given sizes over the rails between boxes, and runs it as at most three library calls.
+
+All ranks know the sizes of all shards and compute the same plan: data go to the ranks whose NICs send them, then over
+these NICs to other boxes, then to their targets. The plan is used if it is predicted to take less time than the
+library, which sends each shard over the shortest path.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch._C import _distributed_c10d as c10d
+
+from chorale.job.table.model import Table
+from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import native
+from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
+from chorale.synth.methods.traffic.matrix import ChunkCounts, traffic_matrix
+from chorale.synth.methods.traffic.two_level import plan_rails
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import bytes_per_second
+
+LEAST_GAIN_S = 1e-3
+"""Smallest predicted gain that makes up for a plan's additional two library calls and two copies."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RailExchange:
+    """A planned all-to-all. Piece i has `amounts[i]` elements and is at rank `stops[leg][i]` before leg `leg`."""
+
+    amounts: NDArray[np.int64]
+    stops: tuple[NDArray[np.int64], ...]
+
+    def run(self, group: Any, rank: int, ranks: int, source: Any, target: Any, options: Any) -> None:
+        """Run the plan on flat tensors; return when `target` is complete or, on an accelerator, everything is enqueued.
+
+        options: torch's options for each call of `group`
+        """
+        amounts, held = self.amounts, np.flatnonzero(self.stops[0] == rank)
+        parts = _parts(held, amounts, source)
+        for before, after in pairwise(self.stops):
+            if np.array_equal(before, after):
+                continue
+            sends = held[np.argsort(after[held], kind="stable")]
+            held = np.flatnonzero(after == rank)
+            comes = held[np.argsort(before[held], kind="stable")]
+            given = torch.cat([source[:0], *(parts[piece] for piece in sends.tolist())])
+            taken = source.new_empty(int(amounts[comes].sum()))
+            splits = [
+                np.bincount(peers, weights=amounts[pieces], minlength=ranks).astype(int).tolist()
+                for peers, pieces in ((before[comes], comes), (after[sends], sends))
+            ]
+            group.alltoall_base(taken, given, *splits, options or c10d.AllToAllOptions()).wait()
+            parts = _parts(comes, amounts, taken)
+        target.copy_(torch.cat([source[:0], *(parts[piece] for piece in held.tolist())]))
+
+
+def _parts(pieces: NDArray[np.int64], amounts: NDArray[np.int64], whole: Any) -> dict[int, Any]:
+    return dict(zip(pieces.tolist(), whole.split(amounts[pieces].tolist()), strict=True))
+
+
+def network_of_table(table: Table, members: Sequence[int]) -> RailFabric | None:
+    """Return the table's network if it has boxes with rails and bandwidths and all ranks are members, or None."""
+    if tuple(members) != tuple(range(table.ranks)):
+        return None
+    with suppress(InvalidInput):  # for example, the spec names a file that this rank does not have
+        topology = parse_topology(str(table.topology.get("spec", "")))
+        bytes_per_second(topology)
+        return rail_fabric(topology) if topology.compute_count == table.ranks else None
+    return None
+
+
+def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes: int) -> RailExchange | None:
+    """Return a plan for `sizes` (int64[ranks, ranks], elements), or None if the library is expected to be as fast."""
+    try:
+        matrix = traffic_matrix("sizes", sizes)
+    except InvalidInput:  # no rank sends anything, or the amounts are too large
+        return None
+    plan = plan_rails(fabric, matrix, ChunkCounts(matrix.amounts, Fraction(1)))
+    pieces = plan.ordered()[0]
+    near = pieces.sender < 0
+    sender, receiver = np.where(near, pieces.source, pieces.sender), np.where(near, pieces.target, pieces.receiver)
+    stops = pieces.source, sender, receiver, pieces.target
+    legs = [_leg_time(fabric, before, after, pieces.amount) for before, after in pairwise(stops)]
+    direct = fabric.no_loads()
+    native.add_relayed_loads(matrix.amounts, *fabric.usual["direct"], direct)
+    gain_s = (fabric.time(direct) - sum(legs)) * element_bytes / bytes_per_second(fabric.topology)
+    if gain_s < LEAST_GAIN_S:
+        return None
+    own = np.arange(len(sizes))
+    amounts = np.concatenate([pieces.amount, sizes.diagonal()])
+    columns = [np.concatenate([stop, own]) for stop in stops]
+    order = np.lexsort((columns[-1], columns[0]))
+    order = order[amounts[order] > 0]
+    return RailExchange(amounts[order], tuple(column[order] for column in columns))
+
+
+def _leg_time(
+    fabric: RailFabric, before: NDArray[np.integer], after: NDArray[np.integer], amount: NDArray[np.int64]
+) -> Fraction:
+    moves = before != after
+    source, target = before[moves].astype(np.int32), after[moves].astype(np.int32)
+    is_far = fabric.box[source] != fabric.box[target]
+    over = np.where(is_far, source, np.int32(-1)), np.where(is_far, target, np.int32(-1))
+    loads = fabric.no_loads()
+    native.add_piece_loads(source, target, *over, amount[moves], loads)
+    return fabric.time(loads)

@@ -1,0 +1,86 @@
+"""Ranks of several nodes, each started by what starts them there; srun has its tests in tests/live/slurm."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from chorale.runners.api.base import Measurement
+from chorale.runners.engine.build import has_compiler
+from chorale.runners.nccl.config import NcclConfig
+from chorale.runners.nccl.runner import NcclRunner
+from chorale.runners.ray.cluster import NAMESPACE, ray
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
+from tests.conformance.runner_kit import RING, request_of
+from tests.stand_ins.nccl import stand_in_library
+
+pytestmark = [
+    pytest.mark.skipif(not has_compiler(), reason="SEVERAL NODES ARE NOT TESTED: there is no C++ compiler"),
+    pytest.mark.timeout(300),
+]
+RANKS, PER_NODE = 4, 2
+RESULTS = ["library:nccl", "ring", "setting"]
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="THE LAUNCHER MPICH IS NOT TESTED: there is no mpiexec")
+def test_two_nodes_of_mpiexec() -> None:
+    options = NcclConfig(
+        library=str(stand_in_library()), memory="host", iterations=1, launcher="mpich", gpus_per_node=PER_NODE,
+        hosts=["127.0.0.1", "localhost"], address="127.0.0.1", variables={"STAND_IN_NODES": "2"},
+    )  # fmt: skip
+    said = measured_on(options)
+    assert said == {"results": RESULTS, "launcher": "mpich", "library": "NCCL 2.32.3"}
+
+
+@pytest.mark.ray
+def test_two_nodes_of_a_ray_cluster() -> None:
+    script = [sys.executable, "-m", "tests.live.nccl.test_several_nodes"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=280, env=dict(os.environ), check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said == {"results": RESULTS, "launcher": "ray", "library": "NCCL 2.32.3"}
+
+
+def measured_on(options: NcclConfig) -> dict[str, object]:
+    """Return what came of a program and a setting beside the library: results, environment, or the failure."""
+    programs = {
+        "ring": RING,
+        "setting": LibraryCall(
+            Collective(CollectiveName.ALLREDUCE), RANKS, True, LibrarySettings("ring", "LL", ctas=2)
+        ),
+    }
+    request = replace(request_of(RING), programs=programs, repeats=1, library=("nccl",), timeout_s=120.0)
+    with NcclRunner(options) as runner:
+        outcome = runner.submit(request)
+    if not isinstance(outcome, Measurement):
+        return {"failure": outcome.message}
+    environment = outcome.environment
+    return {"results": sorted(outcome.results), "launcher": environment["launcher"], "library": environment["library"]}
+
+
+def main() -> dict[str, object]:
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - after our settings
+
+    node = {"num_cpus": 1, "num_gpus": PER_NODE}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    cluster.add_node(**node)
+    cluster.wait_for_nodes()
+    ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    try:
+        options = NcclConfig(
+            library=str(stand_in_library()), memory="host", iterations=1, launcher="ray", gpus_per_node=PER_NODE,
+            variables={"STAND_IN_NODES": "2"},
+        )  # fmt: skip
+        return measured_on(options)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main()) + "\n")

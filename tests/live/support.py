@@ -1,0 +1,128 @@
+"""What live tests share: kits as parameters, what a machine must have, emulated fabrics."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from chorale.runners.api.base import Outcome, Runner, RunRequest, library_result
+from chorale.runners.fabric.fabric import (
+    EmulatedFabric,
+    NamespaceHolder,
+    bring_up,
+    find_fabric,
+    require_wire,
+    take_down,
+)
+from chorale.runners.oneccl.install import DEFAULT_VERSION, INSTALL, VERSIONS, Version, find_parts
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.spec import parse_topology
+from tests.conformance import live_kit, runner_kit
+from tests.conformance.runner_kit import RING, measured, request_of
+
+needs_mpi = pytest.mark.skipif(
+    find_spec("mpi4py") is None,
+    reason="THE MPI RUNNER IS NOT TESTED ON THIS MACHINE: pip install 'chorale-collectives[mpi]'",
+)
+
+
+def _is_installed(version: Version) -> bool:
+    try:
+        return find_parts(version) is not None
+    except Unavailable:
+        return False
+
+
+def _mark(version: Version) -> pytest.MarkDecorator:
+    reason = f"THE ONECCL RUNNER IS NOT TESTED WITH {version}: its part is missing, run: {INSTALL}"
+    return pytest.mark.skipif(not _is_installed(version), reason=reason)
+
+
+needs_oneccl = _mark(DEFAULT_VERSION)
+VERSION_PARAMS = [
+    pytest.param(version, marks=[_mark(version), *([] if version == DEFAULT_VERSION else [pytest.mark.slow])])
+    for version in VERSIONS
+]
+"""Every version of oneCCL, skipped where its parts are missing; all but the default are slow tests."""
+
+Check = Callable[..., None]
+
+COMPARING: frozenset[Check] = frozenset({*live_kit.COMPARING, *runner_kit.COMPARING})
+
+
+def params(
+    checks: Sequence[Check], comparing: pytest.MarkDecorator, quick: Collection[Check] | None = None
+) -> list[Any]:
+    """Return parameters of `checks`: those that compare durations have the mark `comparing`, and those that are not
+    among `quick`, where it is given, are slow.
+    """
+    return [
+        pytest.param(
+            check,
+            id=check.__name__,
+            marks=[
+                *([comparing] if check in COMPARING else []),
+                *([] if quick is None or check in quick else [pytest.mark.slow]),
+            ],
+        )
+        for check in checks
+    ]
+
+
+LINK_MBPS = 100
+
+
+def require_fabrics(name: str, what: str) -> None:
+    """Skip with the reason that a user would be told, where no fabric `name` with honest links can be made."""
+    try:
+        NamespaceHolder(name).close()
+        require_wire()
+    except Unavailable as error:
+        pytest.skip(f"{what} IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
+
+
+@contextmanager
+def ring_of_four(name: str) -> Iterator[EmulatedFabric]:
+    """Bring a ring up; it goes down at the end if it is still there."""
+    topology = parse_topology("ring:4")
+    yield bring_up(topology, Fraction(LINK_MBPS), name)
+    if (fabric := find_fabric(topology.id, name)) is not None:
+        take_down(fabric)
+
+
+class OnAnyFabric:
+    """Implements `Runner` by one that uses fabric `fabric`: brings that of each request's topology up, and down."""
+
+    def __init__(self, runner: Runner, fabric: str) -> None:
+        self.name = runner.name
+        self._runner = runner
+        self._fabric = fabric
+
+    def submit(self, request: RunRequest) -> Outcome:
+        fabric = bring_up(request.topology, Fraction(LINK_MBPS), self._fabric)
+        try:
+            return self._runner.submit(request)
+        finally:
+            take_down(fabric)
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        return self._runner.library(collective)
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+def takes_as_long_as_the_links_do(runner: Runner, library: str) -> None:
+    """Measure six steps of a quarter of a MiB on a ring of four, by a program and by an algorithm of the library.
+
+    An idle machine needs a few percent more than the links, and none less.
+    """
+    ideal_s = 6 * 2**18 * 8 / (LINK_MBPS * 1e6)
+    outcome = measured(runner.submit(request_of(RING, size_bytes=2**20, library=(library,), timeout_s=60.0)))
+    (own,), (other,) = outcome.results["program"], outcome.results[library_result(library)]
+    assert ideal_s < own.min_s < 3 * ideal_s
+    assert other.min_s > ideal_s
+    assert (outcome.environment["network"], outcome.environment["link_mbps"]) == ("fabric", LINK_MBPS)

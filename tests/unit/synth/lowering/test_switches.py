@@ -1,0 +1,175 @@
+"""Programs and plans in which switches add and multicast: right by execution, and read back as meant."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from chorale.synth.build.build import build_program, build_switch_plan
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.switches import schedule_of_processes, switch_plan
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan
+from chorale.synth.programs.program import Op, Program
+from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count, with_idle_switches
+from chorale.synth.targets.judge import check_program, judge
+from chorale.synth.targets.lift import lift_with_findings
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.costs.pricing import program_time_per_byte
+from tests.synthesis import synthesized
+from tests.unit.synth.lowering.programs import stars
+from tests.unit.synth.programs.plans.weak import WeakRun
+
+PLANS = LoweringOptions("mscclpp-json")
+
+
+def made(spec: str, **options: object) -> ExecutionPlan:
+    plan = switch_plan(stars(spec), replace(PLANS, **options))  # type: ignore[arg-type]
+    return parse_plan(plan_text(plan).encode())
+
+
+@pytest.mark.parametrize(("group", "in_place"), [(1, True), (2, False), (2, True)])
+def test_plans_are_right(group, in_place):
+    plan = made("h100:1", block_group=group, in_place=in_place)
+    assert check_program(plan) == []
+    sums = [
+        each
+        for body in plan.ranks
+        for block in body.blocks
+        for each in block.operations
+        if each.action is Action.GROUP_LOAD_REDUCE_STORE
+    ]
+    assert len(sums) == 8 * group
+    for seed in range(2):
+        assert WeakRun(json.loads(plan_text(plan)), 2, seed).is_right() or not in_place
+
+
+def test_many_peers_take_blocks_enough_for_a_channel_with_each():
+    plan = made("able(switch:18,450)")
+    assert check_program(plan) == []
+    assert {len(body.blocks) for body in plan.ranks} == {2}
+    assert {len(body.blocks) for body in made("nvl72:1").ranks} == {5}
+
+
+def test_the_switch_takes_and_gives_each_chunk_once():
+    """Each GPU sends its chunk for every sum and its own sum, 9/8 of the vector, at 450 GB/s."""
+    topology = parse_topology("h100:1")
+    assert 1 / program_time_per_byte(made("h100:1"), topology) == 400
+
+
+def test_what_is_synthesized_for_a_box_has_a_plan_and_for_two_has_none():
+    """Over two boxes each switch adds for one rank only, an operation that no release of MSCCL++ reads."""
+    box = synthesized("in-network", "h100:1", ALLREDUCE)
+    built = build_switch_plan(box, PLANS)
+    assert built.read_back.origin == box.schedule.id
+    boxes = synthesized("in-network", "h100:2", ALLREDUCE)
+    with pytest.raises(InvalidInput, match="stars around one switch"):
+        build_switch_plan(boxes, PLANS)
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": "msccl-xml"}, {"protocol": "LL"}, {"reads": True}, {"max_bytes": 2**40}], ids=str
+)
+def test_what_does_not_fit_is_refused(options):
+    with pytest.raises(InvalidInput):
+        made("h100:1", **options)
+
+
+OPTIONS = LoweringOptions("oneccl-xml")
+STAR, RAILS, TWO_LEVELS = "able(switch:4,1)", "railclos:2,2,1,2", "able(fattree:2)"
+
+
+@pytest.mark.parametrize(
+    ("collective", "options"),
+    [
+        ("allreduce", {"fuse": True}),
+        ("allgather", {}),
+        ("reduce_scatter", {"channels": 2, "instances": 2}),
+        ("broadcast", {"fuse": True}),
+        ("reduce", {"channels": 2, "instances": 2}),
+    ],
+)
+def test_programs_of_a_star_are_right(collective, options):
+    made = synthesized("in-network", STAR, collective)
+    built = build_program(made, replace(OPTIONS, **options))
+    assert isinstance(built.read_back, Program)
+    assert built.read_back.switches == built.program.switches == (4,)
+    assert (rank_count(built.program), str(collective_of_ranks(built.program)).split("(")[0]) == (4, collective)
+    assert program_time_per_byte(built.program, made.schedule.topology) == made.cost.time_per_byte
+
+
+@pytest.mark.parametrize("spec", [RAILS, TWO_LEVELS, "usable(h100:1;share=1/2)"])
+def test_programs_of_several_switches_are_right(spec):
+    made = synthesized("in-network", spec, ALLREDUCE)
+    assert made.schedule.is_in_network
+    assert build_program(made, OPTIONS).program.switches == tuple(sorted(made.schedule.topology.abilities))
+
+
+def test_a_switch_adds_what_ranks_send_and_nothing_else():
+    program = lower(synthesized("in-network", STAR, ALLREDUCE), OPTIONS)
+    switch = [item.op for block in program.ranks[4].blocks for item in block.instructions]
+    assert {Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND} == set(switch)
+    spoilt = replace(program, ranks=(*program.ranks[:4], _with(program.ranks[4], Op.RECV, Op.RECV_REDUCE_COPY)))
+    assert check_program(spoilt)[0].rule == "reduction"  # it has nothing of its own to add to
+
+
+def _with(body, before, after):
+    def changed(item):
+        return replace(item, op=after, src=item.dst) if item.op is before else item
+
+    blocks = tuple(replace(block, instructions=tuple(map(changed, block.instructions))) for block in body.blocks)
+    return replace(body, blocks=blocks)
+
+
+def test_switches_in_a_row_get_steps_of_their_own():
+    schedule = synthesized("in-network", TWO_LEVELS, ALLREDUCE).schedule.expand()
+    processes = schedule_of_processes(schedule)
+    assert processes.steps > schedule.steps
+    assert len(processes.transfers) == len(schedule.transfers)
+    received: dict[tuple[int, int, int], int] = {}
+    rows = processes.transfers
+    for step, src, dst, shard, low, high in zip(
+        rows.step.tolist(), processes.src.tolist(), processes.dst.tolist(), rows.shard.tolist(), rows.lo.tolist(),
+        rows.hi.tolist(), strict=True,
+    ):  # fmt: skip
+        for chunk in range(low, high):
+            if src >= processes.rank_count:
+                assert received[src, shard, chunk] < step
+            received[dst, shard, chunk] = max(step, received.get((dst, shard, chunk), 0))
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather"])
+def test_ranks_alone_are_compared_beside_idle_switches(collective):
+    alone = lower(synthesized("forest", STAR, collective), OPTIONS)
+    acting = lower(synthesized("in-network", STAR, collective), OPTIONS)
+    beside = with_idle_switches(alone, acting.switches)
+    assert beside.collective == acting.collective
+    assert check_program(beside) == []
+    with pytest.raises(InvalidInput, match="in place"):
+        with_idle_switches(lower(synthesized("forest", STAR, collective), replace(OPTIONS, in_place=False)), (4,))
+
+
+@pytest.mark.parametrize(("target", "in_place"), [("msccl-xml", True), ("oneccl-xml", False)])
+def test_other_programs_are_refused(target, in_place):
+    with pytest.raises(InvalidInput, match=r"programs with switches that add must be in place|must be oneccl-xml"):
+        lower(synthesized("in-network", STAR, ALLREDUCE), LoweringOptions(target, in_place=in_place))
+
+
+def test_programs_name_the_switches_that_can_act():
+    built = build_program(synthesized("in-network", STAR, ALLREDUCE), OPTIONS)
+    reading = lift_with_findings(built.text.encode())
+    rules = {each.rule for each in judge(reading, parse_topology("switch:4,1")).violations}
+    assert rules == {"switches"}
+    copies_only = judge(reading, parse_topology("able(switch:4,1;reduce=no)")).violations
+    assert [each.message for each in copies_only if each.rule == "switches"] == ["rank 4: switch:0 adds, and cannot"]
+    for wrong in ("", "4 x", "0 1 2 3 4"):
+        text = built.text.replace('switches="4"', f'switches="{wrong}"')
+        if wrong:
+            with pytest.raises(InvalidInput, match="switches of"):
+                lift_with_findings(text.encode())
+        else:
+            assert judge(lift_with_findings(text.encode()), parse_topology(STAR)).violations[0].rule == "ranks"

@@ -1,0 +1,272 @@
+"""Swing, bucket, recursive doubling, halving and double binary trees, against definitions and exact sums."""
+
+from fractions import Fraction
+from math import log2
+
+import numpy as np
+import pytest
+
+from chorale.synth.collective import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    REDUCE_SCATTER,
+    STANDARD,
+    Collective,
+    CollectiveName,
+)
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.methods.closed_forms import ALGORITHMS, double_binary_tree, tree_depths
+from chorale.synth.methods.grid.algorithms import (
+    bucket,
+    rabenseifner,
+    recursive_doubling,
+    swing,
+    swing_distance,
+    swing_latency,
+    swing_line,
+    swing_peers,
+    traditional_torus,
+)
+from chorale.synth.methods.grid.lines import grid_shape
+from chorale.synth.topology.families.grids import double_tree_parents
+from chorale.synth.topology.spec import parse_topology
+from tests.patterns import verified_with_traffic
+from tests.shapes import torus_specs
+from tests.synthesis import synthesized
+
+BROADCAST, REDUCE = Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 1)
+
+
+def sent_by_each_rank(schedule) -> set[Fraction]:
+    """Return what ranks send over the whole schedule, as fractions of the vector (one, if all send the same)."""
+    sent = np.zeros(schedule.topology.compute_count, dtype=np.int64)
+    np.add.at(sent, schedule.src, schedule.transfers.hi.astype(np.int64) - schedule.transfers.lo)
+    return {Fraction(int(amount), schedule.chunks_per_shard * len(sent)) for amount in sent}
+
+
+def expected_steps(method, shape: tuple[int, ...]) -> int:
+    """Return the steps of an allreduce."""
+    rounds = sum(size.bit_length() - 1 for size in shape)
+    folds = sum(size.bit_count() > 1 for size in shape)
+    return {
+        swing: 2 * sum((size - size % 2 - 1).bit_length() for size in shape),  # the even number of positions that swing
+        swing_latency: rounds + 2 * folds,
+        recursive_doubling: rounds + 2 * folds,
+        rabenseifner: 2 * (rounds + folds),
+        bucket: 2 * len(shape) * (max(shape) - 1),
+        traditional_torus: 2 * sum(size - 1 for size in shape),
+    }[method]
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 7, 12, 16, 18])
+@pytest.mark.parametrize("method", [swing, swing_latency, rabenseifner, recursive_doubling])
+def test_halving_and_exchanges_on_all_tori(method, nodes):
+    optimum = 2 * Fraction(nodes - 1, nodes)
+    for spec in torus_specs(nodes):
+        topology = parse_topology(spec)
+        shape = grid_shape(topology)
+        for all_ports in (True, False):
+            verified = verified_with_traffic(method(topology, ALLREDUCE, all_ports))
+            assert verified.schedule.steps == expected_steps(method, shape)
+            if method is swing:
+                assert sent_by_each_rank(verified.schedule) == {optimum}  # no byte too many
+                assert verified.link_loads.duplicate_deliveries == 0
+            elif all(size.bit_count() == 1 for size in shape):
+                rounds = sum(size.bit_length() - 1 for size in shape)
+                assert sent_by_each_rank(verified.schedule) == {optimum if method is rabenseifner else rounds}
+
+
+@pytest.mark.parametrize("nodes", [3, 8, 9, 24])
+def test_bucket_on_all_tori(nodes):
+    for spec in torus_specs(nodes):
+        topology = parse_topology(spec)
+        shape = grid_shape(topology)
+        together, at_once = (
+            verified_with_traffic(method(topology, ALLREDUCE)) for method in (bucket, traditional_torus)
+        )
+        assert together.schedule.steps == expected_steps(bucket, shape)
+        assert at_once.schedule.steps == expected_steps(traditional_torus, shape)
+        if len(set(shape)) == 1 and min(shape) > 2:
+            optimum = 2 * Fraction(nodes - 1, nodes)
+            assert together.cost.bandwidth_factor == at_once.cost.bandwidth_factor == optimum
+        if len(shape) == 2 and min(shape) > 2:
+            assert together.cost.time_per_byte <= at_once.cost.time_per_byte
+
+
+@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE], ids=str)
+@pytest.mark.parametrize("nodes", [2, 3, 6, 12])
+def test_other_collectives(nodes, collective):
+    for spec in torus_specs(nodes):
+        topology = parse_topology(spec)
+        for all_ports in (False, True):
+            halved = verified_with_traffic(rabenseifner(topology, collective, all_ports))
+            assert halved.schedule.steps <= expected_steps(recursive_doubling, grid_shape(topology))
+            swung = verified_with_traffic(swing(topology, collective, all_ports))
+            assert swung.schedule.steps <= expected_steps(swing, grid_shape(topology)) / 2
+        if collective.root is None:
+            verified_with_traffic(bucket(topology, collective, synchronised=nodes % 2 == 0, all_ports=nodes % 3 == 0))
+
+
+def blocks_by_the_listing(rank: int, step: int, nodes: int, blocks: set[int]) -> set[int]:
+    """The Swing paper's get_rs_idxs (figure 3): what `rank` reaches from `step` on."""
+    for later in range(step, int(log2(nodes))):
+        rho = sum((-2) ** i for i in range(later + 1))
+        peer = (rank + rho if rank % 2 == 0 else rank - rho) % nodes
+        blocks.add(peer)
+        blocks_by_the_listing(peer, later + 1, nodes, blocks)
+    return blocks
+
+
+def test_blocks_are_those_of_the_papers_listing():
+    nodes = 16
+    for number, step in enumerate(swing_line(nodes).steps):
+        for rank in range(nodes):
+            peer = int(swing_peers(nodes)[number][rank])
+            mine = step.src == rank
+            assert set(step.dst[mine].tolist()) == {peer}
+            assert set(step.block[mine].tolist()) == {peer} | blocks_by_the_listing(peer, number + 1, nodes, set())
+
+
+def test_the_odd_one_talks_to_three_two_one():
+    """Figure 4: the last of seven nodes exchanges with 0, 1, 2, then with 3 and 4, then with 5."""
+    groups = [set(step.dst[step.src == 6].tolist()) for step in swing_line(7).steps]
+    assert groups == [{0, 1, 2}, {3, 4}, {5}]
+    assert [set(step.src[step.dst == 6].tolist()) for step in swing_line(7).steps] == groups
+
+
+def test_peers_are_those_of_figures_5_and_6():
+    """On 2x4 every rank has reached its column after two steps, so the last one uses the longer dimension only."""
+
+    def peers_of_rank_0(spec: str) -> list[set[int]]:
+        schedule = swing(parse_topology(spec), REDUCE_SCATTER).schedule()
+        mine = schedule.src == 0
+        return [set(schedule.dst[mine & (schedule.transfers.step == s)].tolist()) for s in range(schedule.steps)]
+
+    assert peers_of_rank_0("torus:4x4")[0] == {1, 3, 4, 12}
+    steps = peers_of_rank_0("torus:2x4")
+    assert steps[0] == {1, 3, 4}
+    assert steps[2] <= {1, 3}
+
+
+def time_of(pattern) -> Fraction:
+    """Return the sum over steps of the load of the busiest link, in vectors."""
+    traffic = pattern.traffic()
+    return sum(Fraction(int(traffic.link_amounts(step).max()), traffic.denominator) for step in traffic.steps)
+
+
+@pytest.mark.parametrize(("spec", "dimensions", "side"), [("torus:16x16", 2, 16), ("torus:8x8x8", 3, 8)])
+def test_congestion_is_the_papers_sum(spec, dimensions, side):
+    """Swing paper, sections 2.3.2, 2.3.3 and 4.1: the busiest link carries as many messages as they are hops long.
+
+    Step s of Swing sends 2^-(s+1) of a port's vector over delta(s // D) links each. The last step of a dimension of
+    recursive doubling, of half its length, goes both ways: a quarter of the side.
+    """
+    topology = parse_topology(spec)
+    steps = range(int(log2(topology.compute_count)))
+    hops = [abs(swing_distance(step // dimensions)) for step in steps]
+    swung = sum(Fraction(links, 2 ** (step + 1)) for step, links in enumerate(hops))
+    assert time_of(swing(topology, ALLREDUCE)) == swung / dimensions
+    doubled = [min(1 << step // dimensions, side // 4) for step in steps]
+    assert time_of(recursive_doubling(topology, ALLREDUCE)) == sum(doubled)
+    halved = 2 * sum(Fraction(links, 2 ** (step + 1)) for step, links in enumerate(doubled))
+    assert time_of(rabenseifner(topology, ALLREDUCE)) == halved
+
+
+@pytest.mark.parametrize("spec", ["torus:3x9", "torus:4x16"])
+def test_short_dimensions_send_in_pieces_so_that_they_hold_nobody_up(spec):
+    """Every step takes as long as a block of the longest dimension, or of what is left after a shorter one."""
+    topology = parse_topology(spec)
+    short, long = grid_shape(topology)
+    traffic = bucket(topology, REDUCE_SCATTER).traffic()
+    amounts = [Fraction(int(traffic.link_amounts(step).max()), traffic.denominator) for step in traffic.steps]
+    assert max(amounts) == Fraction(1, 4 * long)
+    assert sum(amounts) == Fraction(long - 1, 4 * long) * (1 + Fraction(1, short))
+
+
+@pytest.mark.parametrize(("synchronised", "shared"), [(True, False), (False, True)])
+def test_waiting_keeps_links_unshared(synchronised, shared):
+    """Figure 10: the ring that is through early meets the other one unless it waits."""
+    pattern = bucket(parse_topology("torus:3x6"), ALLREDUCE, synchronised)
+    busiest = 0
+    for step in range(len(pattern.traffic().steps)):
+        users: dict[tuple[int, int], set[int]] = {}
+        for number, port in enumerate(pattern.subcollectives):
+            src, dst, _ = port[step].messages()
+            for pair in zip(src.tolist(), dst.tolist(), strict=True):
+                users.setdefault(pair, set()).add(number)
+        busiest = max(busiest, *map(len, users.values()))
+    assert (busiest > 1) == shared
+
+
+def test_schedules_that_are_too_large_are_refused_and_their_traffic_is_not():
+    pattern = swing_latency(parse_topology("torus:64x64"), ALLREDUCE)
+    with pytest.raises(InvalidInput, match="at most 134217728 transfers"):
+        pattern.schedule()
+    assert len(pattern.traffic().steps) == 12
+
+
+def test_refusals():
+    topology = parse_topology("torus:4")
+    with pytest.raises(InvalidInput, match="at most 4096 positions"):
+        swing(parse_topology("ring:5000"), ALLREDUCE)
+    with pytest.raises(InvalidInput, match="at least 1"):
+        swing(topology, ALLREDUCE).schedule(0)
+    for method, collective, name in (
+        (swing, ALLTOALL, "swing makes allgather"),
+        (swing_latency, ALLGATHER, "swing-latency makes allreduce"),
+        (recursive_doubling, ALLGATHER, "recursive-doubling makes allreduce"),
+        (bucket, BROADCAST, "bucket makes allgather"),
+        (double_binary_tree, ALLGATHER, "double-binary-tree makes allreduce"),
+    ):
+        with pytest.raises(InvalidInput, match=name):
+            method(topology, collective)
+
+
+def test_every_rank_sends_and_receives_no_more_than_a_vector_each_way():
+    schedule = verified_with_traffic(double_binary_tree(parse_topology("dbt:32"), ALLREDUCE)).schedule
+    received = np.zeros(32, dtype=np.int64)
+    np.add.at(received, schedule.dst, (schedule.transfers.hi - schedule.transfers.lo).astype(np.int64))
+    # Inner in one tree: 2 children up and one parent down; leaf in the other: one parent down.
+    assert Fraction(int(received.max()), schedule.chunks_per_shard * 32) == 2
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 9, 24, 33])
+def test_double_binary_trees(nodes):
+    topology, parents = parse_topology(f"dbt:{nodes}"), double_tree_parents(nodes)
+    height = max(int(tree_depths(parent).max()) for parent in parents)
+    verified = verified_with_traffic(double_binary_tree(topology, ALLREDUCE))
+    assert verified.schedule.kind == "pipelined"
+    assert verified.schedule.steps == 2 * height <= 2 * nodes.bit_length()
+    # Half of the vector each way on the links of a tree; where both trees use a link, all of it.
+    assert verified.cost.time_per_byte <= 1
+    for name in (CollectiveName.BROADCAST, CollectiveName.REDUCE):
+        verified = verified_with_traffic(double_binary_tree(topology, Collective(name, nodes // 2)))
+        assert verified.schedule.steps <= height + 1
+    for spec in torus_specs(nodes):
+        verified_with_traffic(double_binary_tree(parse_topology(spec), ALLREDUCE))
+    inner = [set(parent[parent >= 0].tolist()) - {int(np.argmin(parent))} for parent in parents]
+    assert not inner[0] & inner[1]
+    assert max(np.bincount(parent[parent >= 0], minlength=nodes).max() for parent in parents) <= 2
+
+
+@pytest.mark.parametrize("method", list(ALGORITHMS))
+def test_methods_make_what_they_say_and_refuse_the_rest(method):
+    topology = parse_topology("torus:3x3")
+    for name in STANDARD:
+        collective = Collective(name, 4) if Collective(name).is_rooted else Collective(name)
+        if name in METHODS[method].collectives:
+            verified = synthesized(method, topology, collective, chunks=8)
+            assert (verified.schedule.collective, verified.schedule.chunks_per_shard) == (collective, 8)
+        else:
+            with pytest.raises(InvalidInput, match=f"{method} makes"):
+                synthesized(method, topology, collective)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_root_that_is_no_rank_is_refused_by_every_method_that_has_roots(method):
+    for name in {CollectiveName.BROADCAST, CollectiveName.REDUCE} & set(METHODS[method].collectives):
+        for root in (-1, 4):
+            with pytest.raises(InvalidInput, match="is not a rank"):
+                synthesized(method, "hypercube:2", Collective(name, root))

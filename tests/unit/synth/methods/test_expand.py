@@ -1,0 +1,357 @@
+"""Expansions: right on any network, predicted exactly, as good as published, and refused where they do not apply."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.methods.bfb.bfb import bfb_allgather
+from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.expand import schedules
+from chorale.synth.methods.expand.expand import (
+    BaseNetwork,
+    BidirectionalUnion,
+    CartesianPower,
+    DegreeExpansion,
+    ExpansionPlan,
+    LineGraph,
+    base_allgather,
+    base_schedule,
+    base_schedule_builder,
+    expand_allgather,
+    expanded_schedule,
+    expansion_plan,
+    stored_allgather,
+)
+from chorale.synth.methods.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
+from chorale.synth.methods.expand.schedules import (
+    bidirectional_schedule,
+    degree_schedule,
+    line_schedule,
+    power_schedule,
+)
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.bases.database import base_entry
+from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology, transpose
+from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
+from tests.strategies import MIXED, strongly_connected_topologies
+from tests.synthesis import synthesized
+
+SERIAL = SerialExecutor()
+
+
+@st.composite
+def regular_networks(draw: st.DrawFn, max_nodes: int = 6, max_degree: int = 3, loops: bool = True) -> Topology:
+    """Strongly connected networks with d links into and out of every node: parallel ones, self-loops if `loops`."""
+    nodes = draw(st.integers(2, max_nodes))
+    cycle = draw(st.permutations(range(nodes)))
+    links = [Link(cycle[place - 1], cycle[place]) for place in range(nodes)]
+    for _ in range(draw(st.integers(0, max_degree - 1))):
+        turn = draw(st.permutations(range(nodes)))
+        if not loops and any(turn[node] == node for node in range(nodes)):
+            turn = _cycle(turn)
+        links += [Link(node, turn[node]) for node in range(nodes)]
+    return Topology("random", tuple(map(str, range(nodes))), nodes, Links.build(links))
+
+
+def _cycle(order: list[int]) -> list[int]:
+    turn = [0] * len(order)
+    for place, node in enumerate(order):
+        turn[order[place - 1]] = node
+    return turn
+
+
+def breadth_first(topology: Topology) -> Schedule:
+    """Return a BFB allgather in two chunks per shard."""
+    return bfb_allgather(topology, SERIAL, chunks=2)
+
+
+ANY_DEGREE = strongly_connected_topologies(2, 5, max_extra_links=6)
+UNEQUAL_LINKS = strongly_connected_topologies(2, 4, max_extra_links=4, bandwidths=MIXED)
+
+
+@random_cases(50)
+@given(st.one_of(regular_networks(4, loops=False), ANY_DEGREE), st.integers(1, 3))
+def test_expansions_verify_and_deliver_nothing_twice(network, count):
+    base = breadth_first(network)
+    times = min(count, 2) if network.node_count > 3 else count
+    for expanded in (
+        line_schedule(base, line_graph(network, "line")),
+        degree_schedule(base, count, degree_expansion(network, count, "degree")),
+        power_schedule(base, times, cartesian_product([network] * times, "power")),
+        bidirectional_schedule(base, breadth_first(transpose(network)), bidirectional(network, "both")),
+    ):
+        assert verify(expanded).link_loads.duplicate_deliveries == 0
+
+
+@given(UNEQUAL_LINKS, st.integers(2, 3))
+def test_unequal_parallel_links_keep_their_loads(network, count):
+    base = breadth_first(network)
+    nodes, before = network.node_count, verify(base).cost.time_per_byte
+    power = power_schedule(base, count, cartesian_product([network] * count, "power"))
+    in_all = Fraction(nodes**count - 1, nodes - 1)
+    assert verify(power).cost.time_per_byte == before * nodes * in_all / (count * nodes**count)
+    degree = degree_schedule(base, count, degree_expansion(network, count, "degree"))
+    fan_in = np.bincount(network.links.dst)
+    last = max(Fraction(count - 1, count * int(fan_in[link.dst])) / link.bandwidth for link in network.links)
+    assert verify(degree).cost.time_per_byte == (before * nodes + last) / (count * nodes)
+
+
+def test_only_allgathers_are_expanded():
+    topology = parse_topology("ring:4")
+    scatter = synthesize_unverified("bfb", topology, REDUCE_SCATTER, None, SERIAL)
+    with pytest.raises(InvalidInput, match="only stepped allgathers over direct links can be expanded, not a"):
+        line_schedule(scatter, parse_topology("line(ring:4)"))
+
+
+MOST_LINKS = 1500
+
+
+@st.composite
+def recipes(draw: st.DrawFn, network: Topology) -> ExpansionPlan:
+    """Up to three expansions of `network`, as long as the result stays small; there is a transpose now and then."""
+    nodes, degree = network.node_count, network.degree
+    flipped = draw(st.booleans())
+    forwards: ExpansionPlan = BaseNetwork("random", flipped)
+    backwards: ExpansionPlan = BaseNetwork("random", not flipped)
+    for _ in range(draw(st.integers(1, 3))):
+        kind, count = draw(st.sampled_from(["line", "degree", "power", "bidirectional"])), draw(st.integers(1, 3))
+        if kind == "line":
+            grown = nodes * degree, degree
+            larger = [LineGraph(forwards, flipped), LineGraph(backwards, not flipped)]
+        elif kind == "degree":
+            grown = nodes * count, degree * count
+            larger = [DegreeExpansion(forwards, count), DegreeExpansion(backwards, count)]
+        elif kind == "power":
+            grown = nodes**count, degree * count
+            larger = [CartesianPower(forwards, count), CartesianPower(backwards, count)]
+        else:
+            grown = nodes, 2 * degree
+            larger = [BidirectionalUnion(forwards, backwards), BidirectionalUnion(backwards, forwards)]
+        if grown[0] * grown[1] <= MOST_LINKS:
+            (nodes, degree), (forwards, backwards) = grown, larger
+    return forwards
+
+
+def is_as_predicted(recipe: ExpansionPlan, network: Topology) -> None:
+    def schedule_of_base(base: BaseNetwork):
+        return breadth_first(transpose(network) if base.transposed else network)
+
+    verified = verify(expanded_schedule(recipe, schedule_of_base))
+    predicted = predict(recipe, schedule_of_base)
+    topology = verified.schedule.topology
+    assert (predicted.nodes, predicted.degree) == (topology.compute_count, topology.degree)
+    assert (predicted.steps, predicted.bandwidth_factor) == (verified.cost.steps, verified.cost.bandwidth_factor)
+
+
+@given(st.data(), regular_networks(5, loops=False))
+def test_any_expansions_of_random_networks(data, network):
+    is_as_predicted(data.draw(recipes(network)), network)
+
+
+@given(regular_networks(4), st.integers(1, 4))
+def test_line_graphs_of_line_graphs(network, times):
+    schedule = breadth_first(network)
+    predicted, bound = predict_line(schedule, times), bound_line(prediction_of(schedule), times)
+    assert predicted.bandwidth_factor <= bound.bandwidth_factor
+    for _ in range(times):
+        if len(schedule.topology.links) * network.degree > MOST_LINKS:
+            return
+        schedule = line_schedule(schedule, line_graph(schedule.topology, "line"))
+    cost = verify(schedule).cost
+    assert (predicted.steps, predicted.bandwidth_factor) == (cost.steps, cost.bandwidth_factor)
+
+
+@pytest.mark.parametrize(
+    ("spec", "factor", "bound"),
+    [
+        ("uniring:1,7", "6/7", "1"),  # its own line graph
+        ("uniring:2,2", "3/4", "1"),  # all that comes after a link is the node where its shard began
+        ("complete:3", "1", "1"),  # one of the two ways on leads elsewhere
+    ],
+)
+def test_where_the_bound_of_theorem_7_is_loose(spec, factor, bound):
+    schedule = expand_allgather(parse_topology(f"transpose(transpose(line({spec})))"), SERIAL)
+    predicted = predict_allgather(f"line({spec})", SERIAL)
+    assert predicted.bandwidth_factor == verify(schedule).cost.bandwidth_factor == Fraction(factor)
+    base = predict_allgather(spec, SERIAL)
+    assert bound_line(base).bandwidth_factor == base.bandwidth_factor + Fraction(1, base.nodes) == Fraction(bound)
+
+
+@pytest.mark.parametrize(
+    ("spec", "steps", "factor"),
+    [
+        ("line(degree(uniring:2,2;1))", 2, "3/4"),  # expansions that leave everything as it was
+        ("line(uniring:2,2;3)", 4, "9/8"),  # a walk that comes back to its first link saves nothing twice
+        ("bidirectional(genkautz:2,9)", 3, "14/9"),  # the transpose has less to do in the last step
+    ],
+)
+def test_special_cases(spec, steps, factor):
+    cost = verify(expanded_schedule(expansion_plan(parse_spec(spec)), base_schedule_builder(SERIAL))).cost
+    predicted = predict_allgather(spec, SERIAL)
+    assert (predicted.steps, predicted.bandwidth_factor) == (cost.steps, cost.bandwidth_factor)
+    assert (predicted.steps, predicted.bandwidth_factor) == (steps, Fraction(factor))
+
+
+@pytest.mark.parametrize(
+    "spec", ["line(mesh:2x3)", "degree(without(ring:5;link=0-1);2)", "power(scaled(ring:4;link=0-1;factor=1/2);2)"]
+)
+def test_costs_are_predicted_for_regular_networks_of_unit_capacity(spec):
+    with pytest.raises(
+        InvalidInput, match="the cost of an expansion is predicted only on regular networks of unit capacity, not on"
+    ):
+        predict_allgather(spec, SERIAL)
+
+
+PUBLISHED = [  # tables 5 and 7 of the paper, and theorem 12
+    ("diamond", 3, "7/8"),
+    ("line(bipartite:4)", 3, "1"),
+    ("product(biring:2,8;power(uniring:1,4;2))", 10, "127/128"),
+    ("line(dbjmod:4,2;2)", 5, "65/64"),
+    ("line(bipartite:4;3)", 5, "133/128"),
+    ("line(power(diamond;2);2)", 8, "257/256"),
+    ("power(product(uniring:1,4;uniring:1,8);2)", 20, "1023/1024"),
+    ("degree(complete:3;2)", 2, "5/6"),
+    ("degree(biring:2,5;2)", 3, "9/10"),  # table 5 prints 2 steps, which BFB on the expanded network takes
+]
+
+
+@pytest.mark.parametrize(("spec", "steps", "factor"), PUBLISHED)
+def test_published_results(spec, steps, factor):
+    verified = synthesized("expand", spec)
+    predicted = predict_allgather(spec, SERIAL)
+    assert (verified.cost.steps, verified.cost.bandwidth_factor) == (steps, Fraction(factor))
+    assert (predicted.steps, predicted.bandwidth_factor) == (steps, Fraction(factor))
+    assert verified.link_loads.duplicate_deliveries == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "steps", "factor"),
+    [
+        ("dbjmod:2,3", 8, "7/4"),
+        ("line(dbjmod:3,2)", 8, "2"),
+        ("power(diamond;2)", 12, "63/32"),
+        ("bidirectional(diamond)", 6, "7/4"),
+    ],
+)
+def test_an_allreduce_costs_twice_as_much(spec, steps, factor):
+    cost = synthesized("expand", spec, ALLREDUCE).cost
+    assert (cost.steps, cost.bandwidth_factor) == (steps, Fraction(factor))
+
+
+EXPANSIONS = [
+    "product(diamond;diamond)",
+    "transpose(degree(line(transpose(kautz:2,2));2))",
+    "line(bidirectional(line(kautz:2,2)))",
+    "power(bidirectional(line(transpose(dbjmod:2,3)));1)",
+    "transpose(line(without(torus:3x3;node=4)))",
+    "degree(without(ring:5;link=0>1);3)",
+]
+
+
+@pytest.mark.parametrize("spec", EXPANSIONS)
+def test_every_collective_on_nested_expansions(spec):
+    topology = parse_topology(spec)
+    scatter = synthesized("expand", topology, REDUCE_SCATTER).cost
+    assert scatter == synthesized("expand", transpose(topology)).cost
+    assert synthesized("expand", topology, ALLREDUCE).schedule.topology.id == topology.id
+
+
+def test_bases_use_their_own_schedule_its_mirror_image_or_bfb():
+    def base_method(spec):
+        schedule = expand_allgather(parse_topology(spec), SERIAL)
+        return schedule.parameters["base_method"], verify(schedule).cost.bandwidth_factor
+
+    assert base_method("line(base:diamond)") == ("own", 1)
+    assert base_method("transpose(dbjmod:2,3)") == ("mirrored", Fraction(7, 8))
+    assert base_method("transpose(diamond)") == ("own", Fraction(7, 8))
+    assert base_method("line(base:d3)") == ("bfb", 1)
+    # The diamond is recognised whatever its spec says.
+    diamond = parse_topology("diamond")
+    again = Topology("file:fabric.json", diamond.node_ids, 8, diamond.links)
+    assert stored_allgather(again) is not None
+    assert verify(base_allgather(again, SERIAL, None)).cost.bandwidth_factor == Fraction(7, 8)
+
+
+def test_chunks_are_cut_on_request():
+    topology = parse_topology("power(diamond;2)")
+    natural, finer = (synthesized("expand", topology, ALLGATHER, chunks=chunks) for chunks in (None, 12))
+    assert (natural.schedule.chunks_per_shard, finer.schedule.chunks_per_shard) == (4, 12)
+    assert natural.cost == finer.cost
+    assert finer.schedule.parameters["chunks"] == 12
+
+
+@pytest.mark.parametrize(
+    ("spec", "chunks", "message"),
+    [
+        ("torus:4x4", None, "expand needs an expansion or a base with a schedule, not"),
+        ("without(line(ring:4);node=0)", None, "expand needs an expansion or a base with a schedule, not"),
+        ("power(diamond;2)", 6, "must be a multiple of 4"),
+        ("power(diamond;2)", 0, "must be a multiple of 4"),
+        ("line(ring:4;12)", None, "must have at most 134217728 transfers, got 268419072 on "),
+    ],
+)
+def test_what_is_refused(spec, chunks, message):
+    with pytest.raises(InvalidInput, match=message):
+        synthesize_unverified("expand", parse_topology(spec), ALLGATHER, Options(chunks=chunks), SERIAL)
+
+
+@pytest.mark.parametrize("spec", ["line(diamond)", "degree(diamond;3)", "power(diamond;2)"])
+def test_nothing_too_large_is_made(spec, monkeypatch):
+    needed = len(expand_allgather(parse_topology(spec), SERIAL).transfers)
+    recipe = expansion_plan(parse_spec(spec))
+    monkeypatch.setattr(schedules, "MAX_TRANSFERS", needed - 1)
+    with pytest.raises(InvalidInput, match=f"must have at most {needed - 1} transfers"):
+        expanded_schedule(recipe, base_schedule_builder(SERIAL))
+    monkeypatch.setattr(schedules, "MAX_TRANSFERS", 2 * needed)
+    assert len(expanded_schedule(recipe, base_schedule_builder(SERIAL)).transfers) == needed
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("line(file:fabric.json)", "expand needs a base of the database, not"),
+        ("line(ring:4)", "the network is not what its spec says"),
+        ("degree(ring:4)", "must be a whole number"),
+        ("power(3;3)", "must be a topology spec"),
+        ("line(nonsense:3)", "unknown topology family 'nonsense'"),
+    ],
+)
+def test_networks_with_a_spec_that_is_not_theirs(spec, message):
+    diamond = parse_topology("diamond")
+    with pytest.raises(InvalidInput, match=message):
+        expand_allgather(Topology(spec, diamond.node_ids, 8, diamond.links), SERIAL)
+
+
+@pytest.mark.parametrize("name", ["diamond", "dbjmod-4-2"])
+def test_the_claim_holds_for_the_transpose_too(name):
+    schedule, claim = base_schedule(name, transposed=True), base_entry(name).claim
+    cost = verify(schedule).cost
+    assert schedule.topology.id == transpose(base_schedule(name).topology).id
+    assert (cost.steps, cost.bandwidth_factor) == (claim.steps, claim.bandwidth_factor)
+    assert prediction_of(schedule).loads == prediction_of(base_schedule(name)).loads
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "transposed", "message"),
+    [
+        ("dbjmod-2-3", None, True, "the transpose of the base has no stored schedule: dbjmod-2-3"),
+        ("diamond", "diamond", True, "must be the transpose of the base diamond, got diamond"),
+        ("d3", None, False, "the base d3 has no schedule that could be expanded"),
+        ("diamond", "dbjmod:2,3", False, "must be that of the base diamond, got dbjmod:2,3"),
+    ],
+)
+def test_stored_schedules_are_refused_where_they_do_not_belong(name, spec, transposed, message):
+    with pytest.raises(InvalidInput, match=message):
+        base_schedule(name, None if spec is None else parse_topology(spec), transposed=transposed)

@@ -1,0 +1,315 @@
+"""Schedules of trees: as fast as their bound on any fabric, for given k and sizes, from older trees, in short form."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.methods.catalog import METHODS, synthesize, synthesize_unverified
+from chorale.synth.methods.forest.forest import MAX_UNITS, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.forest.network import forest_network
+from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest
+from chorale.synth.methods.forest.warm_start import reused_trees
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.codec import from_parquet, to_parquet
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology, transpose
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import inspect, verify
+from tests.forest_networks import trees_on
+from tests.properties import random_cases
+from tests.random_fabrics import random_fabric, with_parallel_links
+from tests.reference.all_cuts import AllCuts
+from tests.reference.packed_trees import faults_of
+from tests.strategies import strongly_connected_topologies
+from tests.synthesis import synthesized
+
+
+def forest(topology: Topology | str, collective: Collective = ALLGATHER, **options) -> VerifiedSchedule:
+    return synthesized("forest", topology, collective, **options)
+
+
+def forest_of(topology: Topology | str, collective: Collective = ALLGATHER, **options) -> Schedule:
+    return forest(topology, collective, **options).schedule
+
+
+@pytest.mark.parametrize(
+    ("spec", "k", "algbw"),
+    [
+        ("a100:2", None, Fraction(1040, 3)),
+        ("mi250:1", None, Fraction(2400, 7)),
+        ("mi250:2", None, Fraction(5312, 15)),
+        ("mi250:2", 1, Fraction(320)),
+    ],
+)
+def test_published_bandwidths(spec, k, algbw):
+    assert 1 / forest(spec, k=k).cost.time_per_byte == algbw
+
+
+@random_cases(60)
+@example(32465, "allgather")  # its route table is a part of its links
+@given(st.integers(0, 10**6), st.sampled_from(["allgather", "reduce_scatter", "broadcast", "reduce"]))
+def test_any_fabric_reaches_its_bound(seed, name):
+    topology = random_fabric(seed)
+    if seed % 3 == 0:
+        topology = with_parallel_links(topology, seed)
+    rooted = name in ("broadcast", "reduce")
+    collective = Collective(CollectiveName(name), seed % topology.compute_count if rooted else None)
+    verified = forest(topology, collective, gap=0)
+    bound = lower_bound(topology, collective)
+    check_certificate(topology, collective, bound.to_json(topology))
+    assert verified.cost.time_per_byte == bound.value
+
+
+@random_cases(40)
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_any_fabric_reaches_its_optimum_for_a_given_k(seed, k):
+    topology = random_fabric(seed)
+    best = fixed_k_optimum(topology, ALLGATHER, k)
+    if not best.is_reached_by_trees(topology):
+        return
+    verified = forest(topology, k=k)
+    assert verified.schedule.trees_per_root == k
+    assert verified.cost.time_per_byte <= best.time_per_byte
+
+
+def test_allreduce_takes_both_halves():
+    both, half = forest("a100:2", ALLREDUCE), forest("a100:2", ALLGATHER)
+    assert both.cost.time_per_byte == 2 * half.cost.time_per_byte
+    assert forest("a100:2", REDUCE_SCATTER).cost == half.cost
+
+
+def test_blink_goes_through_one_root():
+    through_root = synthesized("blink", "a100:2", ALLREDUCE)
+    assert through_root.cost.time_per_byte > forest("a100:2", ALLREDUCE).cost.time_per_byte
+    with pytest.raises(InvalidInput, match="blink makes broadcast, reduce or allreduce"):
+        synthesized("blink", "a100:2")
+
+
+def test_at_least_one_tree_is_asked_for():
+    with pytest.raises(InvalidInput, match="k must be at least 1"):
+        forest("a100:2", k=0)
+
+
+def link_units(schedule: Schedule) -> list[int]:
+    """Return the units on each link, added up row by row."""
+    units = [0] * len(schedule.topology.links)
+    rows = schedule.transfers
+    for route, lo, hi in zip(rows.route.tolist(), rows.lo.tolist(), rows.hi.tolist(), strict=True):
+        for link in schedule.routes.path(route).tolist():
+            units[link] += hi - lo
+    return units
+
+
+def test_parallel_links_of_unequal_whole_trees_are_filled_one_by_one() -> None:
+    topology = Topology(
+        "pair", ("0", "1"), 2, Links.build([Link(0, 1, Fraction(1)), Link(0, 1, Fraction(2)), Link(1, 0, Fraction(3))])
+    )
+    schedule = trees_on(topology, ALLGATHER, fixed_k_optimum(topology, ALLGATHER, 3))
+    assert verify(schedule).cost.time_per_byte == Fraction(1, 6)
+    assert link_units(schedule) == [3, 2, 1]
+
+
+GATHER, SCATTER = CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER
+
+
+@given(strongly_connected_topologies(2, 5, switches=1), st.data())
+@random_cases(12)
+def test_schedules_take_what_the_narrowest_cut_needs(topology, data):
+    ranks = topology.compute_count
+    sizes = data.draw(st.lists(st.integers(0, 9), min_size=ranks, max_size=ranks).filter(any))
+    assume(sum(size > 0 for size in sizes) > 1)
+    for name, outward in ((GATHER, False), (SCATTER, True)):
+        best = uneven_optimum(topology, name, sizes)
+        cuts = AllCuts(transpose(topology) if outward else topology, tuple(sizes))
+        assert best.bound.value == cuts.optimum() / sum(sizes)
+        assert check_certificate(topology, best.collective, best.bound.to_json(topology)) == best.bound.value
+        time = verify(uneven_forest(topology, name, sizes)).cost.time_per_byte
+        assert time >= best.bound.value
+        assert time == best.bound.value or (topology.switch_count and not topology.is_eulerian)  # it cannot copy
+
+
+def test_units_of_shards():
+    assert shard_units([10**9 + 7, 5, 0]).counts == (MAX_UNITS, 1, 0)
+    assert shard_units([4096, 1]).unit == 1
+
+
+def test_what_cannot_be_is_refused():
+    ring = parse_topology("ring:4")
+    with pytest.raises(InvalidInput, match="only allgather and reduce_scatter take sizes of shards, got broadcast"):
+        uneven_optimum(ring, CollectiveName.BROADCAST, [1] * 4)
+    with pytest.raises(InvalidInput, match="sizes of shards must be 4, one per rank"):
+        uneven_optimum(ring, GATHER, [1] * 3)
+    best = uneven_optimum(ring, GATHER, [3, 0, 1, 2])
+    forged = {**best.bound.to_json(ring), "time_per_byte": str(best.bound.value * 2)}
+    with pytest.raises(CheckFailed):
+        check_certificate(ring, best.collective, forged)
+
+
+def trees_kept(old: Schedule, topology: Topology, k: int | None = None):
+    """Return the logical network of `topology` and the old trees that fit into it."""
+    best = optimum(topology, ALLGATHER) if k is None else fixed_k_optimum(topology, ALLGATHER, k)
+    supply = np.full(topology.compute_count, best.k, dtype=np.int64)
+    network = remove_switches(forest_network(topology, best.trees_per_bandwidth, supply)).network
+    return network, reused_trees(old, topology, network)
+
+
+@random_cases(60)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4))
+def test_kept_trees_span_and_fit(seed, old_k, k):
+    topology = random_fabric(2 * seed + 1)
+    network, trees = trees_kept(forest_of(topology, k=old_k), topology, k)
+    rooted = np.bincount(trees.root, trees.weight, network.nodes).astype(np.int64)
+    assert faults_of(replace(network, supply=rooted), trees) == []
+    assert rooted.max() <= k
+
+
+def test_an_unchanged_fabric_keeps_all_trees():
+    old = forest_of("mi250:2")
+    _, trees = trees_kept(old, old.topology)
+    assert trees.weight.sum() == 32 * 83
+    assert forest_of("mi250:2", warm_start=old).transfers.columns[0].shape == old.transfers.columns[0].shape
+
+
+@random_cases(30)
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_warm_start_costs_no_time(seed, other):
+    """Whatever it starts from, a schedule for the same k is as fast as one from nothing."""
+    topology, old = random_fabric(2 * seed + 1), random_fabric(2 * other + 1)
+    warm = synthesize("forest", topology, ALLGATHER, Options(k=2, warm_start=forest_of(old, k=2)), SerialExecutor())
+    assert warm.cost.time_per_byte <= fixed_k_optimum(topology, ALLGATHER, 2).time_per_byte
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "collective"),
+    [
+        ("a100:2", "without(a100:2;node=3)", ALLGATHER),  # 13 trees per root before, 7 afterwards
+        ("a100:4", "without(a100:4;node=3)", REDUCE_SCATTER),  # 1 before, 7 afterwards
+    ],
+)
+def test_a_warm_start_is_as_fast_as_a_schedule_from_nothing(old, new, collective):
+    old_schedule, topology = forest_of(old, collective), parse_topology(new)
+    cold = synthesized("forest", topology, collective)
+    warm = synthesized("forest", topology, collective, warm_start=old_schedule)
+    both = synthesized("forest", topology, ALLREDUCE, warm_start=old_schedule)
+    assert warm.cost.time_per_byte == cold.cost.time_per_byte
+    assert both.cost.time_per_byte == 2 * cold.cost.time_per_byte
+
+
+def test_other_schedules_are_refused():
+    for old in (synthesized("bfb", "ring:4").schedule, forest_of("ring:4", Collective(CollectiveName.BROADCAST, 0))):
+        with pytest.raises(
+            InvalidInput,
+            match="a warm start needs trees for an allgather, a reduce_scatter or an allreduce of two phases, not",
+        ):
+            synthesize_unverified(
+                "forest", parse_topology("ring:4"), ALLGATHER, Options(warm_start=old), SerialExecutor()
+            )
+
+
+def test_pairs_of_trees_are_refused_since_their_roots_own_other_parts_than_shards():
+    with pytest.raises(InvalidInput, match="a pipelined allreduce of one phase"):
+        forest_of("mesh:2x3", ALLREDUCE, warm_start=forest_of("mesh:2x3", ALLREDUCE))
+
+
+PARAMETERS = {"k": None, "objective": "height", "seed": 0}
+HEIGHTS = {
+    "nvl72:2": 3, "a100:2": 2, "railclos:3,24,100,0": 3, "a100:5": 2, "mi250:4": 11, "mi250half:3": 5, "fattree:6": 1,
+    "dragonfly:3,2,1": 4, "switch:6,10": 1, "torus:5x4": 4, "torus:3x3x2": 3, "hypercube:4": 4, "uniring:1,6": 5,
+    "twisted-torus:3x8,5": 4, "twisted-torus:2x2x4": 3,
+}  # fmt: skip
+"""Where trees in symmetric form are found, and how high they are at most."""
+
+
+def schedule_of(spec, collective=ALLGATHER):
+    return symmetric_forest(parse_topology(spec), collective, "forest", PARAMETERS)
+
+
+@pytest.mark.parametrize("spec", HEIGHTS)
+def test_trees_are_optimal_low_and_right_when_written_out(spec):
+    schedule = schedule_of(spec)
+    verified, replayed = verify(schedule), verify(schedule.expand())
+    assert verified.cost == replayed.cost
+    assert verified.link_loads == replayed.link_loads
+    assert verified.cost.time_per_byte == optimum(schedule.topology, ALLGATHER).time_per_byte
+    assert verified.cost.steps <= HEIGHTS[spec]
+    assert verified.link_loads.duplicate_deliveries == 0
+    assert schedule.expand().transfer_count == schedule.transfer_count
+    assert schedule.trees_per_root == replayed.schedule.trees_per_root
+
+
+@pytest.mark.parametrize("collective", [REDUCE_SCATTER, ALLREDUCE])
+@pytest.mark.parametrize("spec", ["a100:3", "nvl72:2", "mi250:4", "dragonfly:4,2,2", "torus:4x4"])
+def test_reductions_run_backwards(spec, collective):
+    schedule = schedule_of(spec, collective)
+    verified, replayed = verify(schedule), verify(schedule.expand())
+    assert (verified.cost, verified.link_loads) == (replayed.cost, replayed.link_loads)
+    assert schedule.kind == schedule.expand().kind == "pipelined"
+    if collective == REDUCE_SCATTER:
+        assert verified.cost.time_per_byte == lower_bound(schedule.topology, collective).value
+
+
+def test_a_file_that_repeats_a_symmetry_is_refused():
+    schedule = schedule_of("torus:4x3")
+    repeated = replace(schedule, gather=replace(schedule.gather, generators=(0, 1, 1)))
+    with pytest.raises(InvalidInput, match="generators"):
+        from_parquet(to_parquet(repeated), parse_topology)
+
+
+def test_latencies_count_as_in_the_written_out_schedule():
+    topology = parse_topology("a100:3")
+    links = topology.links
+    slow = replace(links, latencies_s=(links.latencies_s[0], links.bandwidths[0] / 10**7), latency_class=np.where(
+        links.bandwidth_class == 0, 1, 0).astype(np.int32))  # fmt: skip
+    schedule = symmetric_forest(replace(topology, links=slow), ALLGATHER, "forest", PARAMETERS)
+    verified = verify(schedule, 10**9)
+    assert verified.cost == verify(schedule.expand(), 10**9).cost
+    assert verified.cost.latency_s > 0
+
+
+def test_none_where_symmetries_do_not_help():
+    assert schedule_of("without(a100:3;node=0)") is None  # no symmetry is known
+    assert schedule_of("mi250:2") is None  # a GPU, not a box, is the bottleneck, and it has links to other GPUs
+    assert schedule_of("genkautz:3,12") is None
+
+
+@pytest.mark.parametrize("spec", ["torus:32x32", "fattree:14", "nvl72:14"])
+def test_large_fabrics_have_the_compact_form_by_themselves(spec):
+    topology = parse_topology(spec)
+    verified = synthesized("forest", topology)
+    assert verified.schedule.form == "symmetric"
+    assert verified.cost.time_per_byte == lower_bound(topology, ALLGATHER).value
+    assert verified.schedule.parameters == PARAMETERS
+
+
+def test_options_ask_for_trees_of_every_root():
+    topology = parse_topology("switch:512,10")
+    schedule = METHODS["forest"].schedule(topology, ALLGATHER, Options(seed=1), SerialExecutor(), None)
+    assert schedule.form == "columns"
+
+
+@pytest.mark.parametrize("spec", ["mi250:32", "torus:16x32"])
+def test_bounds_with_symmetries_are_those_without(spec):
+    topology = parse_topology(spec)
+    known, unknown = (optimum(network, ALLGATHER) for network in (topology, replace(topology, automorphisms=())))
+    assert (known.time_per_byte, known.k, known.is_fewest) == (unknown.time_per_byte, unknown.k, unknown.is_fewest)
+
+
+def test_an_expanded_schedule_names_each_route_once():
+    expanded = schedule_of("a100:3").expand()
+    paths = [tuple(expanded.routes.path(route)) for route in range(len(expanded.routes))]
+    assert len(set(paths)) == len(paths)
+    assert set(expanded.transfers.route.tolist()) == set(range(len(paths)))
+    assert inspect(expanded)[0] == []

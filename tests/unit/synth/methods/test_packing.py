@@ -1,0 +1,257 @@
+"""Trees packed into networks: all that cuts allow, of all roots or one, low ones, those of hypercubes; refusals."""
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from random import Random
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.kernels.splitmix import splitmix
+from chorale.synth.methods.forest import packing
+from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
+from chorale.synth.methods.forest.layered import MOST_LATE_WORK, layered_trees
+from chorale.synth.methods.forest.network import ForestNetwork, Trees, forest_network, tree_heights
+from chorale.synth.methods.forest.packing import ROLLBACKS, pack_trees
+from chorale.synth.methods.method import Objective
+from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.translations import Transversal
+from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
+from tests.properties import random_cases
+from tests.reference.crossing_cuts import Arc
+from tests.reference.packed_trees import faults_of, height_of
+from tests.synthesis import synthesized
+
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+
+def _digest(trees: Trees) -> str:
+    columns = (trees.root, trees.weight, trees.parent_arc)
+    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
+
+
+def _assert_packed_or_refused(nodes: int, arcs: list[Arc], supply: list[int], rollbacks: int, seed: int) -> None:
+    network, objective = network_of(nodes, arcs, supply), OBJECTIVES[seed % 3]
+    if can_be_packed(nodes, arcs, supply):
+        assert faults_of(network, pack_trees(network, objective, seed, rollbacks=rollbacks)) == []
+    else:
+        with pytest.raises(CheckFailed, match="can leave it"):
+            pack_trees(network, objective, seed, rollbacks=rollbacks)
+
+
+def test_random_tight_networks_are_packed_and_others_refused() -> None:
+    for seed in range(150):
+        network = tight_network(Random(seed))
+        for rollbacks in (ROLLBACKS, 0):
+            _assert_packed_or_refused(*network, rollbacks, seed)
+
+
+@random_cases(100)
+@given(st.randoms(use_true_random=False), st.integers(1, 6), st.sampled_from([0, 1, ROLLBACKS]))
+def test_any_network_is_packed_or_refused(random: Random, nodes: int, rollbacks: int) -> None:
+    arcs = random_arcs(random, nodes) if nodes > 1 else []
+    _assert_packed_or_refused(nodes, arcs, random_supply(random, nodes), rollbacks, random.randrange(9))
+
+
+def test_boxes_are_crossed_in_two_hops() -> None:
+    network = boxes(8, 4, 12, 1)
+    trees = pack_trees(network)
+    assert faults_of(network, trees) == []
+    assert (len(trees), height_of(network, trees)) == (32, 2)
+    assert trees.root.tolist() == list(range(32))
+
+
+def test_a_box_is_not_entered_over_scarce_arcs_twice() -> None:
+    # Three arcs lead from every node into every other box, as thin as the rails are; one tree needs only one.
+    count, ranks = 6, 4
+    arcs = []
+    for node in range(count * ranks):
+        box, rank = divmod(node, ranks)
+        arcs += [(node, box * ranks + other, 50) for other in range(ranks) if other != rank]
+        arcs += [(node, o * ranks + (rank + j) % ranks, 1) for o in range(count) if o != box for j in range(3)]
+    network = network_of(count * ranks, arcs, [2] * (count * ranks))
+    trees = pack_trees(network, "trees")
+    assert faults_of(network, trees) == []
+    crossing = network.src // ranks != network.dst // ranks
+    for row in trees.parent_arc:
+        assert crossing[row[row >= 0]].sum() == count - 1
+
+
+def test_one_root_is_packed_with_all_its_weight() -> None:
+    network = replace(boxes(3, 4, 9, 2), supply=np.array([16] + [0] * 11))
+    assert faults_of(network, pack_trees(network)) == []
+    with pytest.raises(CheckFailed, match="more trees start in a set of nodes than can leave it: 1"):
+        pack_trees(replace(network, supply=np.array([17] + [0] * 11)))
+
+
+def test_heavy_trees_are_not_split_into_units() -> None:
+    network = network_of(3, [(a, b, 10**9) for a in range(3) for b in range(3)], [10**9] * 3)
+    trees = pack_trees(network)
+    assert faults_of(network, trees) == []
+    assert len(trees) <= 9
+
+
+def test_no_supply_needs_no_trees() -> None:
+    network = network_of(3, [(0, 1, 1)], [0, 0, 0])
+    assert pack_trees(network).parent_arc.shape == (0, 3)
+    alone = pack_trees(network_of(1, [], [5]))
+    assert alone.weight.tolist() == [5]
+    assert alone.parent_arc.tolist() == [[-1]]
+
+
+def test_switches_and_huge_amounts_are_refused() -> None:
+    network = network_of(3, [(0, 1, 1), (1, 2, 1)], [0, 0, 0])
+    with pytest.raises(InvalidInput, match="trees cannot be packed into a network with switches"):
+        pack_trees(ForestNetwork(2, 3, network.src, network.dst, network.capacity, network.supply))
+    with pytest.raises(InvalidInput, match="choose a smaller k"):
+        pack_trees(replace(network, capacity=network.capacity * (LARGEST_AMOUNT // 2)))
+
+
+def test_the_same_trees_in_every_process() -> None:
+    program = (
+        "from tests.forest_networks import torus\n"
+        "from chorale.synth.methods.forest.packing import pack_trees\n"
+        "from tests.unit.synth.methods.test_packing import _digest\n"
+        "print(*(_digest(pack_trees(torus(5, 4), objective, 3)) for objective in ('height', 'trees')))"
+    )
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    here = [[_digest(pack_trees(torus(5, 4), objective, 3)) for objective in OBJECTIVES[:2]] for _ in range(2)]
+    assert here == [other.stdout.split()] * 2
+
+
+def test_objectives_choose_among_optimal_packings() -> None:
+    network = torus(6, 6)
+    low, few, balanced = (pack_trees(network, objective) for objective in OBJECTIVES)
+    assert [faults_of(network, trees) for trees in (low, few, balanced)] == [[], [], []]
+    assert height_of(network, low) == 6 < height_of(network, few)
+    assert len(few) < len(low)
+    area = [height_of(network, trees) * len(trees) for trees in (low, few, balanced)]
+    assert area[2] == min(area)
+
+
+def test_large_networks_have_trees_of_weight_1_at_the_bound() -> None:
+    made = synthesized("forest", "torus:24x24", parse_collective("reduce", 5))
+    bandwidth = made.schedule.topology.links[0].bandwidth
+    assert (made.cost.time_per_byte, made.schedule.trees_per_root) == (1 / (4 * bandwidth), 4)
+
+
+def hypercube(dimensions: int, capacity: int, supply: int, seed: int = 0) -> ForestNetwork:
+    """Return a hypercube whose nodes have other names, with `supply` at one of them."""
+    nodes, random = 2**dimensions, Random(seed)
+    names = random.sample(range(nodes), nodes)
+    arcs = [(names[x], names[x ^ 1 << bit], capacity) for x in range(nodes) for bit in range(dimensions)]
+    root = random.randrange(nodes)
+    return network_of(nodes, arcs, [supply * (node == root) for node in range(nodes)])
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 5, 7])
+def test_as_many_trees_as_dimensions_use_every_arc_but_those_into_the_root(dimensions: int) -> None:
+    network = hypercube(dimensions, 3, 3 * dimensions, dimensions)
+    trees = hypercube_trees(network)
+    assert trees is not None
+    assert faults_of(network, trees) == []
+    assert trees.weight.tolist() == [3] * dimensions
+    used = np.sort(trees.parent_arc[trees.parent_arc >= 0])
+    assert used.tolist() == np.flatnonzero(network.dst != trees.root[0]).tolist()
+    assert max(tree_heights(trees, network.src)) == (dimensions + 1 if dimensions > 1 else 1)
+
+
+def test_one_arc_that_ends_elsewhere_makes_it_another_network() -> None:
+    whole = hypercube(4, 1, 4)
+    pairs = set(zip(whole.src.tolist(), whole.dst.tolist(), strict=True))
+    for src, dst in pairs:
+        elsewhere = next(node for node in range(16) if node != src and (src, node) not in pairs)
+        changed = [(*pair, 1) for pair in pairs - {(src, dst)} | {(src, elsewhere)}]
+        assert hypercube_trees(network_of(16, changed, whole.supply.tolist())) is None
+    assert hypercube_trees(hypercube(3, 1, 4)) is None  # narrow arcs are left to packing
+    assert hypercube_trees(hypercube(4, 1, 1)) is None  # one tree alone is lower
+    assert synthesized("forest", "hypercube:4", "broadcast", k=1).schedule.steps == 4
+
+
+@pytest.mark.parametrize(("spec", "collective"), [("hypercube:6", "broadcast"), ("torus:4x4", "reduce")])
+def test_schedules_are_verified_optimal_and_low(spec: str, collective: str) -> None:
+    topology = parse_topology(spec)
+    verified = synthesized("forest", topology, parse_collective(collective, 5))
+    dimensions = topology.compute_count.bit_length() - 1
+    assert verified.schedule.steps == dimensions + 1
+    assert verified.schedule.trees_per_root == dimensions
+
+
+SPECS = ("torus:6x5", "circulant:30,1,7", "uniring:2,7", "hamming:2,4")
+
+
+def _at_its_optimum(spec: str) -> tuple[ForestNetwork, Transversal]:
+    topology = parse_topology(spec)
+    nodes, degree = topology.compute_count, topology.degree
+    assert degree is not None
+    supply = np.full(nodes, degree, dtype=np.int64)
+    return forest_network(topology, Fraction(nodes - 1), supply), Transversal.of(topology)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_height_of_a_whole_packing_is_the_diameter(spec: str, symmetric: bool) -> None:
+    network, transversal = _at_its_optimum(spec)
+    trees = layered_trees(network, transversal if symmetric else None)
+    assert faults_of(network, trees) == []
+    assert height_of(network, trees) == hop_distances(parse_topology(spec)).max()
+
+
+def test_symmetries_that_capacities_break_are_not_used() -> None:
+    network, transversal = _at_its_optimum("torus:5x5")
+    more = network.capacity.copy()
+    more[3] += 1
+    broken = replace(network, capacity=more)
+    with_symmetries, without = layered_trees(broken, transversal), layered_trees(broken)
+    assert np.array_equal(with_symmetries.parent_arc, without.parent_arc)
+    uneven = replace(network, supply=network.supply - (np.arange(25) == 7))
+    assert faults_of(uneven, layered_trees(uneven, transversal)) == []
+
+
+def test_neighbours_at_the_same_distance_help() -> None:
+    # Node 3 is two hops from 0 by node 1 only, whose arc is too thin for both trees; node 2 is as far as 3.
+    arcs = [(0, 1, 2), (1, 2, 2), (1, 3, 1), (2, 3, 1)]
+    network = network_of(4, arcs, [2, 0, 0, 0])
+    for numbers in ((0, 1, 2, 3), (0, 1, 3, 2)):
+        renamed = network_of(4, [(numbers[a], numbers[b], c) for a, b, c in arcs], [2, 0, 0, 0])
+        if len(layered_trees(renamed)) == 2:
+            network = renamed
+    trees = layered_trees(network)
+    assert faults_of(network, trees) == []
+    assert sorted(tree_heights(trees, network.src).tolist()) == [2, 3]
+
+
+def test_layers_take_over_where_growth_is_slow_on_a_network_too_large_to_begin_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = "circulant:30,1,7"
+    network, _ = _at_its_optimum(spec)
+    asked: list[int] = []
+
+    def layers(network: ForestNetwork, _: object = None, most_work: int = 0) -> Trees:
+        asked.append(most_work)
+        return layered_trees(network, most_work=most_work)
+
+    monkeypatch.setattr(packing, "layered_trees", layers)
+    monkeypatch.setattr(packing, "MOST_WORK", 0)
+    trees = packing.pack_trees(network)
+    assert asked[:2] == [0, MOST_LATE_WORK]
+    assert faults_of(network, trees) == []
+    assert height_of(network, trees) == hop_distances(parse_topology(spec)).max()
+
+
+def test_numbers_stay_different_and_never_change() -> None:
+    # The first outputs of SplitMix64 with seed 0, whose states are multiples of its constant.
+    states = np.array([1, 2, 3], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    assert splitmix(states).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert len(np.unique(splitmix(np.arange(10**5)))) == 10**5

@@ -1,0 +1,327 @@
+"""Plans of given traffic against a linear program over all paths, certificates, baselines; closed forms over rails."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.build.build import build_program
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.kernels import native
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods.traffic.certificate import check_traffic_certificate
+from chorale.synth.methods.traffic.fabric import rail_fabric
+from chorale.synth.methods.traffic.matrix import (
+    MAX_TOTAL_CHUNKS,
+    ChunkCounts,
+    TrafficMatrix,
+    chunk_counts,
+    exact_counts,
+    traffic_matrix,
+    zipf_matrix,
+)
+from chorale.synth.methods.traffic.plan import certificate_of, traffic_schedule
+from chorale.synth.methods.traffic.planner import LIBRARY, along, baseline_times, plan_amounts, plan_traffic, replan
+from chorale.synth.methods.traffic.two_level import plan_rails
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
+from tests.random_fabrics import random_fabric
+from tests.reference.simple_paths import least_time
+from tests.strategies import networks
+
+
+@given(st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=3, max_size=3), st.integers(1, 40))
+def test_chunks_hold_the_amounts_and_less_than_one_chunk_more(rows, largest):
+    if not np.where(np.eye(3, dtype=bool), 0, rows).any():
+        return
+    matrix = traffic_matrix("random", rows)
+    for asked in (None, largest):
+        chunks = chunk_counts(matrix, asked)
+        assert int(chunks.counts.sum()) <= MAX_TOTAL_CHUNKS
+        for count, amount in zip(chunks.counts.ravel().tolist(), matrix.amounts.ravel().tolist(), strict=True):
+            assert amount <= count * chunks.chunk < amount + chunks.chunk
+    assert int(chunk_counts(matrix, largest).counts.max()) == largest
+
+
+def test_amounts_with_a_common_divisor_are_not_padded_and_the_way_back_is_the_transpose():
+    matrix = traffic_matrix("m", [[0, 6000], [9000, 3000]])
+    chunks = chunk_counts(matrix)
+    assert (chunks.chunk, chunks.counts.tolist()) == (Fraction(3000), [[0, 2], [3, 1]])
+    assert matrix.transposed().amounts.tolist() == [[0, 9000], [6000, 3000]]
+    assert (matrix.mean, matrix.sent.tolist()) == (7500, [[0, 6000], [9000, 0]])
+
+
+def test_skews_are_the_same_for_the_same_seed_and_even_at_exponent_zero():
+    first, again, other = (zipf_matrix(16, 1.2, seed).amounts for seed in (3, 3, 4))
+    assert (first == again).all()
+    assert not (first == other).all()
+    assert sorted(first[0].tolist(), reverse=True)[:3] == [1024, 446, 274]
+    assert len(np.unique(zipf_matrix(8, 0, 0).amounts)) == 1
+    assert zipf_matrix(64, 8, 0).amounts.min() == 1
+    for exponent, ranks in ((-1, 4), (9, 4), (1, 1), (1, 1025)):
+        with pytest.raises(InvalidInput):
+            zipf_matrix(ranks, exponent, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "rule"),
+    [
+        ([[0, 1], [2]], "a row and a column for each of at least 2 ranks"),
+        ([[0]], "a row and a column for each of at least 2 ranks"),
+        ([[0, 0.5], [1, 0]], "must be whole numbers"),
+        ([[0, float("nan")], [1, 0]], "must be whole numbers"),
+        ([[0.0, 1e20], [1, 0]], "must be 0 to 2"),
+        ([[0, -1], [1, 0]], "must be 0 to 2\\^40"),
+        ([[0, 2**40 + 1], [1, 0]], "must be 0 to 2\\^40"),
+        ([[0, 2**70], [1, 0]], "must be 0 to 2\\^40"),
+        ([[5, 0], [0, 5]], "the traffic matrix sends nothing"),
+    ],
+)
+def test_what_is_no_traffic_is_refused(rows, rule):
+    with pytest.raises(InvalidInput, match=rule):
+        traffic_matrix("bad", rows)
+
+
+def test_whole_floats_are_amounts():
+    rows = [[0, 3], [2**40, 0]]
+    assert (traffic_matrix("floats", np.array(rows, np.float64)).amounts == traffic_matrix("whole", rows).amounts).all()
+
+
+def amounts_for(topology, draw_seed):
+    """Return random amounts, some of them 0, never all."""
+    ranks = topology.compute_count
+    amounts = np.random.default_rng(draw_seed).integers(0, 60, (ranks, ranks))
+    amounts[amounts < 15] = 0
+    amounts[0, 1] += 1
+    return amounts
+
+
+@given(networks(2, 5), st.integers(0, 1000))
+@random_cases(15)
+def test_bounds_and_flows_meet_the_least_time_over_all_paths(topology, seed):
+    amounts = amounts_for(topology, seed)
+    plan = plan_traffic(topology, traffic_matrix("random", amounts))
+    least = least_time(topology, amounts)
+    assert float(plan.bound.time) <= least * (1 + 1e-7)
+    assert float(plan.bound.time) >= least * (1 - 1e-4)
+    assert least * (1 - 1e-7) <= float(plan.fluid) <= least * 1.02
+    assert plan.fluid <= plan.time
+    assert check_traffic_certificate(topology, certificate_of(plan)) == plan.bound.time
+
+
+@given(networks(2, 6), st.integers(0, 1000), st.integers(0, 1000))
+@random_cases(8)
+def test_schedules_of_plans_and_of_later_plans_verify_and_take_as_long(topology, seed, later):
+    first = plan_traffic(topology, traffic_matrix("first", amounts_for(topology, seed)))
+    second = replan(first, traffic_matrix("second", amounts_for(topology, later)), Fraction(1, 50))
+    for plan in (first, second):
+        schedule = traffic_schedule(plan)
+        moved = verify(schedule).cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk
+        assert moved == plan.time >= check_traffic_certificate(topology, schedule.certificate)
+
+
+@pytest.mark.parametrize("spec", ["mesh:2x3", "a100:1", "hypercube:3"])
+def test_skews_are_planned_at_the_bound_and_again_within_half_a_percent(spec):
+    topology = parse_topology(spec)
+    ranks = topology.compute_count
+    plan = plan_traffic(topology, zipf_matrix(ranks, 1.2, 0))
+    assert plan.fluid == plan.bound.time
+    assert plan.gap < Fraction(1, 1000)
+    for seed in (1, 2):
+        before, plan = plan, replan(plan, zipf_matrix(ranks, 1.2, seed))
+        again = replan(before, zipf_matrix(ranks, 1.2, seed))
+        assert traffic_schedule(plan).id == traffic_schedule(again).id
+        assert plan.method in ("warm", "prices", "lp", "direct")
+        assert 0 <= plan.gap <= Fraction(1, 200)
+
+
+def test_equal_amounts_are_the_all_to_all():
+    topology = parse_topology("mesh:2x3")
+    rate = alltoall_rate(topology)
+    plan = plan_traffic(topology, traffic_matrix("even", np.full((6, 6), 120)))
+    assert plan.bound.time == 120 / rate.upper
+    assert plan.fluid == 120 / rate.lower
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kind", "alltoall-prices"),
+        ("prices", [1, 2]),
+        ("amounts", [[0, 1]]),
+        ("time_lower", "x"),
+        ("time_lower", "1000000"),
+    ],
+)
+def test_forged_certificates_are_refused(key, value):
+    plan = plan_traffic(parse_topology("ring:4"), zipf_matrix(4, 1, 0))
+    with pytest.raises(CheckFailed):
+        check_traffic_certificate(plan.topology, {**certificate_of(plan), key: value})
+
+
+def test_a_matrix_for_other_ranks_is_refused():
+    with pytest.raises(InvalidInput, match="but ring:4 has 4 ranks"):
+        plan_traffic(parse_topology("ring:4"), zipf_matrix(5, 1, 0))
+
+
+def test_finer_chunks_follow_the_flows_that_were_balanced_finely():
+    plan = plan_traffic(parse_topology("hypercube:4"), zipf_matrix(16, 0.0, 0))
+    assert plan.gap == 0
+
+
+def test_a_directed_ring_leaves_no_choice_of_paths():
+    amounts = np.array([[0, 5, 1], [0, 0, 2], [4, 0, 0]])  # links 0>1, 1>2, 2>0
+    times = baseline_times(plan_traffic(parse_topology("uniring:1,3"), traffic_matrix("m", amounts)))
+    loads = [5 + 1, 1 + 2, 4]
+    assert times["direct"] == times["direct_ecmp"] == times["uniform_paths"] == max(loads)
+    # Rounds to the next rank (5, 2, 4 over one link each), then to the one after it (1 over two links).
+    assert times["pairwise"] == 5 + 1
+    assert times["uniform_padded"] == 5 * 3  # each link carries three of the pairs
+
+
+def test_even_shares_halve_what_has_two_shortest_paths():
+    amounts = np.zeros((4, 4), dtype=int)
+    amounts[0, 2] = 10
+    times = baseline_times(plan_traffic(parse_topology("ring:4"), traffic_matrix("m", amounts)))
+    assert (times["direct"], times["direct_ecmp"], times["pairwise"]) == (10, 5, 10)
+
+
+def hot_receiver(ranks: int = 16) -> TrafficMatrix:
+    """Return what all ranks of the first box send to the first rank of the second."""
+    amounts = np.zeros((ranks, ranks), dtype=int)
+    amounts[:8, 8] = 1000
+    return traffic_matrix("hot", amounts)
+
+
+def test_a_hot_receiver_over_the_rails_of_two_boxes():
+    """A NIC of 50 carries 8 x 1000 in 160 over the receiver's rail; over those of the senders each 1000 in 20."""
+    times = baseline_times(plan := plan_traffic(parse_topology("h100:2"), hot_receiver()))
+    assert (plan.time, times["sender_rail"], times["receiver_rail"]) == (20, 20, 160)
+    # The second phase of the exchange, from the 7 ranks that relay, is inside the box, at 450.
+    assert times["two_level"] == 20 + Fraction(7000, 450)
+
+
+@pytest.mark.parametrize(("spec", "chunks"), [("h100:2", 1), ("a100:3", None), ("without(h100:2;node=3)", 1)])
+def test_plans_are_never_slower_than_rails(spec, chunks):
+    """Also with amounts that no common chunk divides, and with chunks so few that rounding costs something."""
+    topology = parse_topology(spec)
+    amounts = np.random.default_rng(3).integers(0, 10**6, (topology.compute_count,) * 2)
+    plan = plan_traffic(topology, traffic_matrix("random", amounts), chunks=chunks)
+    times = baseline_times(plan)
+    assert plan.time <= min(times[name] for name in ("sender_rail", "receiver_rail", "two_level"))
+    assert verify(traffic_schedule(plan)).cost.time_per_byte > 0
+
+
+def random_amounts(ranks, seed):
+    """Return amounts with a skew of any kind: of senders, of receivers, of pairs, with holes or within boxes."""
+    random = np.random.default_rng(seed)
+    amounts = random.lognormal(0, random.uniform(0, 2.5), (ranks, ranks)) * 10 ** random.uniform(0, 5)
+    if seed % 3 == 0:
+        amounts[:, random.integers(ranks)] *= 50
+    if seed % 5 == 0:
+        amounts[random.integers(ranks)] *= 50
+    if seed % 4 == 0:
+        amounts[random.random((ranks, ranks)) < 0.7] = 0
+    whole = amounts.astype(np.int64)
+    whole[0, 1] += 1
+    return traffic_matrix(f"seed {seed}", whole)
+
+
+@pytest.mark.parametrize(
+    "spec", ["h100:2", "mi300x:2", "a100:1", "railclos:3,4,25,2", "scaled(h100:2;link=0.3-nic:0.3;factor=1/2)"]
+)
+def test_plans_hold_what_they_say_and_libraries_are_no_faster(spec):
+    topology = parse_topology(spec)
+    fabric = rail_fabric(topology)
+    for seed in range(6):
+        matrix = random_amounts(topology.compute_count, seed)
+        plan = plan_rails(fabric, matrix, exact_counts(matrix))
+        schedule = traffic_schedule(plan)
+        assert verify(schedule).cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk == plan.time
+        assert check_traffic_certificate(topology, certificate_of(plan)) == plan.bound.time > 0
+        times = baseline_times(plan)
+        assert plan.bound.time <= plan.time <= min(times[name] for name in LIBRARY)
+    times = baseline_times(plan_rails(fabric, matrix, ChunkCounts(matrix.amounts, Fraction(1))))
+    for name, relays in fabric.usual.items():
+        loads = fabric.no_loads()
+        native.add_relayed_loads(matrix.amounts, *relays, loads)
+        assert fabric.time(loads) == times[name]
+
+
+@pytest.mark.parametrize(("spec", "exponent"), [("h100:8", 0.8), ("nvl72:2", 1.2), ("b200:4", 1.0), ("mi300x:8", 1.5)])
+def test_skews_of_experts_are_within_half_a_percent(spec, exponent):
+    topology = parse_topology(spec)
+    matrix = zipf_matrix(topology.compute_count, exponent, 1)
+    for way in (matrix, matrix.transposed()):
+        plan = plan_rails(rail_fabric(topology), way, exact_counts(way))
+        assert 0 <= plan.gap < Fraction(1, 200)
+
+
+def test_busy_pairs_of_a_box_also_use_the_lanes_over_its_other_ranks():
+    amounts = random_amounts(16, 1).amounts * 1000  # chunks so small that they do not matter
+    amounts[8:, :8] = amounts[:8, 8:] = 0
+    single = np.zeros((8, 8), dtype=np.int64)
+    single[2, 5] = 7000
+    for spec, rows, most in (
+        ("complete:8", single, 0),
+        ("complete:4", amounts[:4, :4], 1 / 10),
+        ("mi300x:2", amounts, 1 / 5),
+    ):
+        plan = plan_amounts(parse_topology(spec), traffic_matrix("pairs", rows))
+        assert plan.method == "two level"
+        assert plan.gap <= most
+        schedule = traffic_schedule(plan)
+        assert verify(schedule).cost.time_per_byte / schedule.chunk_part == plan.time
+        assert along(plan, plan.matrix).time == plan.time
+
+
+@pytest.mark.parametrize("seed", [4, 20])
+def test_nics_are_balanced_although_lanes_of_a_box_are_busy(seed):
+    matrix = traffic_matrix("skewed", random_amounts(64, seed).amounts * 20)
+    assert plan_amounts(parse_topology("mi300x:8"), matrix).gap < Fraction(1, 50)
+
+
+def test_programs_send_over_the_ranks_that_relay():
+    """Rank 0 of a box sends all: a third of it leaves over each NIC, not all of it over its own."""
+    amounts = np.zeros((6, 6), dtype=np.int64)
+    amounts[0, 3:] = 6
+    topology = parse_topology("railclos:2,3,25,1")
+    plan = plan_rails(rail_fabric(topology), traffic_matrix("hot", amounts), ChunkCounts(amounts, Fraction(1)))
+    program = build_program(verify(traffic_schedule(plan)), LoweringOptions("msccl-xml")).program
+    sent = np.zeros_like(amounts)
+    for rank, part in enumerate(program.ranks):
+        for block in part.blocks:
+            if block.send_peer is not None:
+                sent[rank, block.send_peer] += sum(step.count for step in block.instructions)
+    assert sent[:3, 3:].sum(axis=1).tolist() == [6, 6, 6]
+
+
+def test_data_enter_the_ranks_of_a_rail_over_their_lanes():
+    """Each box has its own popular rank, all on one rail: other boxes relay nothing for them."""
+    matrix = zipf_matrix(16, 1.5, 0)
+    rows = [np.roll(row, box * 8) for box in (0, 1) for row in matrix.amounts[:8]]
+    plan = plan_rails(
+        rail_fabric(parse_topology("h100:2")), traffic_matrix("own", rows), ChunkCounts(np.array(rows), Fraction(1))
+    )
+    assert plan.gap == 0
+    assert check_traffic_certificate(plan.topology, certificate_of(plan)) == plan.bound.time
+
+
+@pytest.mark.parametrize(
+    "spec", ["torus:4x4", "ring:8", "mi250:2", "fattree:4", "dragonfly:2,1,1", "without(h100:2;node=3)"]
+)
+def test_other_networks_are_no_boxes_with_rails(spec):
+    assert rail_fabric(parse_topology(spec)) is None
+
+
+@pytest.mark.parametrize("seed", [23, 155, 382])
+def test_a_box_with_other_ways_out_of_ranks_is_none(seed):
+    """Here a box was seen in a network with more links than a box has: bounds and direct paths were those of less."""
+    topology = random_fabric(seed)
+    matrix = random_amounts(topology.compute_count, seed)
+    plan = plan_traffic(topology, matrix)
+    assert check_traffic_certificate(topology, certificate_of(plan)) <= plan.time <= baseline_times(plan)["direct"]

@@ -1,0 +1,318 @@
+"""Reading and writing programs in XML: what runtimes accept, what others wrote, what is damaged or meant to hurt."""
+
+import re
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.program import BUFFERS, Op, Wait
+from chorale.synth.targets.base import Target
+from chorale.synth.targets.judge import check_program, judge
+from chorale.synth.targets.lift import fitting_targets, lift, lift_with_findings, read_checked
+from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
+from chorale.synth.topology.spec import parse_topology
+from tests.conformance.target_kit import TargetKit
+from tests.unit.synth.lowering.programs import exchange_schedule, lowered
+from tests.unit.synth.lowering.scanner import ScanError, accept
+
+
+def msccl(spec: str = "ring:3", collective: str = "allgather", **options: object) -> str:
+    return MscclXml().emit(lowered(spec, collective, "msccl-xml", **options))
+
+
+def oneccl(spec: str = "ring:3", collective: str = "allgather") -> str:
+    return OneCclXml().emit(lowered(spec, collective))
+
+
+FOREIGN_HEAD = 'proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="{coll}" inplace="1"'
+STEP = '<step s="{}" type="{}" srcbuf="i" srcoff="{}" dstbuf="i" dstoff="{}" cnt="1" depid="{}" deps="{}" hasdep="{}"/>'
+
+
+def foreign(*blocks: list[tuple], coll: str = "allreduce", gpus: int = 1) -> str:
+    """Two ranks; the first with local `blocks` of steps (type, src, dst, depid, deps, hasdep), the second idle."""
+    lines = [f'<algo name="theirs" {FOREIGN_HEAD.format(coll=coll)}>']
+    lines.append(
+        '<gpu id="1" i_chunks="2" o_chunks="0" s_chunks="0"><tb id="0" send="-1" recv="-1" chan="0"></tb></gpu>'
+    )
+    lines.append('<gpu id="0" i_chunks="2" o_chunks="-1" s_chunks="0">')
+    for index, steps in enumerate(blocks):
+        lines.append(f'<tb id="{index}" send="-1" recv="-1" chan="0">')
+        lines.extend(STEP.format(number, *step) for number, step in enumerate(steps))
+        lines.append("</tb>")
+    return "\n".join([*lines, "</gpu>", "</algo>"])
+
+
+def test_ranks_and_blocks_may_come_in_any_order():
+    program = lift(foreign([("cpy", 0, 1, -1, -1, 0)]).encode())
+    assert [len(rank.blocks[0].instructions) for rank in program.ranks] == [1, 0]
+    assert program.ranks[0].output_chunks == 0
+
+
+def with_bounds(text: str, out_of_place: int, max_bytes: int) -> bytes:
+    bounds = f'inplace="1" outofplace="{out_of_place}" minBytes="0" maxBytes="{max_bytes}"'
+    return text.replace('inplace="1"', bounds).encode()
+
+
+def test_the_target_is_that_of_the_runtimes_that_take_a_text():
+    text = with_bounds(foreign([], coll="reducescatter"), 0, 2**20)  # the other spelling is the other runtime
+    assert (lift(text).collective.name, lift(text).target) == ("reduce_scatter", "msccl-executor-xml")
+    assert fitting_targets(text) == ["msccl-executor-xml"]
+    text = with_bounds(foreign([]), 0, 2**20)  # what both take is read as the older one
+    assert lift(text).target == "msccl-xml"
+    assert fitting_targets(text) == ["msccl-executor-xml", "msccl-xml"]
+    assert fitting_targets(foreign([]).encode()) == ["msccl-xml"]  # without bounds it fits the older one only
+    assert fitting_targets(oneccl().encode()) == ["oneccl-xml"]
+
+
+def test_a_file_for_both_placements_is_checked_for_both():
+    """In place nothing is left to do for an allgather of one rank's work; out of place the copy is missing."""
+    lifted = lift_with_findings(with_bounds(re.sub(' outofplace=.*maxBytes="[0-9]*"', "", msccl()), 1, 0))
+    assert lifted.out_of_place == replace(lifted.program, in_place=False)
+    assert check_program(lifted.program) == []
+    found = judge(lifted, parse_topology("ring:3")).violations
+    assert found
+    assert all(violation.message.startswith("out of place: ") for violation in found)
+
+
+def test_nops_become_waits_of_the_step_that_follows():
+    first = [("cpy", 0, 1, -1, -1, 1), ("nop", -1, -1, 1, 0, 0), ("cpy", 0, 1, 2, 0, 1), ("cpy", 0, 1, -1, -1, 1)]
+    other = [("cpy", 0, 1, -1, -1, 1)]
+    waiter = [("cpy", 0, 1, 0, 2, 0), ("cpy", 0, 1, 0, 1, 0)]
+    program = lift(foreign(first, other, other, waiter).encode())
+    copies = program.ranks[0].blocks[0].instructions
+    assert [item.waits for item in copies] == [(), (Wait(1, 0), Wait(2, 0)), ()]
+    # Steps 1 (the nop) and 2 both end with the second instruction.
+    assert [item.waits for item in program.ranks[0].blocks[3].instructions] == [(Wait(0, 1),), (Wait(0, 1),)]
+
+
+def test_a_wait_for_a_step_that_does_not_publish_means_the_next_that_does():
+    block = [("cpy", 0, 1, -1, -1, 0), ("re", 0, 1, -1, -1, 0), ("cpy", 0, 1, -1, -1, 1)]
+    program = lift(foreign(block, [("cpy", 0, 1, 0, 0, 0)]).encode())
+    assert program.ranks[0].blocks[0].instructions[1].op == Op.REDUCE
+    assert program.ranks[0].blocks[1].instructions[0].waits == (Wait(0, 2),)
+
+
+def test_a_checked_program_is_checked_on_its_network():
+    text = msccl("ring:4")
+    assert read_checked(text.encode(), parse_topology("ring:4")) == lowered("ring:4", "allgather", "msccl-xml")
+    with pytest.raises(CheckFailed, match="the topology has 5"):
+        read_checked(text.encode(), parse_topology("ring:5"))
+    with pytest.raises(CheckFailed, match="uninitialised"):
+        read_checked(text.replace('type="r"', 'type="rrc"', 1).encode(), parse_topology("ring:4"))
+
+
+BOMB = '<!DOCTYPE algo [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><algo name="&b;"/>'
+GOOD = msccl()
+OURS = oneccl()
+HOSTILE = {
+    "entities": BOMB,
+    "external": '<!DOCTYPE algo SYSTEM "file:///etc/passwd"><algo name="x"/>',
+    "ebcdic": '<?xml version="1.0" encoding="ebcdic-x"?><algo/>',
+    "empty": "",
+    "not XML": "hello",
+    "truncated": GOOD[: len(GOOD) // 2],
+    "wrong root": "<gpu/>",
+    "two roots of ours": OURS + OURS,
+    "unknown format": OURS.replace("oneccl-xml/1", "oneccl-xml/9"),
+    "no gpu count": GOOD.replace(' ngpus="3"', ""),
+    "huge gpu count": GOOD.replace('ngpus="3"', 'ngpus="999999999999"'),
+    "more gpus than any target takes": GOOD.replace(
+        "</algo>", '<gpu id="3" i_chunks="1" o_chunks="1" s_chunks="0"/>' * 2**17 + "</algo>"
+    ),
+    "too few gpus": GOOD.replace('ngpus="3"', 'ngpus="2"'),
+    "duplicate gpu": GOOD.replace('<gpu id="1"', '<gpu id="0"'),
+    "negative count": GOOD.replace('cnt="1"', 'cnt="-1"', 1),
+    "negative offset": GOOD.replace('srcoff="0"', 'srcoff="-2"', 1),
+    "negative chunks": GOOD.replace('nchunksperloop="', 'nchunksperloop="-', 1),
+    "octal": GOOD.replace('cnt="1"', 'cnt="010"', 1),
+    "endless number": GOOD.replace('cnt="1"', f'cnt="{"9" * 5000}"', 1),
+    "unknown buffer": GOOD.replace('srcbuf="o"', 'srcbuf="x"', 1),
+    "unknown type": GOOD.replace('type="s"', 'type="ra"', 1),
+    "unknown collective": GOOD.replace('coll="allgather"', 'coll="custom"'),
+    "unknown protocol": GOOD.replace('proto="Simple"', 'proto="simple"'),
+    "unknown flag": GOOD.replace('inplace="1"', 'inplace="yes"', 1),
+    "missing attribute": GOOD.replace(' hasdep="0"', "", 1),
+    "duplicate attribute": GOOD.replace(' hasdep="0"', ' hasdep="0" hasdep="0"', 1),
+    "child of a step": GOOD.replace('hasdep="0"/>', 'hasdep="0"><step/></step>', 1),
+    "unknown element in ours": OURS.replace("  <gpu", "  <node/>\n  <gpu", 1),
+    "text": GOOD.replace("  <gpu", "words <gpu", 1),
+    "many attributes": GOOD.replace("<algo ", "<algo " + " ".join(f'a{k}="1"' for k in range(20)) + " "),
+    "huge value": GOOD.replace('name="', 'name="' + "x" * 10**6, 1),
+    "unknown attribute of ours": OURS.replace("<step ", '<step extra="1" ', 1),
+    "waits with two blanks": OURS.replace("<step ", '<step waits="0:0  0:1" ', 1),
+    "deep": "<algo>" * 100_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_is_refused_in_one_line(kind):
+    with pytest.raises(InvalidInput) as caught:
+        lift(HOSTILE[kind].encode())
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 800
+
+
+@pytest.mark.parametrize("start", [b'<algo name="', b"<!--", b"<"])
+def test_endless_tags_are_not_kept(start):
+    """A file of one tag, of any size: the reading ends after the first slices, and holds no more than these."""
+    text = start + b"x" * 64 * 2**20
+    tracemalloc.start()
+    with pytest.raises(InvalidInput, match=r"at most \d+ bytes"):
+        lift(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * 2**20
+
+
+def test_other_encodings_are_refused_and_a_byte_order_mark_is_named():
+    for encoding in ("utf-16", "cp037"):
+        with pytest.raises(InvalidInput):
+            lift(GOOD.encode(encoding))
+    assert "text" in {finding.rule for finding in lift_with_findings(GOOD.encode("utf-8-sig")).findings}
+
+
+@pytest.mark.parametrize("encoding", ["utf-7", "hex", "latin-1", "nonsense"])
+def test_a_declaration_of_another_encoding_is_refused(encoding):
+    """The parser would decode some itself, and ends with an error of its own for others."""
+    text = f'<?xml version="1.0" encoding="{encoding}"?>\n'.encode() + GOOD.encode()
+    with pytest.raises(InvalidInput, match="programs are XML in UTF-8, this one is in"):
+        lift(text)
+    assert lift_with_findings(text.replace(encoding.encode(), b"UTF-8")).program == lift(GOOD.encode())
+
+
+@pytest.mark.parametrize(
+    ("spec", "collective", "in_place", "channels", "instances"),
+    [
+        ("biring:4,3", "reduce_scatter", False, 1, 1),
+        ("complete:2", "allreduce", True, 2, 2),
+        ("hypercube:3", "allgather", True, 2, 2),
+    ],
+)
+def test_the_runtimes_accept_what_is_written(spec, collective, in_place, channels, instances):
+    options = {"in_place": in_place, "channels": channels, "instances": instances, "max_bytes": 2**20}
+    for target, coll, most in (
+        (MscclXml(), collective, 2**20 + 1),
+        (MscclExecutorXml(), collective.replace("_", ""), 2**20),
+    ):
+        text = target.emit(lowered(spec, collective, target.name, **options))
+        found = accept(text, steps=target.limits.steps).attributes
+        assert (found["coll"], found["minBytes"], found["maxBytes"]) == (coll, "0", str(most))
+        assert (found["inplace"], found["outofplace"]) == (("1", "0") if in_place else ("0", "1"))
+
+
+def test_some_steps_need_nops():
+    root = accept(msccl("bipartite:3", "allreduce"))
+    types = {step.attributes["type"] for gpu in root.children for block in gpu.children for step in block.children}
+    assert types == {"s", "r", "rrc", "nop"}
+
+
+@pytest.mark.parametrize(("max_bytes", "written"), [(0, "2147483648"), (2**31 - 1, "2147483648")])
+def test_the_upper_bound_is_written_as_exclusive(max_bytes, written):
+    assert accept(msccl(max_bytes=max_bytes)).attributes["maxBytes"] == written
+
+
+def test_a_missing_upper_bound_is_the_one_of_the_runtime():
+    text = msccl().replace(' maxBytes="2147483648"', "")
+    assert lift_with_findings(text.encode()).program.max_bytes == 2**27 - 1
+
+
+DAMAGE = {
+    "declaration": lambda text: '<?xml version="1.0"?>\n' + text,
+    "tab": lambda text: text.replace("  <gpu", "\t<gpu", 1),
+    "seven spaces too many": lambda text: text.replace(" srcbuf=", 8 * " " + "srcbuf=", 1),
+    "blank after the end": lambda text: text.replace("/>", "/ >", 1),
+    "blank in a closing tag": lambda text: text.replace("</gpu>", "</gpu >", 1),
+    "text": lambda text: text.replace("  <gpu", ";\n  <gpu", 1),
+    "long first word of a comment": lambda text: f"<!--{251 * 'x'} -->{text}",
+    "line end in a tag": lambda text: text.replace(" send=", "\nsend=", 1),
+    "single quotes": lambda text: text.replace('chan="0"', "chan='0'", 1),
+    "blanks around =": lambda text: text.replace('chan="0"', 'chan = "0"', 1),
+    "entity": lambda text: text.replace('name="', 'name="&lt;', 1),
+    "comment": lambda text: text.replace("  <gpu", "<!--k=1 -->\n  <gpu", 1),
+    "long value": lambda text: text.replace('name="', 'name="' + "x" * 256, 1),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_text_that_only_an_xml_parser_would_take_is_reported(kind):
+    damaged = DAMAGE[kind](msccl())
+    with pytest.raises(ScanError):
+        accept(damaged)
+    with pytest.raises(InvalidInput):
+        lift(damaged.encode())
+    refused = kind in ("blank after the end", "text")
+    assert refusal_of(damaged) == ("refused" if refused else "text")
+
+
+def refusal_of(text: str) -> str:
+    """Return the rule of the text that is broken, or that it cannot be read at all."""
+    try:
+        rules = {finding.rule for finding in lift_with_findings(text.encode()).findings}
+    except InvalidInput:
+        return "refused"
+    return rules.pop() if len(rules) == 1 else str(rules)
+
+
+TEXTS = [
+    target.emit(lowered(spec, collective, target.name, in_place=in_place, max_bytes=2**20)).encode()
+    for target in XML_TARGETS
+    for spec, collective, in_place in (("ring:3", "allgather", True), ("hypercube:2", "allreduce", False))
+]
+
+
+NUMBERS = ["-1", "0", "1", "2", "5", "72", "216", "32768", "00", "01", "-0", "-2", "+1", "1 ", "1234567890"]
+WORDS = [*(op.value for op in Op), "nop", *BUFFERS, "allreduce", "reducescatter", "0:0", "1:0 0:0"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(TEXTS), st.data())
+def test_a_text_with_another_value_fits_its_target_if_it_breaks_no_rule(text, data):
+    quotes = [index for index, byte in enumerate(text) if byte == ord('"')]
+    at = 2 * data.draw(st.integers(0, len(quotes) // 2 - 1))
+    value = data.draw(st.sampled_from([*NUMBERS, *WORDS]))
+    damaged = text[: quotes[at] + 1] + value.encode() + text[quotes[at + 1] :]
+    try:
+        lifted = lift_with_findings(damaged)
+    except InvalidInput:
+        return
+    target = target_named(lifted.program.target)
+    is_sound = not lifted.findings and not structure_violations(lifted.program, target.limits)
+    assert (target.name in fitting_targets(damaged)) == is_sound
+    if is_sound and lifted.out_of_place is None:
+        again = target.emit(lifted.program).encode()
+        assert lift(again) == lifted.program
+        assert target.emit(lift(again)).encode() == again
+
+
+@pytest.mark.parametrize("target", ["oneccl-xml", "msccl-xml"])
+def test_numbers_beyond_a_byte_are_read(target):
+    program = lower(exchange_schedule(300), LoweringOptions(target))
+    text = target_named(target).emit(program).encode()
+    assert lift(text).chunks == 300
+    assert {rank.output_chunks for rank in lift(text).ranks} == {300}
+
+
+class TestMscclXml(TargetKit):
+    @pytest.fixture
+    def target(self) -> Target:
+        return MscclXml()
+
+
+class TestMscclExecutorXml(TargetKit):
+    @pytest.fixture
+    def target(self) -> Target:
+        return MscclExecutorXml()
+
+
+class TestOneCclXml(TargetKit):
+    @pytest.fixture
+    def target(self) -> Target:
+        return OneCclXml()

@@ -1,0 +1,363 @@
+"""Families of direct networks: links, degrees, distances and symmetries, against definitions, formulas and NetworkX."""
+
+import itertools
+import math
+from collections import Counter
+from functools import reduce
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.topology.automorphism import automorphisms_are_transitive, checked_orbits, is_automorphism, orbits
+from chorale.synth.topology.bases import database
+from chorale.synth.topology.distance import diameter
+from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.families.complete import plan_hxmesh
+from chorale.synth.topology.families.directed import SemidirectProduct
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from tests.bfb_cost import bfb_cost, is_bandwidth_optimal, moore_steps
+from tests.links import both_directions, graph_of, links_of
+from tests.strategies import regular_topologies
+
+
+def are_symmetries(topology: Topology) -> bool:
+    return all(is_automorphism(topology, symmetry) for symmetry in topology.automorphisms)
+
+
+def x_of(sizes) -> str:
+    return "x".join(map(str, sizes))
+
+
+@pytest.mark.parametrize(
+    ("spec", "other"),
+    [
+        ("ring:7", "torus:7"),
+        ("ring:7", "biring:2,7"),
+        ("torus:2x2x2", "hypercube:3"),
+        ("mesh:2x2x2", "hypercube:3"),
+        ("hamming:4,2", "hypercube:4"),
+        ("hamming:2,3", "hyperx:3x3"),
+        ("hxmesh:4,1x1", "mesh:4x4"),
+        ("twisted-torus:3x5,0", "torus:3x5"),
+        ("twisted-torus:4x2,0", "torus:4x2"),
+        ("twisted-torus:2x2,0", "torus:2x2"),
+        ("kautz:2,3", "line(complete:3;3)"),
+        ("debruijn:2,3", "line(debruijn:2,2)"),
+        ("cayley:16.8.3,92,101,77,122", "cayley:16.8.3.1,92,101,77,122"),
+        ("cayley:9.1.1,1,8", "ring:9"),
+        ("diamond", "base:diamond"),
+        ("dbjmod:4,2", "base:dbjmod-4-2"),
+    ],
+)
+def test_networks_that_are_others(spec, other):
+    assert parse_topology(spec).id == parse_topology(other).id
+    assert parse_topology(spec).spec == spec
+
+
+@given(st.lists(st.integers(2, 5), min_size=1, max_size=3), st.booleans())
+def test_torus_and_mesh(sizes, periodic):
+    topology = parse_topology(("torus:" if periodic else "mesh:") + x_of(sizes))
+    graph = nx.grid_graph(dim=sizes[::-1], periodic=periodic)
+    ranks = {node: int(np.ravel_multi_index(node, sizes)) for node in graph} if len(sizes) > 1 else {}
+    assert links_of(topology) == both_directions(nx.relabel_nodes(graph, ranks).edges)
+    assert diameter(topology) == sum(size // 2 if periodic else size - 1 for size in sizes)
+    if periodic:
+        assert topology.degree == sum(1 if size == 2 else 2 for size in sizes)
+
+
+@given(st.sampled_from([1, 2, 3, 5]), st.integers(3, 12))
+def test_rings_with_parallel_links(d, m):
+    uniring = parse_topology(f"uniring:{d},{m}")
+    assert links_of(uniring) == Counter({(i, (i + 1) % m): d for i in range(m)})
+    assert (uniring.degree, diameter(uniring)) == (d, m - 1)
+    assert links_of(parse_topology(f"biring:{2 * d},{m}")) == both_directions([*nx.cycle_graph(m).edges] * d)
+
+
+@pytest.mark.parametrize(
+    ("spec", "graph"),
+    [
+        ("hypercube:1", nx.complete_graph(2)),
+        ("hypercube:5", nx.hypercube_graph(5)),
+        ("complete:2", nx.complete_graph(2)),
+        ("complete:7", nx.complete_graph(7)),
+        ("bipartite:1", nx.complete_graph(2)),
+        ("bipartite:4", nx.complete_bipartite_graph(4, 4)),
+    ],
+)
+def test_graphs_of_networkx(spec, graph):
+    topology = parse_topology(spec)
+    assert links_of(topology) == both_directions(nx.convert_node_labels_to_integers(graph, ordering="sorted").edges)
+
+
+@given(st.data())
+def test_circulant(data):
+    n = data.draw(st.integers(2, 30))
+    halves = data.draw(st.sets(st.integers(1, n // 2), min_size=1).filter(lambda a: math.gcd(n, *a) == 1))
+    offsets = [data.draw(st.sampled_from([a, n - a])) for a in sorted(halves)]
+    topology = parse_topology(f"circulant:{n}," + ",".join(map(str, offsets)))
+    assert links_of(topology) == both_directions(nx.circulant_graph(n, sorted(halves)).edges)
+    assert topology.degree == sum(1 if 2 * a == n else 2 for a in halves)
+
+
+@given(regular_topologies())
+def test_known_symmetries_hold_and_act_regularly(spec):
+    topology = parse_topology(spec)
+    assert are_symmetries(topology)
+    assert automorphisms_are_transitive(topology)
+    identity = tuple(range(topology.compute_count))
+    group, new = {identity}, [identity]
+    while new:
+        member = new.pop()
+        images = {tuple(generator[list(member)].tolist()) for generator in topology.automorphisms} - group
+        group |= images
+        new += images
+    assert len(group) == topology.compute_count  # transitive and as large as the network, so regular
+    assert topology.degree is not None
+    assert topology.is_eulerian
+
+
+@given(st.integers(3, 60))
+def test_shiftedring_is_two_rings_over_all_nodes(m):
+    topology = parse_topology(f"shiftedring:{m}")
+    stride = max(s for s in range(1, m) if 2 * s < m and math.gcd(s, m) == 1)
+    assert links_of(topology) == both_directions([(i * s % m, (i + 1) * s % m) for s in (1, stride) for i in range(m)])
+    assert topology.degree == 4
+
+
+def test_double_binary_trees_by_hand():
+    first = [(0, 4), (4, 2), (4, 6), (2, 1), (2, 3), (6, 5), (6, 7)]
+    mirrored = [(7 - parent, 7 - child) for parent, child in first]
+    assert links_of(parse_topology("dbt:8")) == both_directions(first + mirrored)
+    first = [(0, 4), (4, 2), (2, 1), (2, 3)]
+    shifted = [((parent + 1) % 5, (child + 1) % 5) for parent, child in first]
+    assert links_of(parse_topology("dbt:5")) == both_directions(first + shifted)
+
+
+@given(st.integers(2, 200))
+def test_double_binary_tree(m):
+    topology = parse_topology(f"dbt:{m}")
+    links = links_of(topology)
+    assert sum(links.values()) == 4 * (m - 1)
+    assert all(links[dst, src] == count for (src, dst), count in links.items())
+    assert max(degree for _, degree in graph_of(topology).out_degree()) <= 4
+    assert diameter(topology) <= 2 * math.log2(m) + 2
+
+
+@given(st.lists(st.integers(2, 5), min_size=1, max_size=3))
+def test_hyperx(sizes):
+    topology = parse_topology("hyperx:" + x_of(sizes))
+    graph = reduce(nx.cartesian_product, [nx.complete_graph(size) for size in sizes])
+    assert links_of(topology) == both_directions(nx.convert_node_labels_to_integers(graph).edges)
+    assert (topology.degree, diameter(topology)) == (sum(sizes) - len(sizes), len(sizes))
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+def test_hxmesh_by_the_definition_of_boards(b, x, y):
+    if b * x * b * y < 2:
+        return
+    topology = parse_topology(f"hxmesh:{b},{x}x{y}")
+    edges: list[tuple[str, str]] = []
+    rows, columns = b * x, b * y
+    for row, column in itertools.product(range(rows), range(columns)):
+        here = str(row * columns + column)
+        for other_row, other_column in ((row, column + 1), (row + 1, column)):
+            same_board = (row // b, column // b) == (other_row // b, other_column // b)
+            if other_row < rows and other_column < columns and same_board:
+                edges.append((here, str(other_row * columns + other_column)))
+        for port in (0, b - 1):
+            edges += [(here, f"row:{row}")] if y > 1 and column % b == port else []
+            edges += [(here, f"column:{column}")] if x > 1 and row % b == port else []
+    ids = topology.node_ids
+    assert Counter((ids[link.src], ids[link.dst]) for link in topology.links) == both_directions(edges)
+    assert topology.compute_count == rows * columns
+    assert (x, y) == (1, 1) or 1 in (x, y) or topology.degree == 4
+    plan = plan_hxmesh(parse_spec(topology.spec))
+    assert (plan.nodes, plan.links) == (topology.node_count, len(topology.links))
+
+
+@pytest.mark.parametrize(("spec", "moves"), [("2,2x3", 2), ("3,1x4", 1), ("3,4x1", 1), ("4,1x1", 0)])
+def test_boards_may_change_places(spec, moves):
+    topology = parse_topology(f"hxmesh:{spec}")
+    assert len(topology.automorphisms) == moves
+    assert are_symmetries(topology)
+    kinds = np.unique(orbits(topology.node_count, topology.automorphisms)[: topology.compute_count])
+    assert len(kinds) == int(spec[0]) ** 2
+
+
+@given(st.data())
+def test_twisted_torus_of_two_dimensions(data):
+    a, b = data.draw(st.integers(2, 6)), data.draw(st.integers(2, 6))
+    twist = data.draw(st.integers(0, b - 1))
+    topology = parse_topology(f"twisted-torus:{a}x{b},{twist}")
+    edges = []
+    for x, y in itertools.product(range(a), range(b)):
+        down = (x + 1, y) if x + 1 < a else (0, (y + twist) % b)
+        if x == 0 or (a, twist) != (2, 0):  # a dimension of 2 is one pair of links, not one there and one on
+            edges.append((x * b + y, down[0] * b + down[1]))
+        if y == 0 or b != 2:
+            edges.append((x * b + y, x * b + (y + 1) % b))
+    assert links_of(topology) == both_directions(edges)
+
+
+@pytest.mark.parametrize("k", [2, 3, 6])
+@pytest.mark.parametrize("kind", ["face-centred", "body-centred"])
+def test_tpu_v4_forms_are_the_cubic_lattices(k, kind):
+    """Nodes are points of Z^3 up to a lattice: two points are linked where they differ by a unit vector."""
+    if kind == "face-centred":
+        sizes, lattice = (k, k, 2 * k), [(k, 0, k), (0, k, k), (0, 0, 2 * k)]
+    else:
+        sizes, lattice = (k, 2 * k, 2 * k), [(k, k, k), (0, 2 * k, 0), (0, 0, 2 * k)]
+    topology = parse_topology("twisted-torus:" + x_of(sizes))
+    edges = []
+    for point, axis in itertools.product(np.ndindex(*sizes), range(3)):
+        moved = np.array(point)
+        moved[axis] += 1
+        for place, vector in enumerate(lattice):
+            moved -= moved[place] // sizes[place] * np.array(vector)
+        edges.append(tuple(int(np.ravel_multi_index(tuple(p), sizes)) for p in (point, moved)))
+    assert links_of(topology) == both_directions(edges)
+    assert (topology.degree, diameter(topology)) == (6, 3 * k // 2)
+
+
+@pytest.mark.parametrize("n", [3, 4, 7])
+def test_twisted_hypercube(n):
+    cube = nx.convert_node_labels_to_integers(nx.hypercube_graph(n), ordering="sorted")
+    z = 2**n - 1
+    cube.remove_edges_from([(z - 3, z - 2), (z - 1, z)])
+    cube.add_edges_from([(z - 3, z), (z - 2, z - 1)])
+    topology = parse_topology(f"twisted-hypercube:{n}")
+    assert links_of(topology) == both_directions(cube.edges)
+    assert (topology.degree, diameter(topology)) == (n, n - 1)
+
+
+def shifts(words: list[tuple[int, ...]]) -> Counter[tuple[int, int]]:
+    """A word is linked to those that drop its first letter and append one."""
+    return Counter(
+        (i, j) for (i, one), (j, other) in itertools.product(enumerate(words), repeat=2) if one[1:] == other[:-1]
+    )
+
+
+@given(st.integers(2, 3), st.integers(0, 3))
+def test_kautz(d, n):
+    words = itertools.product(range(d + 1), repeat=n + 1)
+    paths = [word for word in words if all(one != other for one, other in itertools.pairwise(word))]
+    topology = parse_topology(f"kautz:{d},{n}")
+    assert links_of(topology) == (shifts(paths) if n else Counter(itertools.permutations(range(d + 1), 2)))
+    assert (topology.compute_count, topology.degree, diameter(topology)) == (d**n * (d + 1), d, n + 1)
+    assert are_symmetries(topology)
+
+
+@given(st.data())
+def test_genkautz(data):
+    d = data.draw(st.integers(2, 5))
+    m = data.draw(st.integers(d + 1, 60))
+    topology = parse_topology(f"genkautz:{d},{m}")
+    assert links_of(topology) == Counter((x, (-d * x - a) % m) for x in range(m) for a in range(1, d + 1))
+    assert topology.degree == d
+    assert are_symmetries(topology)
+
+
+@pytest.mark.parametrize("d", [4, *(pytest.param(d, marks=pytest.mark.slow) for d in (2, 3, 8))])
+def test_bfb_on_generalized_kautz_needs_at_most_one_step_more_than_the_moore_bound(d):
+    for m in range(d + 1, 120):
+        steps, factor = bfb_cost(f"genkautz:{d},{m}")
+        assert steps <= moore_steps(m, d) + 1
+        assert factor is not None
+        assert factor < 2
+
+
+@given(st.integers(2, 4), st.integers(1, 3))
+def test_debruijn(d, n):
+    topology = parse_topology(f"debruijn:{d},{n}")
+    assert links_of(topology) == shifts(list(itertools.product(range(d), repeat=n)))
+    assert (topology.degree, diameter(topology)) == (d, n)
+    assert are_symmetries(topology)
+
+
+GROUPS = st.tuples(st.integers(1, 7), st.integers(1, 4), st.integers(0, 6), st.integers(1, 3)).filter(
+    lambda numbers: SemidirectProduct(*numbers).is_group and 1 < numbers[0] * numbers[1] * numbers[3] <= 40
+)
+
+
+@given(GROUPS)
+def test_group_axioms(numbers):
+    group = SemidirectProduct(*numbers)
+    elements = np.arange(group.order)
+    table = group.product(elements[:, None], elements[None, :])
+    assert np.array_equal(np.sort(table, axis=0), np.repeat(elements[:, None], group.order, axis=1))
+    assert np.array_equal(table[0], elements)
+    assert np.array_equal(table[:, 0], elements)
+    assert np.array_equal(table[table], table[:, table])  # (x y) z = x (y z)
+
+
+@given(GROUPS, st.data())
+def test_links_follow_the_law_by_coordinates(numbers, data):
+    m, k, r, l = numbers  # noqa: E741
+    wanted = data.draw(st.sets(st.integers(1, m * k * l - 1), min_size=1, max_size=4))
+    generators = sorted(wanted | set(SemidirectProduct(*numbers).generating_set))
+    topology = parse_topology(f"cayley:{m}.{k}.{r}.{l}," + ",".join(map(str, generators)))
+    elements = list(itertools.product(range(m), range(k), range(l)))
+    expected = Counter()
+    for (rank, (a, b, c)), generator in itertools.product(enumerate(elements), generators):
+        a2, b2, c2 = elements[generator]
+        expected[rank, elements.index(((a + r**b * a2) % m, (b + b2) % k, (c + c2) % l))] += 1
+    assert links_of(topology) == expected
+    assert topology.degree == len(generators)
+    assert are_symmetries(topology)
+    assert automorphisms_are_transitive(topology)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_dicirculant(d):
+    topology = parse_topology(f"dicirculant:{d}")
+    reference = nx.complement(nx.DiGraph([(i, (i + d + 1) % (d + 2)) for i in range(d + 2)]))
+    assert links_of(topology) == Counter(list(reference.edges))
+    assert is_bandwidth_optimal(f"dicirculant:{d}")
+
+
+# Brouwer, Cohen, Neumaier, "Distance-Regular Graphs": {b0, b1, …; c1, c2, …}.
+INTERSECTION_ARRAYS = {
+    6: ([4, 1], [1, 4]),
+    9: ([4, 2], [1, 2]),
+    10: ([4, 3, 1], [1, 3, 4]),
+    14: ([4, 3, 2], [1, 2, 4]),
+    15: ([4, 2, 1], [1, 1, 4]),
+    16: ([4, 3, 2, 1], [1, 2, 3, 4]),
+    21: ([4, 2, 2], [1, 1, 2]),
+    26: ([4, 3, 3], [1, 1, 4]),
+    32: ([4, 3, 3, 1], [1, 1, 3, 4]),
+    35: ([4, 3, 3], [1, 1, 2]),
+    45: ([4, 2, 2, 2], [1, 1, 1, 2]),
+    70: ([4, 3, 3, 2, 2, 1, 1], [1, 1, 2, 2, 3, 3, 4]),
+    80: ([4, 3, 3, 3], [1, 1, 1, 4]),
+    189: ([4, 2, 2, 2, 2, 2], [1, 1, 1, 1, 1, 2]),
+    728: ([4, 3, 3, 3, 3, 3], [1, 1, 1, 1, 1, 4]),
+}
+
+
+@pytest.mark.parametrize("m", INTERSECTION_ARRAYS)
+def test_distance_regular_graphs(m):
+    topology = parse_topology(f"distreg:4,{m}")
+    assert topology.compute_count == m
+    assert nx.intersection_array(nx.Graph(graph_of(topology))) == INTERSECTION_ARRAYS[m]
+    assert set(links_of(topology).values()) == {1}
+    assert are_symmetries(topology)
+    assert automorphisms_are_transitive(topology) == (m != 80)
+    if m == 80:  # points and lines of GQ(3, 3) differ: W(q) is its own dual for even q only
+        assert checked_orbits(topology).tolist() == [0] * 40 + [1] * 40
+
+
+def test_every_base_builds_with_its_symmetries():
+    for entry in database.load_bases().values():
+        topology = base_topology(entry, f"base:{entry.name}")
+        assert (topology.compute_count, topology.degree) == (entry.nodes, entry.degree)
+        assert are_symmetries(topology)
+        if entry.edges is not None:
+            assert np.array_equal(np.column_stack([topology.links.src, topology.links.dst]), entry.edges)
+        else:
+            assert automorphisms_are_transitive(topology)

@@ -1,0 +1,354 @@
+"""Dumps of NCCL: what is read, passed over and refused, the networks of boxes, and the bandwidths of their parts."""
+
+import itertools
+from fractions import Fraction
+
+import pytest
+
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.formats.files import from_bytes, machine_of
+from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
+from chorale.synth.topology.formats.rates import cpu_rate, nvlink_rate, pci_rate, xgmi_rate
+from chorale.synth.topology.topology import Topology
+from tests.dumps import (
+    cpu,
+    gpu,
+    nets,
+    nic,
+    nvlink,
+    nvswitch_machine,
+    pairs_machine,
+    pci,
+    system,
+    to_nvswitches,
+    xgmi_machine,
+)
+from tests.links import rates_of
+
+
+def dumped(content: bytes) -> Machine:
+    machine = machine_of(content, "file:dump.xml")
+    assert machine is not None
+    return machine
+
+
+def test_gpus_are_ranked_and_numbered_nics_kept():
+    content = system(
+        cpu(0, gpu("0000:01:00.0", 7), nets((3, 10_000)), gpu("0000:02:00.0", 2)),
+        cpu(1, nets((3, 10_000)), nets((1, -1)), gpu("0000:03:00.0", 5)),
+    )
+    machine = dumped(content)
+    assert [gpu.bus for gpu in machine.gpus] == ["0000:02:00.0", "0000:03:00.0", "0000:01:00.0"]
+    assert [(nic.number, nic.speed and nic.speed.physical) for nic in machine.nics] == [
+        ("1", Fraction(5, 4)),
+        ("3", Fraction(5, 4)),
+    ]
+    assert not machine.positions_only
+
+
+def test_ports_share_the_pci_link_of_their_nic():
+    machine = dumped(system(cpu(0, gpu("0000:01:00.0", 0), nic("0000:02:00.0", (0, 200_000), (1, 200_000)))))
+    assert len({nic.device for nic in machine.nics}) == 1
+    two = boxes_topology(machine, BoxNetwork(2), "file:dump.xml").expected
+    assert two is not None
+    assert lower_bound(two, ALLGATHER).value == Fraction(1, 2) / 24
+
+
+def test_what_says_nothing_about_links_is_passed_over():
+    unused = '<gpu dev="1" sm="80" gdr="1"/>'
+    fused = '<nic><net name="a" speed="1000"/><net name="b" dev="0" net="0"/><gin name="c" dev="1"/></nic>'
+    nvswitch = pci("0000:c1:00.0", kind="0x068000")
+    content = system(
+        cpu(0, gpu("0000:01:00.0", 0), pci("0000:02:00.0", unused, kind="0x030200"), nvswitch, fused, "<unknown/>")
+    )
+    machine = dumped(content)
+    assert len(machine.gpus) == 1
+    assert machine.nics == ()
+    assert [host.name for host in machine.hosts] == ["cpu:0"]
+
+
+def test_unknown_speeds_count_as_eight_gigatransfers_on_sixteen_lanes():
+    for about in ("", ' link_speed="" link_width=""'):  # NCCL writes empty texts for what it cannot read
+        bare = f'<pci busid="0000:01:00.0" class="0x030200"{about}><gpu sm="80" rank="0"/></pci>'
+        pci = dumped(system(cpu(0, bare))).gpus[0].pci
+        assert (pci.expected, pci.physical, pci.basis.source) == (12, Fraction("31.5"), "guess")
+
+
+def test_bridges_of_one_address_are_several():
+    """RCCL ships such a dump, topo_4p4h.xml, with a bridge for each of eight GPUs."""
+    halves = [pci("0000:c5:00.0", gpu(f"0000:d{rank}:00.0", rank)) for rank in range(3)]
+    assert [host.name.partition(":")[2] for host in dumped(system(cpu(0, *halves))).hosts] == [
+        *("0", "0000:c5:00.0", "0000:c5:00.0_1", "0000:c5:00.0_2")
+    ]
+
+
+def one(text: str) -> bytes:
+    return system(cpu(0, text))
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"<system/>", "the topology dump has no GPU with a rank; dump on a machine with GPUs"),
+        (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:02:00.0", 0))),
+         "ranks of GPUs in a topology dump must be unique, got 0; correct the file"),
+        (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:01:00.0", 1))),
+         "bus ids of GPUs in a topology dump must be unique, got 0000:01:00.0; correct the file"),
+        (one(gpu("here", 0)),
+         "busid of <pci> in a topology dump must be a bus id, got 'here'; write it as 0000:3b:00.0"),
+        (one(gpu("0000:01:00.0", 0).replace('rank="0"', 'rank="first"')),
+         "rank of <gpu> in a topology dump must be a whole number from 0 to 2147483647, got 'first'; correct the file"),
+        (one(gpu("0000:01:00.0", 0, '<nvlink target="0000:02:00.0" tclass="0x030200"/>')),
+         "count of <nvlink> in a topology dump is missing in an element with target, tclass; correct the file"),
+        (one(gpu("0000:01:00.0", 0, '<nvlink target="0000:02:00.0" tclass="0x030200" count="99999999999999"/>')),
+         "count of <nvlink> in a topology dump must be a whole number from 1 to 1024, got '99999999999999'; "
+         "correct the file"),
+        (one(gpu("0000:01:00.0", 0, width="1000")),
+         "link_width must be a number of lanes from 1 to 32, or 0, got 1000; correct the file"),
+        (one(pci("0000:01:00.0", speed="17 GT/s")),
+         "link_speed must be a speed of PCI Express, got '17 GT/s'; choose from 2.5, 5, 8, 16, 32, 64 GT/s"),
+        (one(nets((0, 10**12))),
+         "speed of <net> in a topology dump must be a whole number from -1000000000 to 1000000000, "
+         "got '1000000000000'; correct the file"),
+        (b"<system>" + b"<cpu/>" * 9000 + b"</system>",
+         "a topology dump must have at most 8192 elements, got 9001; dump one machine"),
+        (b'<!DOCTYPE system [<!ENTITY x "y">]><system>&x;</system>',
+         "this XML file has a DOCTYPE or entities: DTDForbidden; remove the DOCTYPE"),
+        (b"<system><cpu>", "the topology dump is not complete: an XML element without its end; "
+         "save the complete file, such as that of NCCL_TOPO_DUMP_FILE"),
+    ],
+)  # fmt: skip
+def test_errors(content, error):
+    with pytest.raises(InvalidInput) as caught:
+        dumped(content)
+    assert str(caught.value) == error
+
+
+def wires(topology: Topology) -> dict[str, Fraction]:
+    """Return the rates that NCCL reckons with of all linked pairs, called "a - b"; they are alike both ways."""
+    expected = topology.expected
+    assert expected is not None
+    found = rates_of(expected)
+    assert len(found) == len(topology.links)
+    assert all(found[dst, src] == bandwidth for (src, dst), bandwidth in found.items())
+    return {f"{src} - {dst}": bandwidth for (src, dst), bandwidth in found.items() if src < dst}
+
+
+def boxes_of(content: bytes, network: BoxNetwork) -> Topology:
+    return boxes_topology(dumped(content), network, "file:dump.xml")
+
+
+@pytest.mark.parametrize(("rails", "joint"), [(False, "net:0"), (True, "net:{}")])
+def test_boxes_meet_in_one_switch_or_in_rails(rails, joint):
+    topology = boxes_of(nvswitch_machine(), BoxNetwork(boxes=3, nic=Fraction(25, 2), rails=rails))
+    assert topology.node_ids[:6] == ("0.0", "0.1", "0.2", "0.3", "1.0", "1.1")
+    expected = {}
+    for box, rank in itertools.product(range(3), range(4)):
+        expected[f"{box}.{rank} - nvswitch:{box}"] = 240
+        expected[f"{box}.{rank} - nic:{box}.{rank}"] = Fraction(25, 2)
+        expected[f"{joint.format(rank)} - nic:{box}.{rank}"] = Fraction(25, 2)
+    assert wires(topology) == expected
+
+
+@pytest.mark.parametrize(("make", "rails"), [(nvswitch_machine, True), (pairs_machine, False), (xgmi_machine, False)])
+def test_boxes_are_alike(make, rails):
+    topology = boxes_of(make(), BoxNetwork(boxes=3, rails=rails))
+    assert topology.is_eulerian
+    (rotation,) = topology.automorphisms
+    assert is_automorphism(topology, rotation)
+    assert rotation[0] == topology.compute_count // 3
+
+
+OLD_XEON = 'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="63"'
+
+
+def test_pci_switches_without_gpus_behind_nvlink():
+    speeds = {"speed": "8 GT/s", "width": "8"}
+    content = system(
+        cpu(
+            0,
+            pci("0000:01:00.0", gpu("0000:02:00.0", 0), gpu("0000:03:00.0", 1, width="8"), **speeds),
+            gpu("0000:04:00.0", 2),
+            about='arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"',
+        )
+    )
+    assert wires(from_bytes(content, "file:dump.xml")) == {
+        "0.0 - pci:0.0000:01:00.0": 24,
+        "0.1 - pci:0.0000:01:00.0": 12,
+        "cpu:0.0 - pci:0.0000:01:00.0": 6,
+        "0.2 - cpu:0.0": 24,
+    }
+
+
+def test_nics_go_to_the_nearest_gpu_and_are_shared_out():
+    """Two NICs and two GPUs share a switch; a third NIC is below the other CPU, whose GPU is nearest."""
+    content = system(
+        cpu(
+            0,
+            pci(
+                "0000:01:00.0",
+                gpu("0000:02:00.0", 0, *to_nvswitches(12)),
+                gpu("0000:03:00.0", 1, *to_nvswitches(12)),
+                nic("0000:04:00.0", (0, 100_000)),
+                nic("0000:05:00.0", (1, 400_000)),
+            ),
+        ),
+        cpu(1, gpu("0000:06:00.0", 2, *to_nvswitches(12)), pci("0000:07:00.0", nic("0000:08:00.0", (2, 400_000)),
+            speed="8.0 GT/s PCIe")),
+    )  # fmt: skip
+    found = wires(from_bytes(content, "file:dump.xml"))
+    assert {name: rate for name, rate in found.items() if "nic" in name} == {
+        "0.0 - nic:0.0": Fraction(25, 2),
+        "0.1 - nic:0.1": 24,
+        "0.2 - nic:0.2": 12,
+    }
+
+
+def test_chip_to_chip_links_are_a_way_between_gpus():
+    about = 'arch="arm64"'
+    c2c = '<c2c bw="45000" count="10"/>'
+    content = system(
+        cpu(0, gpu("0000:01:00.0", 0, c2c, about='sm="90"'), about=about),
+        cpu(1, gpu("0000:02:00.0", 1, c2c, about='sm="90"'), about=about),
+    )
+    box = from_bytes(content, "file:dump.xml")
+    assert box.expected is not None
+    rates = sorted(link.bandwidth for link in box.expected.links)
+    assert rates == [6, 6, 24, 24, 24, 24, 450, 450, 450, 450]
+    assert sorted(link.bandwidth for link in box.links)[0] == Fraction("31.5")
+
+
+def test_one_way_nvlinks_stay_one_way():
+    content = system(
+        cpu(
+            0,
+            gpu("0000:01:00.0", 0, nvlink("0000:02:00.0", 2)),
+            gpu("0000:02:00.0", 1, nvlink("0000:03:00.0", 2)),
+            gpu("0000:03:00.0", 2, nvlink("0000:01:00.0", 2)),
+        )
+    )
+    box = from_bytes(content, "file:dump.xml")
+    assert [(link.src, link.dst, link.bandwidth) for link in box.links] == [(2, 0, 50), (0, 1, 50), (1, 2, 50)]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            pairs_machine(),
+            {
+                "0.0 - 0.1": 240,
+                "0.2 - 0.3": 240,
+                "cpu:0.0 - nic:0.0": Fraction(25, 2),
+                **{f"cpu:0.{one} - cpu:0.{other}": 24 for one in range(4) for other in range(one + 1, 4)},
+                **{f"0.{rank} - cpu:0.{rank}": 24 for rank in range(4)},
+            },
+        ),
+        (xgmi_machine(), {"0.0 - 0.1": 144, "0.1 - 0.2": 36, "0.0 - nic:0.0": Fraction(25, 2)}),
+        (  # links to GPUs outside of the dump
+            one(gpu("0000:01:00.0", 0, nvlink("0000:09:00.0", 2)) + gpu("0000:02:00.0", 1, nvlink("0000:09:00.0", 2))),
+            {"0.0 - cpu:0.0": 24, "0.1 - cpu:0.0": 24},
+        ),
+        (  # a NIC below another CPU is as fast as the link between them
+            system(
+                cpu(0, *(gpu(f"0000:0{rank}:00.0", rank, *to_nvswitches(12)) for rank in range(2)), about=OLD_XEON),
+                cpu(1, nic("0000:08:00.0", (2, 400_000)), about=OLD_XEON),
+            ),
+            {"0.0 - nic:0.2": 6, "0.0 - nvswitch:0": 240, "0.1 - nvswitch:0": 240},
+        ),
+    ],
+    ids=["pairs", "xgmi", "outside", "other CPU"],
+)
+def test_what_is_linked_with_what(content, expected):
+    assert wires(from_bytes(content, "file:dump.xml")) == expected
+
+
+def test_a_file_that_only_places_devices():
+    """As clouds ship it: classes tell GPUs and NICs, links are PCI only."""
+    inside = [pci(f"000{bus}:00:00.0", kind=kind) for bus, kind in enumerate(("0x030200", "0x020700", "0x030200"))]
+    content = system(cpu(0, pci("ffff:ff:01.0", *inside), about='arch="x86_64" vendor="AuthenticAMD" familyid="23"'))
+    assert dumped(content).positions_only
+    assert wires(from_bytes(content, "file:hints.xml")) == {
+        "0.0 - pci:0.ffff:ff:01.0": 24,
+        "0.1 - pci:0.ffff:ff:01.0": 24,
+        "cpu:0.0 - pci:0.ffff:ff:01.0": 24,
+        "nic:0.0 - pci:0.ffff:ff:01.0": 24,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "network", "error"),
+    [
+        (xgmi_machine(), BoxNetwork(boxes=0), "a network must have at least one box, got 0; use --boxes 1"),
+        (xgmi_machine(), BoxNetwork(boxes=10**6),
+         "a topology must have at most 1048576 nodes, got file:dump.xml; choose a smaller network"),
+        (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:02:00.0", 1))), BoxNetwork(boxes=2),
+         "boxes without NICs cannot be connected: 2 boxes; use one box"),
+        (system(cpu(0, gpu("0000:01:00.0", 0))), BoxNetwork(),
+         "a network must have at least two GPUs, got 1 in file:dump.xml; use --boxes"),
+    ],
+)  # fmt: skip
+def test_errors_of_boxes(content, network, error):
+    with pytest.raises(InvalidInput) as caught:
+        boxes_of(content, network)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("capability", "bandwidth"),
+    [(50, "20"), (60, "18"), (70, "20"), (75, "20"), (80, "20"), (86, "12"), (89, "20"), (90, "20.6"), (100, "40.1")],
+)
+def test_nvlink(capability, bandwidth):
+    assert nvlink_rate(capability).expected == Fraction(bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "bandwidth"),
+    [("gfx90a:sramecc+", 36), ("910", 36), ("gfx942", 48), ("gfx950", 48), ("gfx908", 24), ("908", 24), ("", 24)],
+)
+def test_xgmi(architecture, bandwidth):
+    assert xgmi_rate(architecture).expected == bandwidth
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "bandwidth"),
+    [("2.5 GT/s PCIe", 1, Fraction(3, 16)), ("5.0 GT/s PCIe", 16, 6), ("8 GT/s", 16, 12), ("16.0 GT/s PCIe", 8, 12),
+     ("32 GT/s", 16, 48), ("64.0 GT/s PCIe", 16, 96), ("", 0, 12), ("Unknown", 255, 12), ("Unknown speed", 4, 3)],
+)  # fmt: skip
+def test_pci(speed, width, bandwidth):
+    assert pci_rate(speed, width).expected == bandwidth
+
+
+@pytest.mark.parametrize("speed", ["16", "16 GB/s", "1e3 GT/s", "16.5 GT/s", "-8 GT/s"])
+def test_other_speeds_are_refused(speed):
+    with pytest.raises(InvalidInput, match="link_speed must be a speed of PCI Express"):
+        pci_rate(speed, 16)
+
+
+@pytest.mark.parametrize(
+    ("rate", "physical"),
+    [(nvlink_rate(100), 50), (nvlink_rate(90), 25), (nvlink_rate(80), 25), (nvlink_rate(86), Fraction("14.0625")),
+     (pci_rate("8 GT/s", 16), Fraction("15.75")), (pci_rate("16 GT/s", 16), Fraction("31.5")),
+     (pci_rate("32 GT/s", 16), 63), (pci_rate("2.5 GT/s PCIe", 1, is_bridge=True), Fraction("31.5")),
+     (xgmi_rate("gfx90a"), 50), (xgmi_rate("gfx942"), 64), (xgmi_rate("gfx950"), Fraction("76.8"))],
+)  # fmt: skip
+def test_physical_rates_are_above_those_of_the_libraries(rate, physical):
+    assert rate.physical == physical > rate.expected
+
+
+AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "vendor", "family", "model", "bandwidth"),
+    [("x86_64", AMD, 23, 49, 16), ("x86_64", AMD, 25, 1, 24), ("x86_64", AMD, 26, 2, 32), ("x86_64", AMD, 175, 1, 24),
+     ("x86_64", INTEL, 6, 63, 6), ("x86_64", INTEL, 6, 85, 10), ("x86_64", INTEL, 6, 143, 22),
+     ("x86_64", INTEL, 6, 207, 40), ("x86_64", INTEL, 6, 173, 40), ("x86_64", INTEL, 15, 207, 6),
+     ("x86_64", "CentaurHauls", 7, 91, 9), ("x86_64", "CentaurHauls", 7, 59, 6),
+     ("ppc64", "", 0, 0, 32), ("arm64", "", 0, 0, 6), ("riscv", "", 0, 0, 5000)],
+)  # fmt: skip
+def test_cpus(architecture, vendor, family, model, bandwidth):
+    assert cpu_rate({"arch": architecture, "vendor": vendor}, family, model).expected == bandwidth

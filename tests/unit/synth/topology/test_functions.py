@@ -1,0 +1,371 @@
+"""Functions of specs: expansions, failures, and slower and faster links, against their definitions."""
+
+import dataclasses
+from collections import Counter
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology import expansions
+from chorale.synth.topology import spec as specs
+from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.distance import diameter
+from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
+from chorale.synth.topology.failures import LostLink, scaled, single_failures, without
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.registry import TopologyPlan
+from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
+from chorale.synth.topology.topology import Topology, transpose, transpose_with_links
+from tests.links import links_of, rates_of
+from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
+
+NETWORKS = strongly_connected_topologies(bandwidths=MIXED, latencies_s=MIXED[:2], switches=2)
+SMALL = strongly_connected_topologies(
+    max_nodes=4, max_extra_links=4, bandwidths=MIXED, latencies_s=(MIXED[0], MIXED[3])
+)
+
+
+def in_order(topology: Topology) -> list[Link]:
+    return sorted(topology.links, key=lambda link: (link.dst, link.src, -link.bandwidth, link.latency_s))
+
+
+@st.composite
+def with_self_loops(draw: st.DrawFn) -> Topology:
+    topology = draw(strongly_connected_topologies(max_nodes=5, max_extra_links=6))
+    loops = draw(st.lists(st.integers(0, topology.node_count - 1), max_size=3))
+    links = Links.build([*topology.links, *(Link(node, node) for node in loops)])
+    return dataclasses.replace(topology, links=links)
+
+
+@given(with_self_loops())
+def test_definition_of_line(topology):
+    """Nodes by (source, target, parallel index); a link wherever one link ends and another begins."""
+    arcs = sorted(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
+    expected = Counter(
+        (first, second)
+        for first, (_, middle) in enumerate(arcs)
+        for second, (start, _) in enumerate(arcs)
+        if middle == start
+    )
+    expanded = line_graph(topology, "line(random)")
+    assert links_of(expanded) == expected
+    assert expanded.node_count == len(arcs)
+    assert list(expanded.links) == in_order(expanded)
+
+
+def test_equal_links_keep_their_bandwidth():
+    halved = parse_topology("line(scaled(uniring:1,3;link=0-1;link=1-2;link=2-0;factor=1/2))")
+    assert halved.links.bandwidths == (Fraction(1, 2),)
+
+
+def test_unbalanced_networks_are_counted_before_they_are_expanded(monkeypatch):
+    """All links into one node and all out of it: the line graph has more links than the average says."""
+
+    def refuse_more_than_50_links(spec: str, nodes: int, links: int) -> None:
+        if links > 50:
+            raise InvalidInput("at most 50 links", f"{spec} of {nodes} nodes, {links} links", "choose another")
+
+    monkeypatch.setattr(expansions, "require_size", refuse_more_than_50_links)
+    hub = Links.build([Link(u, 0) for u in range(1, 8)] + [Link(0, u) for u in range(1, 8)])
+    star = Topology("star", tuple(map(str, range(8))), 8, hub)
+    with pytest.raises(InvalidInput, match="56 links"):
+        line_graph(star, "line(star)")
+
+
+@given(strongly_connected_topologies(max_nodes=5, max_extra_links=6, bandwidths=MIXED), st.integers(1, 3))
+def test_definition_of_degree(topology, copies):
+    expanded = degree_expansion(topology, copies, "degree(random)")
+    expected = Counter(
+        (link.src * copies + i, link.dst * copies + j, link.bandwidth)
+        for link in topology.links
+        for i, j in product(range(copies), repeat=2)
+    )
+    assert Counter((link.src, link.dst, link.bandwidth) for link in expanded.links) == expected
+    assert list(expanded.links) == in_order(expanded)
+
+
+@given(st.lists(SMALL, min_size=1, max_size=3))
+def test_definition_of_product(factors):
+    """A link changes one coordinate, along a link of that factor."""
+    sizes = [factor.node_count for factor in factors]
+    expected = Counter()
+    for place in product(*map(range, sizes)):
+        for axis, factor in enumerate(factors):
+            for link in factor.links:
+                if link.src == place[axis]:
+                    other = (*place[:axis], link.dst, *place[axis + 1 :])
+                    ends = (int(np.ravel_multi_index(point, sizes)) for point in (place, other))
+                    expected[(*ends, link.bandwidth, link.latency_s)] += 1
+    expanded = cartesian_product(factors, "product(random)")
+    assert Counter(map(tuple, expanded.links)) == expected
+    assert list(expanded.links) == in_order(expanded)
+    assert diameter(expanded) == sum(diameter(factor) for factor in factors)
+
+
+@given(NETWORKS)
+def test_definition_of_bidirectional(topology):
+    there = [tuple(link) for link in topology.links]
+    back = [(link.dst, link.src, *link[2:]) for link in topology.links]
+    both = bidirectional(topology, "bidirectional(random)")
+    assert Counter(map(tuple, both.links)) == Counter(there + back)
+    assert transpose(both).id == both.id
+    assert both.node_ids == topology.node_ids
+
+
+@given(NETWORKS)
+def test_definition_of_transpose(topology):
+    turned, origin = transpose_with_links(topology)
+    assert sorted(origin.tolist()) == list(range(len(topology.links)))
+    for link, old in zip(turned.links, origin.tolist(), strict=True):
+        original = topology.links[old]
+        assert tuple(link) == (original.dst, original.src, *original[2:])
+    assert list(turned.links) == in_order(turned)
+    assert turned.spec == f"transpose({topology.spec})"
+    again, back = transpose_with_links(turned)
+    assert again.id == topology.id
+    assert np.array_equal(origin[back], np.arange(len(topology.links)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "other"),
+    [
+        ("line(bipartite:2;3)", "line(line(line(bipartite:2)))"),
+        ("line(bipartite:2)", "line(bipartite:2;1)"),
+        ("degree(complete:2;4)", "bipartite:4"),
+        ("degree(complete:3;1)", "complete:3"),
+        ("power(complete:2;4)", "hypercube:4"),
+        ("product(ring:3;complete:2;ring:4)", "torus:3x2x4"),
+        ("power(complete:3;2)", "hamming:2,3"),
+        ("power(ring:5;1)", "ring:5"),
+        ("power(uniring:1,4;3)", "product(uniring:1,4;power(uniring:1,4;2))"),
+        ("bidirectional(uniring:2,7)", "biring:4,7"),
+        ("without(complete:5;node=1;node=2)", "complete:3"),
+        ("without(without(complete:5;node=1);node=1)", "complete:3"),
+        ("scaled(scaled(torus:3x3;link=0-1;factor=1/2);link=0-1;factor=2)", "torus:3x3"),
+        ("scaled(ring:4;link=0-1;link=1-0;link=0>1;factor=1/3)", "scaled(ring:4;link=0-1;factor=1/3)"),
+        ("scaled(ring:4;link=0-1;factor=2/3;link=0-1;factor=3/4)", "scaled(ring:4;link=0-1;factor=1/2)"),
+        ("scaled(ring:4;factor=1/2;link=0-1)", "scaled(ring:4;link=0-1;factor=1/2)"),
+        (
+            "scaled(ring:5;link=0-1;link=1>2;factor=1/3;link=3-4;factor=5/2)",
+            "scaled(scaled(ring:5;link=0-1;link=1>2;factor=1/3);link=3-4;factor=5/2)",
+        ),
+    ],
+)
+def test_networks_that_are_others(spec, other):
+    assert parse_topology(spec).id == parse_topology(other).id
+
+
+def test_units_must_agree():
+    content = (
+        b'{"format": "chorale-topology/1", "name": "x", "bandwidth_unit": "GB/s", "nodes": [{"id": "a", "kind": '
+        b'"compute"}, {"id": "b", "kind": "compute"}], "links": [{"src": "a", "dst": "b", "bandwidth": 1, '
+        b'"bidirectional": true}]}'
+    )
+    with pytest.raises(InvalidInput, match="the same bandwidth unit, not GB/s and link; convert the bandwidths"):
+        parse_topology("product(ring:4;file:x.json)", {"x.json": content}.__getitem__)
+    assert parse_topology("power(file:x.json;2)", {"x.json": content}.__getitem__).bandwidth_unit == "GB/s"
+
+
+def test_switches_are_refused_of_product():
+    with pytest.raises(InvalidInput, match="power must be given a network without switches"):
+        parse_topology("power(hxmesh:2,2x2;2)")
+
+
+def plan_of(tree: SpecTree) -> TopologyPlan:
+    if isinstance(tree, FunctionCall):
+        return FUNCTIONS[tree.name].plan(tree, plan_of)
+    assert isinstance(tree, FamilyCall)
+    return FAMILIES[tree.name].plan(tree)
+
+
+nested = st.recursive(
+    regular_topologies(max_nodes=7),
+    lambda inner: st.one_of(
+        *(inner.map(form.format) for form in ("line({})", "degree({};2)", "power({};2)", "transpose({})")),
+        inner.map("bidirectional({})".format),
+        st.tuples(inner, inner).map(lambda pair: f"product({pair[0]};{pair[1]})"),
+    ),
+    max_leaves=3,
+)
+
+
+@given(nested)
+def test_plans_and_symmetries_of_regular_networks(spec):
+    plan = plan_of(parse_spec(spec))
+    if plan.links > 50_000:
+        return
+    topology = parse_topology(spec)
+    assert (plan.nodes, plan.links) == (topology.node_count, len(topology.links))
+    assert topology.spec == spec
+    assert topology.degree is not None
+    assert topology.is_eulerian
+    assert topology.automorphisms
+    assert all(is_automorphism(topology, symmetry) for symmetry in topology.automorphisms)
+    assert "line(" in spec or automorphisms_are_transitive(topology)
+
+
+def test_a_power_builds_its_base_once(monkeypatch):
+    built = []
+    family = FAMILIES["ring"]
+
+    def plan(call):
+        inner = family.plan(call)
+        return TopologyPlan(inner.spec, inner.nodes, inner.links, lambda: (built.append(call), inner.build())[1])
+
+    monkeypatch.setattr(specs, "FAMILIES", {"ring": dataclasses.replace(family, plan=plan)})
+    assert parse_topology("power(ring:3;3)").compute_count == 27
+    assert len(built) == 1
+
+
+def test_a_node_takes_its_links_along_and_survivors_are_renumbered():
+    topology = parse_topology("without(ring:5;node=1)")
+    assert topology.node_ids == ("0", "1", "2", "3")
+    assert topology.automorphisms == ()
+    assert sorted(rates_of(topology)) == [("0", "3"), ("1", "2"), ("2", "1"), ("2", "3"), ("3", "0"), ("3", "2")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "links"),
+    [
+        ("without(biring:6,4;link=0-1)", 24 - 6),
+        ("without(biring:6,4;link=0>1)", 24 - 3),
+        ("without(circulant:5,1,2;link=0>1;link=1-0)", 20 - 2),
+    ],
+)
+def test_all_parallel_links_go(spec, links):
+    assert len(parse_topology(spec).links) == links
+
+
+def test_a_part_of_a_link_may_be_lost():
+    """One of 18 NVLinks of a GPU, while another GPU is lost altogether."""
+    left = parse_topology("without(h100:1;node=0;link=0.1-nvswitch:0;part=1/18)")
+    rates = rates_of(left)
+    assert (left.compute_count, rates["0.1", "nvswitch:0"], rates["0.2", "nvswitch:0"]) == (7, 17 * 25, 18 * 25)
+    for spec in ("without(h100:1;part=1/2)", "without(h100:1;link=0.1-nvswitch:0;part=1)"):
+        with pytest.raises(InvalidInput, match=r"part .*must"):
+            parse_topology(spec)
+
+
+def test_unused_bandwidths_are_forgotten():
+    links = [Link(0, 1), Link(1, 0), Link(0, 2, MIXED[2]), Link(2, 0, MIXED[2]), Link(1, 2), Link(2, 1)]
+    triangle = Topology("x", ("0", "1", "2"), 3, Links.build(links))
+    rest = without(triangle, [], [LostLink("0", "2", one_way=False)], "y")
+    assert rest.links.bandwidths == (1,)
+    assert rest.id == parse_topology("mesh:3").id
+
+
+def fabric() -> Topology:
+    """Four GPUs on two leaf switches under two spines; the second spine hangs on a chain of two."""
+    nodes = [NamedNode(f"gpu{i}", "compute") for i in range(4)]
+    nodes += [NamedNode(name, "switch") for name in ("leaf:0", "leaf:1", "spine.0", "spine.1", "relay")]
+    pairs = [(f"gpu{i}", f"leaf:{i // 2}") for i in range(4)] + [("leaf:0", "spine.0"), ("leaf:1", "spine.0")]
+    pairs += [("leaf:0", "spine.1"), ("spine.1", "relay"), ("relay", "leaf:1")]
+    return assemble_topology("fabric", "link", nodes, [NamedLink(a, b, 1, bidirectional=True) for a, b in pairs])
+
+
+def test_switches_with_fewer_than_two_neighbours_go_repeatedly():
+    rest = without(fabric(), [], [LostLink("relay", "leaf:1", one_way=False)], "x")
+    assert rest.node_ids == ("gpu0", "gpu1", "gpu2", "gpu3", "leaf:0", "leaf:1", "spine.0")
+    assert len(rest.links) == 12
+
+
+def test_a_switch_with_two_links_to_one_neighbour_goes():
+    nodes = [NamedNode("a", "compute"), NamedNode("b", "compute"), NamedNode("s", "switch")]
+    links = [NamedLink(*ends, 1, bidirectional=True) for ends in ("ab", "as", "as", "bs")]
+    doubled = assemble_topology("x", "link", nodes, links)
+    assert without(doubled, [], [LostLink("b", "s", one_way=False)], "y").node_ids == ("a", "b")
+
+
+def test_a_switch_can_be_removed_and_named_nodes_keep_their_names():
+    rest = without(fabric(), ["spine.0", "gpu1"], [], "x")
+    assert rest.node_ids == ("gpu0", "gpu2", "gpu3", "leaf:0", "leaf:1", "spine.1", "relay")
+    assert rest.compute_count == 3
+
+
+def test_a_number_that_means_two_nodes_is_refused():
+    swapped = Topology("x", ("1", "0", "2"), 3, parse_topology("complete:3").links)
+    with pytest.raises(InvalidInput, match="rank of one node and the id of another"):
+        without(swapped, ["1"], [], "y")
+    assert without(swapped, ["2"], [], "y").node_ids == ("1", "0")
+    assert without(fabric(), ["1"], [], "x").id == without(fabric(), ["gpu1"], [], "x").id
+
+
+@given(strongly_connected_topologies(min_nodes=4, bandwidths=MIXED), st.data())
+def test_definition_of_without(topology, data):
+    count = topology.compute_count
+    nodes = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 2))
+    lost = [topology.links[link] for link in data.draw(st.sets(st.integers(0, len(topology.links) - 1)))]
+    one_way = data.draw(st.booleans())
+    rest = without(topology, map(str, nodes), [LostLink(str(u), str(v), one_way) for u, v, *_ in lost], "x")
+    rank = {node: number for number, node in enumerate(set(range(count)) - nodes)}
+    gone = {(u, v) for u, v, *_ in lost} | {(v, u) for u, v, *_ in lost if not one_way}
+    expected = [
+        link._replace(src=rank[link.src], dst=rank[link.dst])
+        for link in topology.links
+        if link.src in rank and link.dst in rank and (link.src, link.dst) not in gone
+    ]
+    assert list(rest.links) == expected
+    assert rest.id == Topology("y", tuple(map(str, range(len(rank)))), len(rank), Links.build(expected)).id
+
+
+@given(strongly_connected_topologies(bandwidths=MIXED, switches=1), st.data())
+def test_definition_of_scaled(topology, data):
+    chosen = [topology.links[i] for i in data.draw(st.sets(st.integers(0, len(topology.links) - 1), min_size=1))]
+    one_way = data.draw(st.booleans())
+    factor = data.draw(st.sampled_from(MIXED))
+    ids = topology.node_ids
+    pairs = [LostLink(ids[link.src], ids[link.dst], one_way) for link in chosen]
+    hit = {(u, v) for u, v, *_ in chosen} | {(v, u) for u, v, *_ in chosen if not one_way}
+    expected = Links.build(
+        link._replace(bandwidth=link.bandwidth * factor) if (link.src, link.dst) in hit else link
+        for link in topology.links
+    )
+    found = scaled(topology, pairs, factor, "scaled(random)")
+    assert list(found.links) == list(expected)
+    assert found.links.bandwidths == expected.bandwidths
+    assert found.automorphisms == ()
+
+
+def test_fabrics_with_slow_parts():
+    slow = parse_topology("scaled(a100:2;link=0.3-nic:0.3;link=nic:0.3-ib:1;factor=1/5;link=1.0>nvswitch:1;factor=1/2)")
+    changed = {ends: rate for ends, rate in rates_of(slow).items() if rate not in (25, 300)}
+    infiniband = {("0.3", "nic:0.3"), ("nic:0.3", "0.3"), ("nic:0.3", "ib:1"), ("ib:1", "nic:0.3")}
+    assert changed == {**dict.fromkeys(infiniband, Fraction(5)), ("1.0", "nvswitch:1"): Fraction(150)}
+
+
+def test_failures_are_listed_once_for_each_orbit():
+    ring = [(str(failure), failure.copies) for failure in single_failures(parse_topology("ring:5"))]
+    assert ring == [("node=0", 5), ("link=0-1", 5)]
+    mesh = list(single_failures(parse_topology("mesh:2x3")))
+    assert list(map(str, mesh[:6])) == [f"node={rank}" for rank in range(6)]
+    assert len(mesh) == 6 + 7
+    assert {failure.copies for failure in mesh} == {1}
+
+
+@pytest.mark.parametrize("spec", ["a100:2", "mi250:2", "torus:3x4", "uniring:1,4"])
+def test_copies_add_up_to_all_nodes_and_links(spec):
+    topology = parse_topology(spec)
+    found = list(single_failures(topology))
+    pairs = {tuple(sorted(pair)) for pair in links_of(topology)}
+    assert sum(failure.copies for failure in found if failure.kind == "node") == topology.compute_count
+    assert sum(failure.copies for failure in found if failure.kind == "link") == len(pairs)
+
+
+def test_survivors_are_what_their_spec_says():
+    topology = parse_topology("a100:2")
+    for failure in single_failures(topology):
+        assert failure.survivor(topology).id == parse_topology(failure.spec(topology)).id
+
+
+@pytest.mark.parametrize(("spec", "rule"), [("complete:2", "two compute nodes"), ("uniring:1,4", "path")])
+def test_failures_that_leave_too_little_are_refused(spec, rule):
+    topology = parse_topology(spec)
+    with pytest.raises(InvalidInput, match=rule):
+        next(single_failures(topology)).survivor(topology)
