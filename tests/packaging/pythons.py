@@ -56,9 +56,15 @@ def interpreter(version: str) -> Path | None:
 
 
 def with_pip(python: Path, folder: Path) -> Path:
-    """Make an environment of `python` in `folder` that has pip; return its Python."""
+    """Make an environment of `python` in `folder` that has the pinned pip; return its Python.
+
+    The pip that comes with an older Python cannot install for a newer one.
+    """
     subprocess.run([python, "-m", "venv", folder], check=True)
-    return folder / "bin" / "python"
+    made = folder / "bin" / "python"
+    pip = [made, "-m", "pip", "install", "--quiet", "--upgrade", "-c", ROOT / "constraints.txt", "pip"]
+    subprocess.run(pip, check=True, timeout=_STEP_LIMIT_S)
+    return made
 
 
 def install(python: Path, wheel: Path, folder: Path, installer: Path) -> None:
