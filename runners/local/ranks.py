@@ -147,7 +147,8 @@ class LocalRanks(SocketRanks):
         self._placement = placement or RankLocations()
         self.uses_gloo = uses_gloo
         self._programs: list[AnyProgram] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="chorale-ranks-")
+        # Only Gloo needs a folder: nobody would remove it after a SIGKILL of this process.
+        self._folder = tempfile.TemporaryDirectory(prefix="chorale-ranks-") if uses_gloo else None
         self._token = secrets.token_bytes(16)
         self._meeting = f"chorale-network-{os.getpid()}-{secrets.token_hex(8)}"
         self._addresses = [f"net:unix:{self._meeting}"] * len(self.ranks)
@@ -220,7 +221,8 @@ class LocalRanks(SocketRanks):
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _start(self, task: Message, deadline: float) -> None:
         try:
@@ -239,7 +241,7 @@ class LocalRanks(SocketRanks):
             commands: list[Message] = [{"do": "listen", "address": address} for address in self._placement.listen]
             answers = self.request(commands, deadline, "the ranks began to listen")
             self._addresses = [answers[rank]["address"] for rank in self.ranks]
-        if self.uses_gloo:
+        if self._folder is not None:
             meeting = {"do": "gloo", "store": f"{self._folder.name}/store", "interface": self._placement.interface}
             self.request(meeting, deadline, "the ranks met for Gloo")
 
