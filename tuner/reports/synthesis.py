@@ -251,7 +251,8 @@ def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
         at = f" at {format_size(cost['size_bytes'])}" if "size_bytes" in cost else ""
         yield "chosen by", f"{document['chosen_by']}{at}"
     trees = schedule["trees_per_root"]
-    extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
+    per_root = "1 tree per root" if trees == 1 else f"{trees} trees per root"
+    extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {per_root}"
     if trees is not None and (distinct := schedule["distinct_trees"]) < trees:
         extent += f" (about {distinct} different ones)"
     yield "schedule", f"{extent}, {schedule['transfers']} transfers"
@@ -359,7 +360,7 @@ def _gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
         tried = f"shortest paths with up to {max(document['schedule']['chunks_per_shard'], 64)} chunks per shard"
     else:
         tried = _TRIED.get(method, "")
-    words = f"tried {tried}" if tried else f"{method} has one form: tried no other"
+    words = f"tried {tried}" if tried else f"{method} has no other variant to try"
     return [
         {"kind": kind, "gap": str(gap), "tried": words, "message": f"{float(gap):.2%} above its {kind} bound; {words}"}
         for kind, gap in gaps.items()
