@@ -136,7 +136,7 @@ def _whole(value: Any, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SizeCluster:
-    """A range of sizes that are tuned together. size_bytes: the size with the most time, which stands for the range"""
+    """A range of sizes that are tuned together. size_bytes: the size with the most time, which represents the range"""
 
     size_bytes: int
     first_bytes: int

@@ -34,7 +34,7 @@ class JobReport:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
 
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
-        """Note in which order each of `programs` adds. Call this before counting their runs."""
+        """Note the order of additions of each program. Call this before counting their runs."""
         with self._lock:
             self._orders |= {program.digest: _fixed_order(program) for program in programs}
 

@@ -27,9 +27,7 @@ _SUMS = ("calls", "bytes", "refused", "chunks", "cost_us")
 
 
 def applied_rows(path: Path) -> list[dict[str, Any]]:
-    """Return each row's decisions, summed over all processes that wrote the report at `path`, in the order of the
-    rows.
-
+    """Return what each row of the tuner file decided, summed over the processes that wrote the report at `path`.
     calls, bytes: number of calls that the row decided, and their total size
     refused: number of calls for which NCCL lacks the row's combination of algorithm and protocol
     cost_us: NCCL's estimate for the decided calls; own: NCCL's choice and estimate without the row (None before 2.22)
@@ -74,7 +72,7 @@ def applied_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Print the library's path, or what a report's rows decided."""
+    """Print the plug-in's path or, if a report is given, what its rows decided."""
     if not arguments:
         return print_library(tuner_plugin)
     try:

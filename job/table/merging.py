@@ -201,7 +201,7 @@ class TableChange:
 
 
 def changes(before: Table, after: Table) -> list[TableChange]:
-    """Return the size ranges for which another program would run, sorted by key and size."""
+    """Return the size ranges for which the two tables run different programs, sorted by key and size."""
     keys = {entry.key for table in (before, after) for entry in table.entries}
     return [change for key in sorted(keys, key=_sortable) for change in _of_key(key, before, after)]
 

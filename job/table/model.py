@@ -47,7 +47,7 @@ class JobEntry:
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...] | None, int | None]:
-        """Everything except the size that a call must match for this entry to apply."""
+        """What a call must match for this entry to apply, except the size: collective, type, group and root."""
         return self.collective, self.dtype, self.group, self.root
 
     def covers(self, size_bytes: int) -> bool:
@@ -77,7 +77,6 @@ class TableProgram:
 
     @property
     def is_plan(self) -> bool:
-        """Whether it is a plan of one-sided operations."""
         return self.target == PLAN_TARGET
 
 

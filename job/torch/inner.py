@@ -141,7 +141,7 @@ class InnerCalls:
         return self._copied(call, outputs, outputs, *options)
 
     def _reduced(self, call: Callable[[Any], Any], tensors: Any, changed: Sequence[Any], options: Any = None) -> Any:
-        """Return a reduction's work; see `_copied`."""
+        """Call a reduction like `_copied`, and compute an average of integers as a sum that is divided afterwards."""
         if _is_usual(tensors):
             return call(tensors)
         given = None if options is None else options.reduceOp

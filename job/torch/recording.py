@@ -91,7 +91,6 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
         return done
 
     def synchronize(self) -> None:
-        """Do the same as `wait`."""
         self.wait()
 
     def is_completed(self) -> Any:

@@ -71,7 +71,6 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         return self._results
 
     def synchronize(self) -> None:
-        """Do the same as `wait`."""
         self.wait()
 
     def source_rank(self) -> int:
@@ -106,7 +105,6 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
         return self._results
 
     def synchronize(self) -> None:
-        """Do the same as `wait`."""
         self.wait()
 
     def _collected(self, futures: Any) -> Any:

@@ -16,11 +16,11 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class StepSpan:
-    """Times of one instruction, or of one part or piece of it if it is split.
+    """Times of one instruction in seconds since the run's start. A split instruction has a span per part and piece.
 
-    ready_s: time when its block had reached it and all its waits were satisfied
-    start_s: time when its first byte moved
-    end_s:   time when it was finished
+    ready_s: when its block had reached it and all its waits were satisfied
+    start_s: when its first byte moved
+    end_s:   when it was finished
     """
 
     block: int
@@ -34,7 +34,7 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank's trace of an execution: start, end, its thread's CPU time, and its instructions, sorted by end time."""
+    """One rank's trace: start, end and CPU time of its thread in seconds, and its instructions sorted by end time."""
 
     start_s: float
     end_s: float
@@ -83,12 +83,14 @@ def median_trace(traces: Sequence[ExecutionTrace]) -> ExecutionTrace:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Compares a program at each size with the best earlier program, by their times relative to the same references.
+    """When to stop measuring a program at sizes at which it is clearly slower than the best earlier program.
+
+    Times are compared as ratios to the fastest of the `references`, which are measured along with the program.
 
     name, references: names of results in the measurement
     ratios:           for each size, the lowest ratio so far of a program's time to the fastest reference
-    first_repeats:    number of repetitions after which the program is dropped at the sizes where it has lost
-    margin:           by how much every repetition must exceed the ratio for the program to lose
+    first_repeats:    number of repetitions after which the ratios are compared
+    margin:           the program loses at a size if every repetition exceeds the best ratio by more than this fraction
     reference_s:      for each size, the fastest reference's time in an earlier measurement; used if this one has no
                       references
     """
@@ -106,9 +108,9 @@ class ResourceRequest:
     """Resources that one worker occupies on its node during its lifetime.
 
     cpus, gpus: number of each
-    resources:  amounts of custom resources of the cluster, by name, such as 1 for a fabric that exists once
+    resources:  custom Ray resources, name -> amount, for example {"fabric": 1} if only one worker can use the fabric
     labels:     labels that the node must have
-    patience_s: time to wait for such a node to become free or to join
+    patience_s: seconds to wait until a suitable node is free or joins the cluster
     """
 
     cpus: float = 1.0
@@ -119,11 +121,11 @@ class ResourceRequest:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """Amounts of all countable resources, by Ray's names."""
+        """Return all requested resources: Ray's name (CPU, GPU or a custom one) -> amount."""
         return {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
 
     def fits(self, amounts: Mapping[str, float], labels: Mapping[str, str]) -> bool:
-        """Return whether a node with these amounts and labels satisfies the request."""
+        """Return whether a node with these free resources (name -> amount) and labels satisfies the request."""
         enough = all(amounts.get(name, 0) >= amount for name, amount in self.amounts.items())
         return enough and all(labels.get(name) == value for name, value in self.labels.items())
 
@@ -146,7 +148,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """How a program was generated and how its runtime is configured; its instructions do not contain this.
+    """Facts that a program's instructions do not contain: how it was generated and how its runtime is configured.
 
     k:            trees per root; None if there are none or the number is unknown
     instances:    copies of the schedule, each on its own channels
@@ -205,7 +207,8 @@ class RunRequest:
 class SizeMeasurement:
     """Seconds of each repetition of one program at one size, and whether every element of every result was correct.
 
-    correct: None if results were not checked, as in some recorded runs
+    size_bytes: measured size: `requested_bytes` rounded up so that all programs can divide it into chunks
+    correct:    None if results were not checked, as in some recorded runs
     """
 
     size_bytes: int
@@ -248,7 +251,7 @@ StuckInstruction = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why there is no measurement. `message` is one line for a person; `rank` is the culprit if there is one.
+    """Why there is no measurement. `message` is one line for a person; `rank` is the rank at fault, if it is known.
 
     blocked: after a timeout, (rank, block, instruction) of every block known to be stuck
     """

@@ -81,11 +81,10 @@ class MeasurerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Whether requests to a service may set an option that takes free text. Options without an `Exposure` may not be
-    set.
+    """Whether requests to a service may set an option that takes free text. Without an `Exposure`, they may not.
 
-    from_requests: False for paths, commands, variables, hosts and everything else that makes a machine act: these come
-                   from the service's own settings. True for text that only names an object of Chorale.
+    from_requests: False for options that act on the service's machine, such as paths, commands, variables and hosts:
+                   only the service's own settings set them. True for text that only names an object of Chorale.
     """
 
     from_requests: bool
@@ -160,11 +159,11 @@ class RunnerConfig(BaseModel, ABC):
         return ()
 
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
-        """Return in one line why `settings` of the library cannot be a candidate, or None if they may."""
+        """Return in one line why a campaign cannot try these library settings, or None if it can."""
         return f"the {self.name} runner has no library with settings: use the nccl runner"
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
-        """Raise InvalidInput, before anything is started, if options, nodes and ranks do not match."""
+        """Raise InvalidInput if the options, the requested nodes and the number of ranks do not match."""
 
     def conditions(self) -> dict[str, Any]:
         """Return the options that affect measured times, unless they have their default values."""
@@ -174,8 +173,8 @@ class RunnerConfig(BaseModel, ABC):
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         """Create the runner; the caller closes it.
 
-        home:    folder for its findings about the machine; None for $CHORALE_HOME or ./chorale-data
-        request: resources of the nodes that the runner uses on its own
+        home:    folder for what it finds out about the machine; None for $CHORALE_HOME or ./chorale-data
+        request: cluster nodes that the runner itself reserves
         """
 
 

@@ -11,8 +11,8 @@ _STARTED_S = time.time() - time.monotonic()
 
 
 def steady_unix_s() -> float:
-    """Return the seconds since 1970 on a clock that never jumps. It adds the time since this process started to the
-    wall clock's time at the start.
+    """Return the seconds since 1970 on a clock that never jumps: the wall clock at this process's start, plus monotonic
+    time since then.
     """
     return _STARTED_S + time.monotonic()
 

@@ -121,7 +121,7 @@ class ConnectionPaths:
 
 
 def busiest_share(program: Program, topology: Topology) -> Fraction:
-    """Return the share of the vector that the busiest link carries. Connections without a path are ignored."""
+    """Return the busiest link's bytes divided by the vector's bytes. Connections without a path are ignored."""
     paths, chunks = ConnectionPaths(topology), Counter[int]()
     for connection, count in sent_chunks(program).items():
         for link in paths.path(connection) or ():

@@ -66,7 +66,7 @@ def runner_config(name: str, options: Mapping[str, Any] | None = None) -> Runner
 
 
 def create_runner(name: str, options: Mapping[str, Any] | None = None, home: Path | None = None) -> Runner:
-    """Return a new runner; the caller closes it. See `runner_config`, and `RunnerConfig.create` for `home`."""
+    """Return a new runner, which the caller must close. See `runner_config`, and `RunnerConfig.create` for `home`."""
     return runner_config(name, options).create(home)
 
 
@@ -85,5 +85,5 @@ def is_simulated(runner: str | None) -> bool:
 
 
 def runner_text(runner: str) -> str:
-    """Describe the runner for people. The text says so if its times are not measured."""
+    """Return the runner's name for people, with a note if its times are simulated."""
     return f"{runner} runner" + (": these times are simulated, not measured" if is_simulated(runner) else "")

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 def parse_size(text: str) -> int:
     """Return the size in bytes that `text` describes: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary.
 
-    With a B they are decimal, as in SI: `1MB` is 10^6 bytes; a log message reports this.
+    Only the forms KB, MB and GB are decimal, as in SI: `1MB` is 10^6 bytes. A log message points this out.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -38,10 +38,9 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Parse a comma-separated list of sizes and ranges `FIRST:LAST:xFACTOR`; return the sizes sorted, without
-    duplicates.
+    """Return the sizes in a comma-separated list of sizes and ranges `FIRST:LAST:xFACTOR`, without duplicates.
 
-    Without a factor (also in the form `FIRST-LAST`, as in tables), sizes rise by a factor of 4.
+    A range without a factor (also written `FIRST-LAST`, as in tables) has the factor 4.
 
     >>> parse_sizes("1000,4KiB:64KiB:x4")
     (1000, 4096, 16384, 65536)
@@ -64,7 +63,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def divisible_size(size_bytes: int, element_bytes: int, chunk_counts: Iterable[int]) -> int:
-    """Return the smallest size >= `size_bytes` that can be cut into whole elements by each of `chunk_counts`."""
+    """Return the smallest size >= `size_bytes` that every chunk count divides into equal chunks of whole elements."""
     granule = element_bytes * math.lcm(*chunk_counts)
     return -(-size_bytes // granule) * granule
 

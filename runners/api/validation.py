@@ -47,7 +47,7 @@ def validate_request(
     library:       names of the runner's library algorithms, see `Runner.library`
     runner_faults: the runner's own rules, called only if the request satisfies the common ones
     plans:         whether the runner executes plans of one-sided operations
-    switches:      whether the runner has processes for switches that add
+    switches:      whether the runner emulates switches that add, with a process for each
     settings:      whether the runner measures library settings
 
     A valid request may still deadlock or give wrong results, which only becomes apparent when the program runs.

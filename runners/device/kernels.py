@@ -43,7 +43,7 @@ _DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"
 
 @dataclass(frozen=True, slots=True)
 class KernelKind:
-    """GPU generation and checks for which a kernel is compiled.
+    """Compile-time options of a kernel.
 
     generation: GPU generation: 90 means sm_90
     checks:     whether the kernel checks offsets again at run time
@@ -54,7 +54,6 @@ class KernelKind:
     checks: bool = False
 
     def options(self) -> list[str]:
-        """Return the command-line options for NVRTC."""
         does = _DOES.get(self.arithmetic.operation, "Plus")
         names = [f"CHORALE_ELEMENT={_ELEMENTS[self.arithmetic.type]}", f"CHORALE_DOES=chorale::{does}"]
         names += ["CHORALE_SWITCH"] if self.generation >= _FIRST_SWITCH else []

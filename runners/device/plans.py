@@ -47,7 +47,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class RequestedPlan:
-    """A plan, and the size of the largest vector that it has to handle."""
+    """A plan, and the size in bytes of the largest vector that it must handle."""
 
     plan: ExecutionPlan
     most_bytes: int
@@ -182,7 +182,7 @@ class GroupPlans:
         return found
 
     def failure(self) -> str | None:
-        """Return one line that describes the blocked plan, or None if no plan has given up."""
+        """Return one line that lists the stuck blocks of a plan that has given up, or None if none has."""
         blocked = self.blocked()
         told = "; ".join(
             f"block {block} step {step} {why}" for name, block, step, why in blocked if name == blocked[0][0]

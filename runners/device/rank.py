@@ -63,7 +63,7 @@ class DeviceParts:
         return {"answer": "loaded"}
 
     def prepare(self, task: Mapping[str, Any]) -> None:
-        """Create the data for a task of `prepare_task`, separately for the checked call and for the timed calls."""
+        """Create the data for `task` (from `prepare_task`), separately for the checked call and for the timed calls."""
         self._current, self.blocked = None, []
         layout, call = self._variants[task["program"]]
         elements, dtype = task["elements"], task["dtype"]
@@ -84,7 +84,10 @@ class DeviceParts:
         return [both[id(each)] for each in pair]
 
     def run(self, _start_s: float, limit_s: float) -> float | None:
-        """Make the checked call, which also synchronizes the ranks, then the timed calls; see `NcclParts.run`."""
+        """Make the checked call, which also synchronizes the ranks, then the timed calls; return the end time.
+
+        Returns None if a call took too long or a plan gave up.
+        """
         if self._current is None:
             return None
         call, _, checked, timed = self._current

@@ -75,7 +75,7 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
     name = "device"
 
     def __init__(self, memory: str = "gpu", iterations: int = 20, wide_sums: bool = False) -> None:
-        """See DeviceConfig."""
+        """Create the runner; `DeviceConfig` describes the arguments."""
         super().__init__()
         self._memory, self._iterations, self._wide_sums = memory, iterations, wide_sums
 

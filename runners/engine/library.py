@@ -48,7 +48,7 @@ _BUFFERS = {"i": 0, "o": 1, "s": 2}
 def encode_rank(
     collective: Collective, ranks: int, chunks: int, in_place: bool, depth: int, part: RankProgram
 ) -> array[int]:
-    """Encode a rank's part as 64-bit integers.
+    """Encode one rank's part of a program as 64-bit integers for the engine.
 
     depth: number of messages on a connection by which a sender may be ahead of its receiver
     """

@@ -209,7 +209,7 @@ class RankParts:
         ]
 
     def prepare(self, task: Mapping[str, Any]) -> None:
-        """Create the data for a task of `prepare_task`."""
+        """Create the data for `task`, a command from `prepare_task`."""
         self._memory = self._work = self._execution = None
         self.blocked = []
         gc.collect()  # automatic collection is off in rank processes

@@ -304,10 +304,10 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Runs the programs and library algorithms of `request` on `group`, which numbers them: programs first.
+    """Runs the programs and library algorithms of `request` on `group`; ranks number them from 0, programs first.
 
-    library_elements: (library algorithm, position of the size) -> elements in the whole vector, if their number differs
-                      from that for the programs
+    library_elements: (library algorithm, index of the size) -> elements in the whole vector, if it has a different
+                      number of elements than for the programs
     """
 
     def __init__(

@@ -207,7 +207,7 @@ def thread_count(bits_per_s: int, cores: int) -> int:
 
 
 def is_wire_running(pid: int, holder_pid: int) -> bool:
-    """Return whether process `pid` carries the packets of that holder's fabric."""
+    """Return whether process `pid` is running and carries the packets of the fabric that process `holder_pid` holds."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         arguments = process.cmdline()

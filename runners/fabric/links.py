@@ -41,17 +41,17 @@ _QUEUE_BYTES = (2**21, 2**24)  # room for the first windows of many connections,
 
 
 def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
-    """Return how many bytes the kernel may hand to a wire at a time: as many as it carries in a few milliseconds, fewer
-    at a switch.
+    """Return the largest piece in bytes that the kernel may pass to an emulated link: a few milliseconds of traffic, or
+    less at a switch.
 
-    A piece is delivered as a whole. Large pieces need the least CPU time, but each hop waits for the whole piece.
+    Large pieces need the least CPU time, but each hop waits until it has received a complete piece.
     """
     piece_s = _FORWARDED_PIECE_S if at_switch else _PIECE_S
     return min(max(int(bits_per_s * piece_s / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
 
 
 def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:
-    """Return how many bytes a wire queues before it drops packets: two seconds of traffic, and the bytes in flight."""
+    """Return the bytes that an emulated link can queue: two seconds of traffic plus the bytes in flight."""
     smallest, largest = _QUEUE_BYTES
     on_its_way = int(bits_per_s * latency_us / 8_000_000)
     return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest) + on_its_way
@@ -91,9 +91,9 @@ class SelfTest:
 
 @dataclass(frozen=True, slots=True)
 class FabricLinks:
-    """How a fabric's packets are carried.
+    """How a fabric's packets are carried: by a process with `threads` threads.
 
-    wire_pid:  process that carries them
+    wire_pid:  id of that process
     self_test: None if the fabric was not tested
     """
 

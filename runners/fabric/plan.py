@@ -99,9 +99,9 @@ class FabricPlan:
 def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None) -> FabricPlan:
     """Plan the fabric of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity.
 
-    As in the local runner, `link_mbps` is the rate of a link of bandwidth 1 if the unit is links, else of the fastest
-    link: networks in GB/s become scale models with the right proportions. Raises InvalidInput for a network that is too
-    large, a rate that is out of reach, properties of a link that does not exist, or a bad name. O(ranks * links).
+    As in the local runner, `link_mbps` is the rate of a link of bandwidth 1 if bandwidths count links. If they are in
+    GB/s or Gbit/s, it is the rate of the fastest link, and the others keep their proportions. Raises InvalidInput for a
+    bad name, a rate out of range, or a network that is too large or not strongly connected. O(ranks * links).
     """
     require_name(name)
     if topology.node_count > MAX_NODES:
@@ -168,7 +168,7 @@ def arc_rates(plan: FabricPlan) -> dict[Arc, int]:
 
 
 def arc_latency_us(plan: FabricPlan) -> dict[Arc, Fraction]:
-    """Return the latencies of all links in both directions, even of links that the topology has in one direction."""
+    """Return the latency of both directions of every cable, even if the topology has a link in only one of them."""
     return {
         arc: latency_us for cable in plan.cables for arc, latency_us in zip(cable.arcs, cable.latency_us, strict=True)
     }

@@ -16,10 +16,10 @@ from chorale.synth.topology.topology import Topology
 
 
 def busy_streams(plan: FabricPlan) -> list[Stream]:
-    """Return (source, target) pairs of ranks, sorted.
+    """Return streams that keep all links busy, as sorted (source, target) pairs of ranks.
 
-    Each rank sends to all direct neighbours. A rank behind a switch sends to two ranks: the one halfway round among all
-    ranks (in another box if there are several), and the one halfway round among the ranks at the same switch.
+    Each rank sends to all direct neighbours. A rank at a switch sends to rank + n/2 modulo n among all n ranks (in
+    another box if there are several), and likewise among the ranks at the same switch.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}
@@ -97,7 +97,7 @@ class ExchangeTimes:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRun:
-    """Cost of test exchanges.
+    """Times of test exchanges, and the CPU time that they cost.
 
     cores:      CPU cores that the ranks used
     link_cores: CPU cores that the link process used during that time

@@ -111,8 +111,8 @@ class NetworkControl:
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
     """Return the seconds per byte of every link.
 
-    `link_mbps` is the rate of a link of bandwidth 1 if the unit is links, else of the fastest link: networks in GB/s
-    run as scale models with the right proportions.
+    `link_mbps` is the rate of a link of bandwidth 1 if bandwidths count links. If they are in GB/s or Gbit/s, it is the
+    rate of the fastest link, and the others keep their proportions.
     """
     full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
     table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]

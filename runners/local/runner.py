@@ -67,14 +67,14 @@ _METHOD = "engines in lock step of 32 KiB"  # part of the key, because other met
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A rate, and how well busy links keep it: the ideal time divided by the real time, or None if not probed."""
+    """A link rate, and the efficiency of busy links at this rate: ideal time / measured time, or None if not probed."""
 
     link_mbps: float
     efficiency: float | None
 
 
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
-    """Return the largest rate (1, 2 or 5 times 10^n Mbit/s) that `links` links among `nodes` processes carry at 90 %.
+    """Return the largest rate (1, 2 or 5 times 10^n Mbit/s) of which busy links between processes reach at least 90 %.
 
     The first call takes a few seconds. Its result is kept under `home` for this kind of machine and these numbers of
     nodes and links: for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy, because links may carry more later.
@@ -100,7 +100,7 @@ def _is_fresh(cached: Mapping[str, float], unix_s: float) -> bool:
 
 
 def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:
-    """Return `link_mbps` and how well `links` busy links among `nodes` processes keep up with it."""
+    """Return `link_mbps` and the efficiency that `links` busy links between `nodes` processes reach at this rate."""
     with _probe_ranks(nodes, links) as probe:
         return LinkRate(link_mbps, probe.efficiency(link_mbps))
 
@@ -255,7 +255,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return Gloo's algorithm, which all collectives have; () with emulated links, because Gloo bypasses them."""
+        """Return Gloo, which has every collective; () with emulated links, because Gloo would bypass them."""
         return () if self._place[0] in (None, EMULATED) else LIBRARY_ALGORITHMS
 
     def _fault(self, request: RunRequest) -> RequestFault | None:

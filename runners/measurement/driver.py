@@ -52,9 +52,9 @@ class LinkLimit:
 
 
 def link_limit(topology: Topology, collective: Collective, environment: Mapping[str, Any]) -> LinkLimit | None:
-    """Return the limit that the links impose on programs that ran in `environment`.
+    """Return the limit that the links impose on `collective`; `environment` contains the links' rate.
 
-    Returns None if the links' rate is unknown, and for custom collectives, which have no bound.
+    Returns None if the rate is unknown, and for custom collectives, which have no bound.
     """
     network = None if collective.custom else model_of_run(topology, environment.get("link_mbps"))
     return None if network is None else _limit(topology, collective, network)
@@ -232,8 +232,8 @@ class _Collected:
     def next_repeats(self, affordable: float) -> int:
         """Return the number of repetitions for the next request, at most `affordable`; 0 if all sizes are finished.
 
-        The width of an interval shrinks with the square root of the number of samples. The number is what the size that
-        needs the fewest more repetitions needs, but at least half of the number so far.
+        The width of an interval shrinks with the square root of the number of samples. The result is what the size
+        closest to its goal still needs, but at least half of and at most as many as the repetitions so far.
         """
         if not self._open:
             return 0

@@ -1,4 +1,4 @@
-"""Record a PyTorch model's profile. Only this module imports PyTorch for this purpose."""
+"""Records a profile of a PyTorch model: its layers' times. Only this module imports PyTorch for this purpose."""
 
 import importlib
 import sys

@@ -254,8 +254,8 @@ class SizeProgression:
 def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:
     """Return the smallest size >= `size_bytes` that all `programs`, which must be for one collective, can serve.
 
-    Chunks must consist of whole elements, else the runtime falls back silently. In sharded collectives, each rank's
-    share is cut into whole elements too, as RCCL requires; the other runtimes require less.
+    Chunks must consist of whole elements, otherwise the runtime silently uses its own algorithm. In sharded
+    collectives, each rank's shard must also divide into that many chunks, because RCCL requires this.
     """
     granule = element_bytes
     for program in programs:

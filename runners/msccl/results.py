@@ -21,8 +21,10 @@ _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """One placement of a row. time_us: None if it was not measured. wrong: number of wrong elements, None if unknown.
+    """A row's results for one placement: out of place or in place.
 
+    time_us:    None if it was not measured
+    wrong:      number of wrong elements; None if unknown
     bandwidths: algbw and busbw as printed, in GB/s; None if they are not numbers
     """
 

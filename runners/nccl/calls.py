@@ -245,12 +245,10 @@ class Nccl:
             self._do("GroupEnd")
 
     def send(self, communicator: int, address: int, elements: int, dtype: str, peer: int, stream: int) -> None:
-        """Enqueue a message."""
         count = ctypes.c_size_t(elements)
         self._do("Send", Pointer(address), count, TYPES[dtype], peer, Pointer(communicator), Pointer(stream))
 
     def receive(self, communicator: int, address: int, elements: int, dtype: str, peer: int, stream: int) -> None:
-        """Enqueue the receipt of a message."""
         count = ctypes.c_size_t(elements)
         self._do("Recv", Pointer(address), count, TYPES[dtype], peer, Pointer(communicator), Pointer(stream))
 

@@ -84,7 +84,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
         return self.model_copy(update={"gpus_per_node": per_node})
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return GPUs for a node's ranks, or only a CPU if nodes are lent per measurement or no GPU is used."""
+        """Return a GPU per rank on a node; no GPU if Ray lends nodes for each measurement, or if `memory` is host."""
         node = request.node
         if self.launcher == "ray":
             return ResourceRequest(node.cpus, patience_s=node.patience_s)

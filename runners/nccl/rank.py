@@ -45,7 +45,7 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """One rank's part of a variant: the `rounds` of a program, or a library call with `settings`.
+    """One rank's part of a program or library call to measure: a program's `rounds`, or a call with `settings`.
 
     program:   text of a program that the library executes itself
     variables: environment variables that the process needs from its start, in addition to those for `settings`
@@ -124,7 +124,7 @@ class NcclParts:
         self.seconds = 0.0
 
     def load(self, documents: Iterable[Mapping[str, Any]], ids: Mapping[str, str]) -> None:
-        """Replace the parts. ids: text of settings -> id of a new communicator for them"""
+        """Replace the parts by those in `documents`. ids: text of settings -> id of a new communicator for them"""
         self._parts = [NcclPart.from_json(each) for each in documents]
         for part in self._parts:
             if (text := str(part.settings)) in ids and part.settings not in self._communicators:
@@ -149,7 +149,7 @@ class NcclParts:
             return self._library.communicator(unique_id, rank, ranks, None if by_call else settings)
 
     def prepare(self, task: Mapping[str, Any]) -> None:
-        """Create the data for a task of `prepare_task`."""
+        """Create the data for `task`, a command from `prepare_task`."""
         self._current = None
         gc.collect()  # automatic collection is off in this process
         part, elements, dtype = self._parts[task["program"]], task["elements"], task["dtype"]

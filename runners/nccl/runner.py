@@ -46,7 +46,7 @@ Variant = Sequence[NcclPart]
 
 class NcclGroups:
     """Implements `RankGroup` with several sets of ranks. The library reads some variables only once per process, so
-    settings with different variables need different processes. Logging slows calls, so it has a separate set, too.
+    settings with different variables need different processes. Logging slows calls, so logged calls have their own set.
     """
 
     def __init__(self, ranks: int, config: GpuRanksConfig, node: ResourceRequest) -> None:

@@ -28,7 +28,7 @@ class TorchNccl(Nccl):
         self._messages: list[Any] = []
 
     def unique_id(self) -> bytes:
-        """Return the address of the store for forming all groups."""
+        """Return the address of the TCP store through which the ranks form all groups."""
         if self._store is None:
             self._store = dist.TCPStore(self._address, 0, is_master=True, wait_for_workers=False)
         return f"{self._address} {self._store.port}".encode()

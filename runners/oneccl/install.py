@@ -88,7 +88,7 @@ def install_folder(version: Version) -> Path:
 
 
 def find_parts(version: Version = DEFAULT_VERSION) -> OneCclParts:
-    """Return the parts that `chorale.runners.oneccl.install` has installed or, as packages, pip."""
+    """Return the parts, installed by `chorale.runners.oneccl.install` or by pip. Raises Unavailable without them."""
     for root in (install_folder(version), Path(sys.prefix)):
         if _has_headers(root / INCLUDE / "oneapi", version) and all((root / part).exists() for part in PARTS):
             return OneCclParts(root)

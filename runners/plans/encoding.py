@@ -30,7 +30,7 @@ def pieces_of_the_vector(plan: ExecutionPlan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanShape:
-    """Numbers that are the same on all ranks.
+    """Sizes of a plan that are the same on all ranks.
 
     pieces:       number of pieces per chunk
     memory_slots: number of counters for memory channels

@@ -43,9 +43,10 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RankRegion:
-    """Offsets in a rank's memory, in bytes. It holds counters, then cells from `data` on, then the halves of `packets`.
+    """Layout of a rank's memory, the same on all ranks: counters, then data, then packets. Offsets are in bytes.
 
-    All ranks have the same layout.
+    half_bytes: size of one packet buffer; there are two with double buffering
+    bytes:      total size
     """
 
     data: int
@@ -55,7 +56,7 @@ class RankRegion:
 
     @staticmethod
     def of(head: WordsHead, ranks: int, cells: int, packets: int, piece_bytes: int) -> RankRegion:
-        """Return the layout for the largest number of `cells` and `packets` of any rank, in pieces of `piece_bytes`."""
+        """Return the layout. cells, packets: largest number of data pieces and packet pieces on any rank"""
         data = _rounded(8 * (head.slots + ranks))
         first = data + _rounded(cells * piece_bytes)
         half = _rounded(2 * packets * piece_bytes)
@@ -157,7 +158,7 @@ class BoundPlan:
 
 
 def window_bases(shape: PlanBuffers, starts: Sequence[int], region: RankRegion, piece_bytes: int) -> list[int]:
-    """Return the addresses of all ranks' windows, if no switch is used. The ranks' memory begins at `starts`."""
+    """Return the addresses of all ranks' windows, if no switch is used. starts: first address of each rank's memory"""
     chunk_bytes = piece_bytes * shape.pieces_of_a_chunk
     bases = []
     for start, layout in zip(starts, shape.layouts, strict=True):

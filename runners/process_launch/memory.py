@@ -14,9 +14,9 @@ _PAGE_BYTES = resource.getpagesize()
 def resident_bytes(pid: int | str = "self") -> int:
     """Return the private memory that a process uses, in bytes; 0 if it has ended.
 
-    Only pages that were written count. A limit on address space (RLIMIT_DATA) also counts memory that is reserved but
-    never used, such as thread stacks and malloc arenas. Its amount depends on the machine's load, so small computations
-    would fail at random.
+    Only pages that were written count. A limit on address space (RLIMIT_DATA) would also count reserved memory that is
+    never used, such as thread stacks and malloc arenas. How much is reserved depends on the machine's load, so small
+    computations would fail at random.
     """
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()

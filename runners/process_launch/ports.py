@@ -37,7 +37,7 @@ class OpenPort:
 
 
 def open_ports(root_pid: int | None = None) -> list[OpenPort]:
-    """Return the ports of the process `root_pid` (default: this one) and all of its descendants, in order.
+    """Return the ports of the process `root_pid` (default: this one) and all of its descendants, sorted by number.
 
     Processes that end meanwhile or belong to somebody else are left out.
     """

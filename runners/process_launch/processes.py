@@ -218,7 +218,7 @@ def _members(group: int) -> list[psutil.Process]:
 
 
 def _is_asked_to_end(process: psutil.Process) -> bool:
-    """Return whether SIGTERM ends a process that still runs. Guards ignore it."""
+    """Return whether a process is still running and does not ignore SIGTERM, as guards do."""
     with contextlib.suppress(OSError, psutil.Error):
         if process.status() == psutil.STATUS_ZOMBIE:
             return False

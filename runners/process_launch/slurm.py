@@ -21,8 +21,7 @@ STEP_GRACE_S = 5.0
 """Time for srun to end its step after SIGTERM, before it is killed."""
 
 TASK_RESOURCE = "chorale_task"
-"""Name of a resource. Each task in a job array (a job with its own nodes) adds one unit to the Ray cluster that all
-tasks form.
+"""Name of a Ray resource. Each task of a job array has its own nodes and adds one unit to the Ray cluster of all tasks.
 """
 
 _ANSWER_LIMIT_S = 30.0

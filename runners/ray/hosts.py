@@ -76,7 +76,7 @@ def _order_of(node: Mapping[str, Any]) -> tuple[float, bytes, str]:
 class RayHost:
     """Implements `Host` with an actor on the node `node_id` that reserves the node's GPUs and custom resources.
 
-    held: the reserved amounts; its CPUs and labels are ignored here
+    held: GPUs and custom resources to reserve; its CPUs and labels are ignored
     """
 
     def __init__(self, node_id: str, address: str, held: ResourceRequest | None = None) -> None:
@@ -156,7 +156,7 @@ def _result_of(reference: Any) -> Any:
 
 
 class RayGpuCluster:
-    """Lends nodes in the cluster that RAY_ADDRESS names, or this machine alone.
+    """Lends GPU nodes of the cluster at RAY_ADDRESS or, if that is not set, this machine's GPUs.
 
     resource_request: resources that each node must have in addition to GPUs; they are reserved like the GPUs
     """

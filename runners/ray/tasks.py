@@ -13,7 +13,7 @@ from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress
 
 MEMORY_SLACK = 2
-"""Factor by which a computation may exceed its announced memory before its worker is stopped."""
+"""Factor by which a computation may exceed its reserved memory before its worker is stopped."""
 MAX_TASK_RETRIES = 2
 """How often a computation is restarted after its worker has died."""
 
@@ -74,7 +74,7 @@ def _run(computation: Computation, argument: Any, board: Any, key: str, memory_b
 
 
 class RayTaskBackend:
-    """Runs computations as Ray tasks, each with one CPU and a reservation of its announced memory.
+    """Runs computations as Ray tasks, each with a reservation of one CPU and of the memory given to `start`.
 
     A task whose worker dies is restarted, so `computation` must be pure. Not thread-safe.
     """

@@ -163,8 +163,8 @@ MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]
 
 
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
-    """Return the schedules that the runtime never executed out of place. Each one's value is the largest size at which
-    it was not executed in place either, or 0 if there is none.
+    """Return schedules that the runtime never executed out of place -> largest size in bytes at which it did not
+    execute them in place either, or 0 if there is none.
 
     runs: runs of schedules, without the library's own runs
     """

@@ -53,7 +53,7 @@ class CampaignWorker:
         return _timed(self._built, request)
 
     def measure(self, request: RunRequest) -> Completion[Outcome]:
-        """Measure; the runner's errors become failures."""
+        """Measure a candidate; the runner's errors become failures."""
         return _timed(self._measured, request)
 
     def close(self) -> bool:
@@ -82,7 +82,7 @@ class CampaignWorker:
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`. In a race, first measure a few repetitions, and measure no more at sizes where the program has
+    """Measure `request`. In a race, measure a few repetitions first, and more only at sizes that the program has not
     lost.
 
     Each of the two parts has the full time limit. If a part fails, its failure is the result.
