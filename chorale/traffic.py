@@ -42,7 +42,7 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
         traffic: A whole number for each pair of ranks. The diagonal holds what ranks keep, which crosses no link.
 
     Raises:
-        InvalidInput: The traffic is not a square matrix of whole numbers, has the wrong number of ranks, or sends nothing.
+        InvalidInput: The traffic sends nothing, is no square matrix of whole numbers, or has the wrong number of ranks.
 
     >>> plan = plan_alltoall("h100:2", np.full((16, 16), 1000))
     >>> plan.method, float(plan.time), plan.gap
