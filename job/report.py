@@ -29,7 +29,9 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Note that a group runs another table from its collective number `call` on, or why it keeps the old one."""
+        """Note that a group runs the table with digest `table` from its call number `call` on, or `reason` if it does
+        not.
+        """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
 

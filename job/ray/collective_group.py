@@ -57,7 +57,6 @@ class ChoraleRayGroup(BaseGroup):
 
     @classmethod
     def backend(cls) -> str:
-        """Return the backend name for creating groups."""
         return "CHORALE"
 
     @classmethod
@@ -66,7 +65,6 @@ class ChoraleRayGroup(BaseGroup):
         return True
 
     def destroy_group(self) -> None:
-        """Close the connections."""
         self._engine.close()
         if self._inner is not None:
             self._inner.destroy_group()

@@ -11,7 +11,7 @@ Index lines:
 
     ranks N
     program NUMBER DIGEST COLLECTIVE ROOT RANKS             (root -1: none)
-    words NUMBER RANK OFFSET BYTES CRC32                    (offset into the blobs; packed, see `packing`)
+    words NUMBER RANK OFFSET BYTES CRC32                    (offset into the blobs; packed, see `pack`)
     entry COLLECTIVE DTYPE GROUP ROOT MIN MAX NUMBER        (group: * or ranks with commas; -1: no limit, no program
                                                              or a plan, which native readers leave to the library)
 """

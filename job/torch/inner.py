@@ -203,7 +203,7 @@ def _dense(tensor: Any) -> Any:
 
 
 def _finished(work: Any, finish: Callable[[], None], results: Any, is_async: bool) -> ProgramWork:
-    """Return a work that ends after `work` and then `finish` have ended. If not `is_async`, wait for both here."""
+    """Return a `Work` that ends after `work` has ended and `finish` has run. If not `is_async`, wait for that here."""
     whole = ProgramWork(list(results))
 
     def end() -> None:

@@ -162,7 +162,7 @@ Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 
 @dataclass(slots=True)
 class GroupPrograms:
-    """The programs of one group.
+    """Runs a table's programs for one group.
 
     loaded:  the current table
     strict:  whether to refuse calls that no entry covers

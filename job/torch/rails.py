@@ -32,7 +32,7 @@ LEAST_GAIN_S = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailExchange:
-    """A planned all-to-all. Piece i has `amounts[i]` elements and is at rank `stops[leg][i]` before leg `leg`."""
+    """A planned all-to-all. Piece i (`amounts[i]` elements) moves from rank `stops[leg][i]` to `stops[leg + 1][i]`."""
 
     amounts: NDArray[np.int64]
     stops: tuple[NDArray[np.int64], ...]

@@ -97,12 +97,11 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
         return self._work.is_completed()
 
     def result(self) -> Any:
-        """Return the output tensors, which are complete after `wait`."""
         return self._work.result()
 
 
 def _counting(work: Any, count: Callable[[], object]) -> Any:
-    """Have `count` called when `work` ends; return `work` or a wrapper around it."""
+    """Arrange that `count` is called when `work` ends; return `work` or a wrapper around it."""
     if work is None:
         return None
     try:

@@ -19,7 +19,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     """
 
     def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
-        """Create the `Work` of one run. On an accelerator, `order` states when the run happens in its streams."""
+        """Create the `Work` of one run. `order` orders the run relative to other work on an accelerator's streams."""
         super().__init__()
         self._results = results
         self._order = order
@@ -94,14 +94,12 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
         return True
 
     def get_future(self) -> Any:
-        """Return the future of all output tensors."""
         return self._future
 
     def is_completed(self) -> bool:
         return all(work.is_completed() for work in self._works)
 
     def result(self) -> Any:
-        """Return the output tensors, which are complete after `wait`."""
         return self._results
 
     def synchronize(self) -> None:

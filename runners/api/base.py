@@ -16,9 +16,9 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class StepSpan:
-    """Times of one instruction in seconds since the run's start. A split instruction has a span per part and piece.
+    """Times of step `step` of thread block `block`, for a part and piece of its data, in seconds since the start.
 
-    ready_s: when its block had reached it and all its waits were satisfied
+    ready_s: when the block had reached the step and all its waits were satisfied
     start_s: when its first byte moved
     end_s:   when it was finished
     """

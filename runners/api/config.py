@@ -142,7 +142,7 @@ class RunnerConfig(BaseModel, ABC):
         return LoweringOptions(CPU_TARGET)
 
     def for_network(self, topology: Topology) -> Self:
-        """Return a copy with the options filled in that campaigns derive from the network."""
+        """Return a copy in which the options that follow from the network are filled in."""
         return self
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
@@ -166,7 +166,7 @@ class RunnerConfig(BaseModel, ABC):
         """Raise InvalidInput if the options, the requested nodes and the number of ranks do not match."""
 
     def conditions(self) -> dict[str, Any]:
-        """Return the options that affect measured times, unless they have their default values."""
+        """Return the options that affect measured times and differ from their defaults: name -> value."""
         return self.model_dump(exclude=set(self.not_compared), exclude_defaults=True)
 
     @abstractmethod
@@ -207,7 +207,7 @@ def _exact(value: Any) -> Fraction:
 
 
 def _exact_json(value: Fraction) -> float | str:
-    """Return the float whose shortest decimal text is `value`, as in launches, or the text p/q if there is none."""
+    """Return `value` as a float if that is exact (by its shortest decimal text), otherwise as the text p/q."""
     decimal = float(value)
     return decimal if Fraction(str(decimal)) == value else rational_text(value)
 

@@ -91,7 +91,7 @@ class ConnectionPaths:
         self._hops_from: dict[int, list[int]] = {}
 
     def path(self, connection: Connection) -> tuple[int, ...] | None:
-        """Return the link ids of `connection`'s path in order, or None if there is no path. O(L) once per source."""
+        """Return the link ids of `connection`'s path in order, or None if there is none. O(links) once per source."""
         hops = self._hops(connection.src)
         if hops[connection.dst] < 0:
             return None

@@ -71,7 +71,7 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None, home: Pat
 
 
 def _explained(declared: type[RunnerConfig], error: ValidationError) -> InvalidInput:
-    """Return an error for the first fault, in one line."""
+    """Return a one-line error about the first option that is wrong."""
     fault = error.errors()[0]
     option = str(fault["loc"][0])
     message = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)

@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion(Generic[Value]):
-    """Result of work that was done elsewhere.
+    """Result of a build or a measurement by a worker.
 
     value:   the result, or a failure as a value
     seconds: time that a worker was busy; cpu_s: its process's CPU time during that time

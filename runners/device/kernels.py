@@ -46,7 +46,7 @@ class KernelKind:
     """Compile-time options of a kernel.
 
     generation: GPU generation: 90 means sm_90
-    checks:     whether the kernel checks offsets again at run time
+    checks:     whether the kernel checks memory offsets again at run time
     """
 
     arithmetic: Arithmetic

@@ -97,8 +97,8 @@ class _Home:
 
 
 class GroupPlans:
-    """One rank's plans for a group. All ranks make the same calls in the same order. Tensors must be at the same
-    offsets in symmetric buffers on all ranks, or outside such buffers on all ranks.
+    """One rank's plans for a group. All ranks make the same calls in the same order. A call's tensors must be at the
+    same offsets in symmetric buffers on all ranks, or outside symmetric buffers on all ranks.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class GroupPlans:
         requests: Mapping[str, RequestedPlan],
         options: DeviceOptions | None = None,
     ) -> None:
-        """Place the plans in `requests` (by name, identical on all ranks). Raises InvalidInput or PlanError if one is
-        invalid."""
+        """Allocate memory for the plans in `requests` (name -> plan, identical on all ranks). Raises InvalidInput or
+        PlanError for an invalid plan."""
         self._device, self._rank, self._ranks = device, rank, ranks
         self._options = options or DeviceOptions()
         self._placed: dict[str, _Placed] = {}

@@ -52,7 +52,7 @@ class DataLayout:
 
 
 class RankMemory:
-    """The data of one run; `elements` is the length of the whole vector, a multiple of the number of chunks.
+    """A rank's data in one run; `elements` is the length of the whole vector, a multiple of the number of chunks.
 
     given: existing memory for input and output, which must overlap for an in-place run; None to allocate new memory
     """
@@ -167,7 +167,7 @@ after the start. Raises TimeoutError after the limit, unless the library's call 
 
 
 class RankParts:
-    """Loads one rank's parts, prepares fresh data, runs the parts and checks the results.
+    """Loads one rank's parts of programs, prepares fresh data, runs the parts and checks the results.
 
     library: runs library collectives
     plans:   executes plans; None if there are none

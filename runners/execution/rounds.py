@@ -152,7 +152,7 @@ class SocketRanks(ABC):
                 raise self._death() from None
 
     def receive(self, deadline: float, doing: str) -> dict[int, Message]:
-        """Return one answer from each rank; `doing` says what they do, for the error message."""
+        """Return one answer from each rank. doing: what the ranks do, for error messages"""
         replies: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             if self.watched is not None:

@@ -178,7 +178,7 @@ class StreamRanks(StartedRanks):
 
 
 def greet_runner(control: FramedSocket, rank: int, **facts: Any) -> None:
-    """Send `rank`'s hello: the report that every runner needs, and `facts`."""
+    """Send `rank`'s first message to the runner: its token, process id, clock and host, and `facts`."""
     host = this_host()
     hello = {"answer": "hello", "rank": rank, "token": os.environ[TOKEN], "pid": os.getpid()}
     hello |= {"clock": clock_identity(), "host": [host.name, *sorted(host.aliases - {host.name})]}

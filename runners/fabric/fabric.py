@@ -91,7 +91,9 @@ class NamespaceHolder:
         return done.stdout
 
     def detach(self, state: str) -> None:
-        """Let the holder outlive this process. It keeps `state` (one line), by which other processes find it."""
+        """Let the holder outlive this process. It stores the line `state`, which describes the fabric to other
+        processes.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{state}\n")
@@ -136,7 +138,7 @@ def require_tools() -> None:
 
 
 def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[str, ...]:
-    """Return a prefix with which a command runs in the `namespaces` (options of nsenter) of holder `pid`."""
+    """Return the prefix for a command that runs in `namespaces` (options of nsenter) of the holder process `pid`."""
     user = ("--user", "--preserve-credentials") if in_user_namespace else ()
     return ("nsenter", f"--target={pid}", *user, *namespaces)
 
@@ -303,7 +305,7 @@ class EmulatedFabric:
         return namespace_name(self.name, rank)
 
     def command_prefix(self, rank: int, from_inside: bool = False) -> tuple[str, ...]:
-        """Return a prefix with which a command runs (by exec) as a process on `rank`.
+        """Return the prefix for a command that runs (by exec) as a process on `rank`.
 
         The process has the files and the working folder of the process that starts it, but the rank's network and
         host name. A user who is not root appears as root in the process.

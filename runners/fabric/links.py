@@ -79,8 +79,8 @@ class SelfTest:
 
     efficiency:     with all links busy, the time at the nominal rate (headers included) divided by the measured time
     exchange_bytes: payload of the largest stream in that exchange
-    link_cores:     CPU cores that the link process used during it
-    cores:          CPU cores that the exchanging process used
+    link_cores:     mean number of CPU cores that the link process used during that exchange
+    cores:          mean number of CPU cores that the exchanging process used
     """
 
     efficiency: float

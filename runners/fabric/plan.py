@@ -92,7 +92,6 @@ class FabricPlan:
 
     @property
     def bits_per_s(self) -> int:
-        """Return the total rate of all links."""
         return sum(sum(cable.bits_per_s) for cable in self.cables)
 
 

@@ -99,8 +99,8 @@ class ExchangeTimes:
 class ExchangeRun:
     """Times of test exchanges, and the CPU time that they cost.
 
-    cores:      CPU cores that the ranks used
-    link_cores: CPU cores that the link process used during that time
+    cores:      mean number of CPU cores that the ranks used
+    link_cores: mean number of CPU cores that the link process used during that time
     """
 
     times: Sequence[ExchangeTimes]

@@ -74,7 +74,7 @@ class LinkRate:
 
 
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
-    """Return the largest rate (1, 2 or 5 times 10^n Mbit/s) of which busy links between processes reach at least 90 %.
+    """Return the largest rate (1, 2 or 5 * 10^n Mbit/s) of which `links` links between `nodes` processes reach 90 %.
 
     The first call takes a few seconds. Its result is kept under `home` for this kind of machine and these numbers of
     nodes and links: for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy, because links may carry more later.

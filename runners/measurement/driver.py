@@ -69,7 +69,7 @@ def _limit(topology: Topology, collective: Collective, network: NetworkModel) ->
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
     """Return the network model for links of `link_mbps` (10^6 bit/s); None if the rate is unknown.
 
-    link_mbps: rate of a link of bandwidth 1 if the unit is links, else of the fastest link
+    link_mbps: rate of a link of bandwidth 1 if bandwidths count links, else of the fastest link
     """
     if not isinstance(link_mbps, (int, float, Fraction, str)):
         return None
@@ -200,7 +200,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
 
 
 class _Collected:
-    """Times measured so far. A size is open while it needs more; all open sizes have the same number of times."""
+    """Times measured so far. A size is open while it needs more repetitions; all open sizes have equally many."""
 
     def __init__(self, sizes_bytes: tuple[int, ...], goal: Goal, per_launch: int = 1) -> None:
         self._sizes_bytes = sizes_bytes

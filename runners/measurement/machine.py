@@ -63,7 +63,7 @@ def machine_facts() -> dict[str, str | int | float | None]:
 
 
 def environment_id(facts: Facts) -> str:
-    """Return the content id of `facts`. Floats are converted to text first."""
+    """Return an id that is the same for the same `facts`. Floats are compared as text."""
     return content_id({key: str(value) if isinstance(value, float) else value for key, value in facts.items()})
 
 

@@ -66,7 +66,7 @@ def parse_budget(text: str) -> tuple[int, float]:
 
 
 MIN_SAMPLES = 6
-"""Smallest number of samples whose extremes enclose the median with 95 % confidence: 1 - 2 / 2^6."""
+"""Smallest number of samples whose extremes enclose the median with 95 % confidence: 1 - 2 / 2^6 is above 0.95."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def launch_medians(values: Sequence[float], per_launch: int) -> list[float]:
 def ratio_interval(
     times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE, per_launch: int = 1
 ) -> MedianInterval:
-    """Return the interval of the ratio time / reference time from repetitions that ran next to each other.
+    """Return the confidence interval of the median ratio time / reference time.
 
     The n-th times of both were measured next to each other, so a load on the machine slows both and hardly changes
     their ratio. The `per_launch` repetitions of one launch count as one sample. Raises CheckFailed if a reference time

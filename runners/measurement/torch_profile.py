@@ -41,7 +41,7 @@ def load_model(where: str) -> tuple[Any, Any]:
 
 
 def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callable[[], float]) -> Mapping[str, Any]:
-    """Return a profile in the format of docs/guide/training.md: median times of `model`'s leaves, in order.
+    """Return a profile in the format of docs/guide/training.md: median times of `model`'s leaf modules, in order.
 
     model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the number of samples) and returns
            a tensor; the backward pass starts from the sum of that tensor
@@ -91,7 +91,7 @@ Times: TypeAlias = dict[tuple[str, str], float]
 
 
 class _Recorder:
-    """Measures the time of each leaf: its clock always runs for the leaf that began last."""
+    """Measures the time of each leaf module: from its start to the start of the next one."""
 
     def __init__(self, torch: Any, clock: Callable[[], float]) -> None:
         self._torch, self._clock = torch, clock

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the import loads MPI, which the runner's process does not n
     from mpi4py import MPI
 
 PREFIX = "mpi:"
-"""Prefix of these algorithms' names in runners and campaigns."""
+"""Prefix of the names of MPI's algorithms in runners and campaigns."""
 
 _NAME_BYTES, _TEXT_BYTES = 256, 16384
 _LIMIT_S = 30.0
@@ -64,7 +64,7 @@ def mpi_algorithms() -> Mapping[str, tuple[str, ...]]:
 
 
 class Variable(NamedTuple):
-    """An MPI control variable with an integer value. choices: names of its values, if they have names"""
+    """An MPI control variable with an integer value. choices: name of each value -> value, if values have names"""
 
     handle: ctypes.c_void_p
     name: str
@@ -72,7 +72,7 @@ class Variable(NamedTuple):
 
 
 class ForcedAlgorithm(NamedTuple):
-    """One algorithm for the calls on `communicator` within `forced()`."""
+    """An algorithm of MPI: calls on `communicator` use it inside `with forced():`."""
 
     communicator: MPI.Comm
     forced: Callable[[], AbstractContextManager[None]]
@@ -92,7 +92,7 @@ class MpiAlgorithms:
             raise Unavailable("this MPI has no tool interface: {}", MPI.Get_library_version(), "use MPICH or Open MPI")
 
     def names(self, collective: CollectiveName) -> tuple[str, ...]:
-        """Return the names for `collective`, without a prefix."""
+        """Return the names of MPI's algorithms for `collective`, without a prefix."""
         variable = self._variable_of(collective)
         return () if variable is None else tuple(name for name in variable.choices if name not in _OTHERS)
 

@@ -71,7 +71,7 @@ class MpichLauncher:
         return ("-iface", NODE_DEVICE, *self.on_hosts(",".join(addresses)), *by_script)
 
     def passing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return no options, because Hydra passes all variables to all ranks, `names` among them."""
+        """Return the options that pass the variables `names` to all ranks: none, because Hydra passes all variables."""
         return ()
 
 
@@ -152,7 +152,7 @@ def mpi_version(mpiexec: str) -> MpiVersion:
 
 @dataclass(frozen=True, slots=True)
 class RankHosts:
-    """Hosts in the form that mpiexec expects, and each rank's host if it is determined.
+    """Hosts in the form that mpiexec expects, and each rank's host if it is known before the start.
 
     names:    a comma-separated list, with `:COUNT` for hosts with several ranks, or @FILE with one host per line; None
               to let the launcher find them
@@ -231,7 +231,7 @@ class MpiLaunch:
     script:      content of the file that the command names as `SCRIPT`; empty if there is none
     facts:       description for a measurement's environment
     is_here:     whether the ranks are processes on this machine
-    hosts:       each rank's host, if it is determined
+    hosts:       each rank's host, if it is known before the start
     in_steps:    whether the launcher starts Slurm job steps, which must be ended too
     """
 

@@ -38,7 +38,7 @@ after another, so that the first can be forwarded while the next is travelling.
 
 
 class _Mpi(ctypes.Structure):
-    """chorale_mpi in native/mpi_messages.h."""
+    """The C struct chorale_mpi in native/mpi_messages.h."""
 
     _fields_ = (
         ("isend", ctypes.c_void_p),
@@ -53,8 +53,7 @@ class _Mpi(ctypes.Structure):
 
 
 class MpiMessages:
-    """Messages on `communicator`, which must be used for nothing else; channels are MPI tags. Native code gets
-    functions and handles from mpi4py.
+    """Carries the engine's messages over `communicator`, which nothing else may use; channels become MPI tags.
 
     most_bytes: largest MPI message; None for the best value for this MPI
     address:    address of the chorale_messages, valid until `close`; close the engine first

@@ -31,8 +31,8 @@ class Runtime:
 
     target:    target name, see `chorale.synth.targets.registry`
     enabling:  variables that make it execute a job's program
-    disabling: variables that restrict it to its own algorithms, if those in `enabling` are not set
-    subsystems: for NCCL_DEBUG_SUBSYS, so that the log shows whether it loaded and ran a program
+    disabling: variables that restrict it to its own algorithms, used instead of `enabling`
+    subsystems: value of NCCL_DEBUG_SUBSYS with which the log shows whether a program was loaded and run
     loaded, scheduled: regular expressions for the lines logged when a rank has loaded programs, and when a program has
                        executed a call (None if calls are not logged)
     """
@@ -166,8 +166,7 @@ class JobOptions:
 
     sizes_bytes:    sizes of the whole vector, as the test programs count them
     dtype:          element type, see `DTYPES`
-    runtime:        name of a runtime, see `chorale.runners.msccl.commands`; None for the runtime of the
-                    program's target
+    runtime:        name of a runtime in `RUNTIMES`; None for the runtime of the program's target
     launcher:       command that starts one process per GPU
     hosts:          node names in the order of their ranks; empty for the current node or allocation
     gpus_per_node:  None for the number of ranks on each of `hosts`
@@ -313,7 +312,7 @@ PROOF_ITERATIONS = 2
 
 
 def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) -> list[str]:
-    """Return one rank's command, without `-n` and `-w`: one GPU per process, one check, and the mean over the ranks."""
+    """Return one rank's test command without `-n` and `-w`: one GPU per process, one check, mean time over ranks."""
     collective = program.collective
     name = TEST_PROGRAMS[collective.name]
     command = [name if options.tests_folder is None else f"{options.tests_folder}/{name}"]
@@ -339,7 +338,7 @@ LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
     """Return a mode's environment variables; values may contain `JOB`, `PART` and `LIBRARY_PATH_SUFFIX`.
 
-    Buffers and channels are set for programs only; the library keeps its own.
+    Buffers and channels are set for programs only; the library keeps its defaults.
     """
     variables = dict(options.environment)
     if mode == "library":

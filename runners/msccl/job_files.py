@@ -134,7 +134,7 @@ def _before(program: Program, runtime: Runtime, options: JobOptions) -> str:
 
 
 def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
-    """Return the checklist. A runtime that rejects a program or a call silently uses its own algorithm."""
+    """Return the README's checks that the program ran: a runtime that rejects it silently uses its own algorithm."""
     ranks, column = len(program.ranks), "in-place" if program.in_place else "out-of-place"
     other = "out-of-place" if program.in_place else "in-place"
     sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")

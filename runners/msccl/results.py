@@ -130,7 +130,7 @@ _FAILURE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LaunchOutput:
-    """Output of a launch, of one or several test programs that ran one after the other.
+    """Parsed output of a launch, in which one or several test programs ran one after the other.
 
     rows:          rows of all tables, in order
     tables:        number of tables that were started
@@ -220,10 +220,7 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
 
 
 def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int, Sequence[float]]) -> str | None:
-    """Return a message if the times suggest that the program did not run, otherwise None.
-
-    They do if they equal the library's times at every size.
-
+    """Return a message if the program's times equal the library's at every size, as if it had not run; otherwise None.
     This is the only evidence if a runtime logs no calls. A program that is as fast as the library at every measured
     size cannot be distinguished from it: measure more sizes.
     """

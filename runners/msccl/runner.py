@@ -42,7 +42,7 @@ class MscclRunner(GpuRunner):
     whether the runtime executed it at every size; if it did not, the result is a RunFailure of kind `rejected`,
     regardless of times. If a runtime logs no calls, times equal to the library's at every size count as a fallback too,
     unless an earlier request for the same program had other times. Buffers are set for programs only; the library keeps
-    its own.
+    its defaults.
     """
 
     name = "msccl"

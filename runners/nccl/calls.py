@@ -52,7 +52,7 @@ class _Config(ctypes.Structure):
 
 
 class _CallConfig(ctypes.Structure):
-    """ncclCollConfig_t of 2.31. New versions only append fields."""
+    """The fields of ncclCollConfig_t in NCCL 2.31. New versions only append fields."""
 
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -121,7 +121,7 @@ def _packaged(files: tuple[str, ...]) -> Iterator[str]:
 
 
 class Nccl:
-    """The loaded library. version: major and minor version; is_rccl: whether it is RCCL"""
+    """The loaded NCCL or RCCL library. version: major and minor version; is_rccl: whether it is RCCL"""
 
     def __init__(self, path: str) -> None:
         try:

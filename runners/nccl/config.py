@@ -179,7 +179,6 @@ class NcclConfig(GpuRanksConfig):
         return settings_fault(collective, settings, version, is_rccl)
 
     def works_in_place(self, collective: CollectiveName) -> bool:
-        """Return whether library calls work in place."""
         return collective not in SPLIT_BY_RANK if self.in_place is None else self.in_place
 
     def conditions(self) -> dict[str, Any]:

@@ -107,7 +107,7 @@ _KINDS: tuple[Any, ...] = (LocalStep, Transfer, Transfer)
 class NcclParts:
     """The programs and library calls that one rank measures, with the methods of `RankParts`.
 
-    Each has a communicator with its settings, which is kept for later requests.
+    Each setting has its own communicator, which is kept for later requests.
 
     seconds: mean time per call in the last run
     """

@@ -60,7 +60,7 @@ class NcclRanks(StreamRanks):
         return {"library": f"{'RCCL' if self.is_rccl else 'NCCL'} {self.hellos[0]['version']}"}
 
     def load(self, parts: Sequence[Sequence[NcclPart]], deadline: float) -> None:
-        """Send each rank its part of every variant and create missing communicators."""
+        """Send each rank its parts of all programs and library calls, and create missing communicators."""
         texts = dict.fromkeys(str(part.settings) for part in parts[0])
         new = [text for text in texts if text not in self.joined]
         doing = "the ranks connected"

@@ -124,7 +124,7 @@ def _ray_cluster(node: ResourceRequest) -> "RayGpuCluster":
 
 
 class GpuRunner(LiveRunner[NcclGroups]):
-    """A runner for libraries with NCCL's interface. Each variant runs in processes with the environment that it needs.
+    """Base of runners for libraries with NCCL's interface. Each variant runs in processes with the variables it needs.
 
     A repetition's time is the mean over `iterations` successive calls. The results of an extra call before them, on
     separate memory, are checked.

@@ -47,10 +47,10 @@ def launch_command(
     per_node: ranks per node; None for the number of ranks on each of `hosts`
     mpi:      kind that srun sets up, see `srun --mpi=list`
 
-    A shell must expand the variables in srun's command. Its step may share resources with other steps of the job, such
-    as the one that runs this command. srun keeps the order of nodes only if it is given every rank's node. Otherwise
-    the command specifies the number of nodes, because srun would use all nodes of a larger allocation, and the
-    distribution of ranks, because a site may have another default.
+    A shell must expand the variables in srun's command. srun's step may share resources with other steps of the job,
+    such as the one that runs this command. srun keeps the order of nodes only if it is given every rank's node.
+    Otherwise the command specifies the number of nodes, because srun would use all nodes of a larger allocation, and
+    the distribution of ranks, because a site may have another default.
     """
     per_node = gpus_per_node(ranks, hosts, per_node)
     if launcher == "openmpi":

@@ -28,7 +28,6 @@ class OpenPort:
 
     @property
     def reached_by(self) -> str:
-        """Description of who can reach the port."""
         if self.is_local:
             return "users of this machine"
         if ipaddress.ip_address(self.address).is_unspecified:

@@ -215,7 +215,7 @@ def start_launcher(
 ) -> LocalProcess | SlurmProcess:
     """Start an mpiexec, mpirun or srun by a shell command, in which "$PWD/launcher" is an executable with `script`.
 
-    in_steps: whether its processes are steps of this Slurm job; steps end with it
+    in_steps: whether the launched processes are steps of this Slurm job, which then end with the launcher
     """
     spec = ProcessSpec(("/bin/sh", "-c", command), environment, {"launcher": script.encode()})
     if not in_steps:

@@ -81,7 +81,7 @@ class RayCluster:
 
     @property
     def free(self) -> dict[str, float]:
-        """Return the total free resources of all nodes, by Ray's names."""
+        """Return Ray's name for each resource -> its free amount, summed over all nodes."""
         return dict(ray.available_resources())  # type: ignore[no-untyped-call]
 
     def check(self) -> None:

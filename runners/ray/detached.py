@@ -60,8 +60,6 @@ class DetachedActors:
 
 
 class DetachedActor:
-    """A handle to a detached actor."""
-
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
         self._actor = actor

@@ -25,8 +25,8 @@ _ANSWER_LIMIT_S = 60.0
 class RayHosts:
     """One host on each of `ranks` nodes in the cluster that RAY_ADDRESS names or to which this process is connected.
 
-    A node with a rank's resource serves that rank. If no node has such a resource, the nodes are numbered in the order
-    of their addresses.
+    A node with a rank's resource (see `RANK_RESOURCE`) serves that rank. If no node has such a resource, the nodes are
+    numbered in the order of their addresses.
 
     hosts:       None if there is no cluster or a rank has no node in it
     own_address: address at which the nodes reach this process

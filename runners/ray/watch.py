@@ -35,7 +35,7 @@ _handlers: list[LossHandler] = []
 
 
 def handle_loss(handler: LossHandler) -> None:
-    """Set the handler for the loss of clusters to which this process connects from now on."""
+    """Set the handler to call if a cluster is lost to which this process connects from now on."""
     _handlers[:] = [handler]
 
 

@@ -154,9 +154,8 @@ MIN_WITNESSES = 3
 """Number of runs that must be far slower, or of schedules whose times must agree, to conclude that no schedule ran."""
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
-"""Largest differences between the times of both placements (medians over all buffers) if one algorithm served both. The
-first applies to all sizes up to one at which the second holds, too.
-"""
+"""If one algorithm served both placements up to a size, their times (medians over all buffers) differ by at most
+EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller sizes."""
 
 
 MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]

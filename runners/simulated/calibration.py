@@ -44,7 +44,7 @@ class TimeTerms:
 
     @staticmethod
     def of(program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> TimeTerms:
-        """Return the terms of `program` (see `ProgramFlows`), by two flow-level simulations."""
+        """Compute the terms of `program` with two flow-level simulations. loops, slices: see `ProgramFlows`"""
         topology = network_of(program, topology)
         graph = ProgramFlows(program, topology, loops, slices).graph
         alphas = NetworkModel(alpha_s=Fraction(1), link_gbps=_BYTE_A_SECOND)
@@ -100,7 +100,7 @@ class Calibration:
 
     bandwidth_unit, unit_bytes_per_s: the topology's unit, and the real rate of a link of bandwidth 1
     mean_error, max_error: the fit's relative errors
-    unseen_error: mean relative error for a program that is left out of the fit; None for a single program
+    unseen_error: mean relative error for a program that is left out of the fit; None if there is only one program
     """
 
     bandwidth_unit: str

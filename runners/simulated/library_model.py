@@ -72,7 +72,6 @@ class LibraryAlgorithm:
     plateau_bytes: int | None = None
 
     def seconds(self, size_bytes: int) -> float:
-        """Return the time for a vector of `size_bytes`."""
         power = (size_bytes >> 6).bit_length() - 1
         share = self.correction[power] if 0 <= power < len(self.correction) else 1.0
         slow = self.plateau_bytes is not None and size_bytes >= self.plateau_bytes

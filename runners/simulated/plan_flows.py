@@ -89,8 +89,8 @@ class PlanMessages:
 
     A group of ranks uses a switch with the needed ability if all of them have links to and from it: the switch reads
     each rank's chunks once and returns their sum, or it sends one rank's chunks to all ranks, including that rank.
-    Without such a switch, chunks go directly between the rank and each other rank of the group. Amounts are in parts of
-    chunks (`parts` per chunk), so that they are integers.
+    Without such a switch, chunks go directly between the rank and each other rank of the group. Message sizes count
+    parts of chunks (`parts` per chunk), so that they are integers.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
@@ -180,8 +180,8 @@ class PlanFlows:
     `prices` are the operations' latencies. Blocks are sequential: a put blocks its block until the data have left the
     rank; a read or a switch operation, until the data have arrived. A waiting block continues when the signal and
     the data that were put before it have arrived, or when its packets have arrived. A pipeline is not split into parts.
-    Semaphores, barriers and local work take no time. Amounts are chunks. Signals with a latency are messages without
-    chunks and links; they follow the puts in the order of messages.
+    Semaphores, barriers and local work take no time. Message sizes count chunks. Signals with a latency are messages
+    without chunks and links; they follow the puts in the order of messages.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology, prices: PlanPrices = FREE) -> None:

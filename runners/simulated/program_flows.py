@@ -76,7 +76,7 @@ class ProgramFlows:
     loops:  how often every block runs its instructions, each time on an equal part of every chunk
     slices: number of equal messages into which an instruction splits its data; queues hold `slices` times as many
             messages
-    Amounts are in units of 1 / (loops * slices) chunk.
+    Message sizes are in units of 1 / (loops * slices) chunk.
     """
 
     def __init__(self, program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> None:
