@@ -1,4 +1,4 @@
-"""Collective operations: where each shard starts, where it must end, and whether contributions are added."""
+"""Collective operations: at which rank each shard starts and must end, and whether contributions are added."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CollectiveName(StrEnum):
 
     @property
     def is_uneven(self) -> bool:
-        """Whether shards may have different sizes."""
+        """Whether shards may have different sizes, as in MPI_Alltoallv."""
         return self in UNEVEN
 
 

@@ -34,9 +34,8 @@ class RequiredChunk:
 class CustomCollective:
     """A collective defined by the required content of its outputs.
 
-    input_chunks, output_chunks: chunks per rank; the larger number is that of the vector
-    required: the rules, sorted by rank and chunk, without repetition; a sum has at most as many terms as there are
-              ranks
+    input_chunks, output_chunks: chunks in each rank's input and output buffer; the vector has the larger number
+    required: rules, sorted by rank and chunk, at most one per output chunk; a sum has at most `ranks` terms
     """
 
     name: str
@@ -123,7 +122,7 @@ class CustomCollective:
         return found
 
     def required_of(self, rank: int) -> Iterator[RequiredChunk]:
-        """Yield the rules for `rank`'s output."""
+        """Yield the rules for the output of `rank`."""
         return iter(self._by_rank.get(rank, ()))
 
     def to_json(self) -> dict[str, Any]:

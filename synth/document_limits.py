@@ -40,7 +40,7 @@ def require_small_xml(content: bytes, what: str) -> None:
 
 
 def require_shallow(root: Element, what: str) -> None:
-    """Raise InvalidInput if elements are nested too deeply for recursive functions."""
+    """Raise InvalidInput if elements are nested more than MAX_XML_DEPTH deep, so that recursion is safe."""
     level = [root]
     for _ in range(MAX_XML_DEPTH):
         level = [child for element in level for child in element]
@@ -49,7 +49,7 @@ def require_shallow(root: Element, what: str) -> None:
 
 
 def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Collection[str], what: str) -> None:
-    """Raise InvalidInput if the columns `names` of a Parquet file are too large.
+    """Raise InvalidInput if the columns `names` of a Parquet file exceed the size limits.
 
     The sizes are read from the end of the file and from page headers, without decompressing anything. Raises
     ValueError, IndexError or KeyError if a column or page does not exist or its number type is not supported.
@@ -66,7 +66,7 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
 
 
 def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[int]:
-    """Yield 0, then the uncompressed bytes of each page of a column.
+    """Yield 0, then the uncompressed size in bytes of each page of a column.
 
     Field 2 of a page header is the uncompressed size, field 3 the compressed size in the file.
     """

@@ -84,12 +84,12 @@ _BACKGROUND = r"\s*\(Background on this error at: \S+\)"
 
 
 def fault_in(error: BaseException) -> str:
-    """Describe an error that occurred while reading a document; a KeyError is described as a missing key."""
+    """Return a description of an error that occurred while reading a document. A KeyError reads "no key 'name'"."""
     return f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
 def cause_in(text: str) -> str:
-    """Return the cause from another library's error text. If it contains a traceback, this is the last error."""
+    """Return the cause in another library's error text: the last error of a traceback, or else the complete text."""
     text = re.sub(_BACKGROUND, "", re.sub(_COLOURS, "", text))
     trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
     raised = [

@@ -1,6 +1,6 @@
-"""Exact identity: content ids (SHA-256 over canonical JSON and columns) and exact rationals.
+"""Exact identity: content ids (SHA-256 over canonical JSON and arrays) and exact rational numbers.
 
-Rationals can be read from text, written as text, and reconstructed from a solver's floats.
+Rational numbers can be read from text, written as text, and reconstructed from a solver's floats.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ _RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[e
 
 
 def canonical_json(value: Any) -> str:
-    """Return the canonical JSON text of `value`: sorted keys, no blanks, exact numbers as "p/q" strings.
+    """Return the canonical JSON text of `value`: sorted keys, no blanks, fractions as "p/q" strings.
 
-    Floats are rejected, because machines may round them differently, so that content ids would differ.
+    Floats are rejected: machines may round them differently, and content ids would then differ.
 
     >>> canonical_json({"b": Fraction(1, 3), "a": [1, None]})
     '{"a":[1,null],"b":"1/3"}'
@@ -33,10 +33,10 @@ def canonical_json(value: Any) -> str:
 
 
 def content_id(value: Any, columns: Iterable[np.ndarray] = ()) -> str:
-    """Return the SHA-256 hex digest of `value` as canonical JSON, followed by the bytes of `columns`.
+    """Return the SHA-256 hex digest of `value` as canonical JSON, followed by the bytes of the arrays `columns`.
 
-    Columns are hashed little-endian and C-contiguous with their dtype and shape, so equal arrays
-    give equal ids on any machine.
+    Arrays are hashed little-endian and C-contiguous with their dtype and shape, so equal arrays give equal ids on any
+    machine.
     """
     digest = hashlib.sha256(canonical_json(value).encode())
     for column in columns:
@@ -47,7 +47,7 @@ def content_id(value: Any, columns: Iterable[np.ndarray] = ()) -> str:
 
 
 def sources_id(folder: Path) -> str:
-    """Return the content id of the C++ files in `folder`."""
+    """Return the content id of the C++ sources and headers in `folder`."""
     return content_id([[path.name, path.read_text(encoding="utf-8")] for path in sorted(folder.glob("*.?pp"))])
 
 
@@ -61,9 +61,9 @@ def rational_text(value: Fraction | int) -> str:
 
 
 def parse_rational(value: object, what: str) -> Fraction:
-    """Read an exact rational from an int, a decimal number or text such as "3", "0.25", "7/8".
+    """Read an exact rational number from an int, a float or text such as "3", "0.25", "7/8".
 
-    A float is read through its shortest decimal text, so 0.1 means one tenth.
+    A float is read through its shortest decimal text, so 0.1 means one tenth. `what` names the number in the error.
 
     >>> parse_rational("12.5", "the rate"), parse_rational(0.1, "the rate")
     (Fraction(25, 2), Fraction(1, 10))
@@ -85,7 +85,7 @@ _RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text su
 
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
-    """Return the number in `text`, or the rule that `text` breaks. Cached, because files often repeat a few numbers."""
+    """Return the number in `text`, or the rule that it breaks as text. Cached, because files repeat numbers."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
         return _IS_RATIONAL
@@ -121,7 +121,7 @@ _CLOSE = 1e-9
 def common_denominator(values: NDArray[np.float64], largest: int) -> int:
     """Return the smallest n up to `largest` for which all n * `values` are nearly integers, or 1 if there is none.
 
-    The result is a guess. It is used to choose units in which rounding loses nothing; bounds are valid for any n.
+    The result is a guess: callers use it to choose units that avoid rounding, and their bounds hold for any n.
     O(values).
     """
     denominator = 1

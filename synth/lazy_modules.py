@@ -1,6 +1,6 @@
-"""Libraries that take at least 0.1 s to import. Each is imported when one of its names is first used.
+"""Placeholders for libraries that take at least 0.1 s to import, so that commands only load the libraries they use.
 
-Commands therefore do not wait for libraries that they do not need.
+Each library is imported when one of its names is first used.
 """
 
 from __future__ import annotations

@@ -17,15 +17,15 @@ SparseMatrix: TypeAlias = "sparse.csr_array[np.float64]"
 def of_entries(
     row: NDArray[np.integer], column: NDArray[np.integer], value: Floats, rows: int, columns: int
 ) -> SparseMatrix:
-    """Build a sparse matrix from entries in any order; entries at the same position are added. O(n log n)."""
+    """Return a sparse matrix of the given entries. Entries at the same position are added. O(n log n)."""
     return sparse.coo_array((np.asarray(value, dtype=np.float64), (row, column)), shape=(rows, columns)).tocsr()
 
 
 def minimum(objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> tuple[Floats, Floats]:
-    """Minimise objective @ x subject to matrix @ x <= bound and x >= 0; return x and the rows' marginals.
+    """Minimise objective @ x subject to matrix @ x <= bound and x >= 0; return (x, dual value of each row).
 
-    Uses the interior-point method and then moves to a vertex. Both results are accurate up to the solver's
-    tolerances; x may be slightly below 0. Raises Unavailable, with `way_out`, if the solver finds no optimum.
+    Uses the interior-point method, then crosses over to a vertex. Both results are accurate up to the solver's
+    tolerances; x may be slightly below 0. Raises Unavailable with the hint `way_out` if the solver finds no optimum.
     """
     return GrowingProgram(objective, matrix, bound, way_out).minimum()
 
@@ -33,8 +33,8 @@ def minimum(objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str
 class GrowingProgram:
     """A linear program as in `minimum`, to which rows can be added after it has been solved.
 
-    The next search starts from the previous vertex (dual simplex), which takes few steps if few rows were added.
-    The same rows in the same order always give the same result.
+    After rows are added, the solver continues from the previous vertex (dual simplex), which takes few steps if they
+    are few. The same rows in the same order always give the same result.
     """
 
     def __init__(self, objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> None:
@@ -63,7 +63,7 @@ class GrowingProgram:
         self._solver.setOptionValue("solver", "simplex")
 
     def minimum(self) -> tuple[Floats, Floats]:
-        """Solve the program with all rows added so far; return what the function `minimum` returns."""
+        """Solve the program with all rows added so far; return (x, dual value of each row)."""
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:

@@ -16,7 +16,7 @@ def core_count() -> int:
 
 
 def core_limits() -> str:
-    """Explain why this process may use fewer cores than the machine has; "" if it may use all of them."""
+    """Return why this process may use fewer cores than the machine has, or "" if it may use all of them."""
     found, allowed, quota = os.cpu_count() or 1, _allowed(), min(_quotas(), default=float("inf"))
     reasons = [f"CPU affinity allows {allowed} of {found}"] if allowed < found else []
     return ", ".join([*reasons, *([f"the cgroup's quota is {quota:g}"] if quota < found else [])])
@@ -27,7 +27,7 @@ def _allowed() -> int:
 
 
 def _quotas() -> Iterator[float]:
-    """Yield the quota, in cores, of each control group that contains this process. Supports cgroups 1 and 2."""
+    """Yield the quota, in cores, of each control group that contains this process. Supports cgroups v1 and v2."""
     with suppress(OSError):
         for line in _MEMBERSHIP.read_text().splitlines():
             _, controllers, path = line.split(":", 2)

@@ -25,7 +25,7 @@ def redacted(text: str) -> str:
 
 
 def redacted_document(document: Any) -> Any:
-    """Return a copy of a JSON document in which every string is redacted."""
+    """Return a copy of a JSON document with the passwords and tokens in all strings replaced by `***`."""
     if isinstance(document, str):
         return redacted(document)
     if isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""Detects user files that hide libraries. With a `numpy.py` in the working folder, `import numpy` finds that file.
+"""Detects user files that hide libraries: with a `numpy.py` in the working folder, `import numpy` finds that file.
 
 Python first searches the folder of the script or the working folder, then the folders in PYTHONPATH. Ray workers also
 search the working folder of the program that started them.

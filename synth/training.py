@@ -30,7 +30,7 @@ class Layer:
 
 
 CollectiveTime: TypeAlias = Callable[[int], float]
-"""Returns the seconds for a number of bytes: an allreduce's vector, or all that a rank sends in an all-to-all."""
+"""Returns a collective's seconds, given an allreduce's vector or a rank's data in an all-to-all, in bytes."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
 """Bucket sizes that appendix A.4 compares; it uses the best."""
@@ -38,7 +38,7 @@ BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """An iteration's time. Computation, all-to-all and exposed allreduce add up to the total.
+    """The time of one training iteration. Computation, all-to-all and exposed allreduce add up to the total.
 
     exposed_allreduce_s: seconds in which ranks neither compute nor exchange tokens, but wait for an allreduce
     allreduce_s:         total seconds of all allreduces, including time hidden behind computation
@@ -59,11 +59,11 @@ class Iteration:
 def train_iteration(
     layers: Sequence[Layer], bucket_bytes: int, allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the iteration times for a model with `layers` in forward order. All ranks behave identically.
+    """Return the times of one iteration for a model with `layers` in forward order. All ranks behave identically.
 
     Computation and communication are two streams. The communication stream executes one collective at a time, in order.
-    During the backward pass, gradients are collected in a bucket. When the bucket holds at least `bucket_bytes` (a
-    layer is never split), an allreduce sums it while the next layers are computed. The remaining gradients are summed
+    During the backward pass, gradients are collected in a bucket. When it holds at least `bucket_bytes` (layers are
+    never split), an allreduce sums its gradients while the next layers are computed. The remaining gradients are summed
     at the end. Mixture-of-experts layers do one all-to-all before and one after their computation, in both passes. An
     all-to-all waits for earlier allreduces, and computation waits for the all-to-all. O(layers).
     """
@@ -96,6 +96,6 @@ def train_iteration(
 def best_iteration(
     layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the shortest iteration over all `buckets_bytes` (at least one size), or the first if several tie."""
+    """Return the shortest iteration among all bucket sizes `buckets_bytes` (not empty), the first if several tie."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)

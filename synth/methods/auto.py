@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 MAX_RANKS_ALL_METHODS = 64
-"""Up to this number of ranks, every method is tried; above it, only methods that can reach the optimum."""
+"""Up to this number of ranks, every method is tried. Above, only methods that can reach the optimum are tried."""
 MAX_RANKS_SECOND_METHOD = 1024
-"""Up to this number of ranks, a second method is tried if the first one has not reached the lower bound."""
+"""Up to this number of ranks, a second method is tried if the first one does not reach the lower bound."""
 
 _OPTIMAL_METHODS = ("bfb", "forest")
 
 
 class Auto(Method):
-    """Tries `methods` and returns the schedule with the least time per byte; equally fast ones are compared by steps.
+    """Tries `methods` and returns the schedule with the least time per byte, and among equally fast ones the fewest
+    steps.
 
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
@@ -120,7 +121,7 @@ class Auto(Method):
         return TimedChoices(task, model, suited)
 
     def first(self, topology: Topology, collective: Collective, options: Options) -> str | None:
-        """Return the name of the method to try first (on large networks, usually the only one), or None."""
+        """Return the name of the method to try first (on large networks usually the only one), or None if none fits."""
         tries_all = topology.compute_count <= self._most_all
         return next((each.name for each in self._candidates(topology, collective, options, tries_all)), None)
 
@@ -140,7 +141,7 @@ class Auto(Method):
 
 @lru_cache(maxsize=2)
 def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
-    """Return whether bounds show that breadth-first broadcast is slower than trees. Makes no schedules."""
+    """Return whether lower bounds show that breadth-first broadcast is slower than trees, without making a schedule."""
     behind = Fraction(0)
     for part in (ALLGATHER, REDUCE_SCATTER) if collective == ALLREDUCE else (collective,):
         floor = breadth_first_floor(topology, part.name)
@@ -155,7 +156,7 @@ Cost = tuple[Fraction, int]
 
 _BY_RANK_0 = ("blink",)
 _TREES_OF_ANY_ROOTS = ("forest",)
-"""Allreduce methods that may have roots at only some ranks. All others distribute the sums over all ranks."""
+"""Allreduce methods in which sums may end at only some ranks. All other methods distribute the sums over all ranks."""
 
 
 def _same(schedule: AnySchedule) -> AnySchedule:
@@ -194,7 +195,7 @@ class TimedChoice:
 
 
 class TimedChoices:
-    """Predicts which of `methods` is the fastest for a vector size. A method's results are reused for other sizes.
+    """Predicts which of `methods` is the fastest for a vector size. The results of a method are reused for other sizes.
 
     Algorithms with a closed form are tried first, because their traffic is known without a schedule. Other methods are
     skipped if a lower bound shows that they are slower: a bound on the bandwidth time plus the latency between the two
@@ -229,7 +230,7 @@ class TimedChoices:
         return best
 
     def _is_slower(self, method: Method, size_bytes: int, best: TimedChoice) -> bool:
-        """Return whether a lower bound on the time of `method` shows that it is slower than `best`."""
+        """Return whether a lower bound on the time of `method` is above the time of `best`."""
         topology = self._task.topology
         self._achieved = self._achieved or best.time_per_byte
         byte_s = self._floors.least_time(method.name, self._achieved) / self._model.unit_bytes_per_s(topology)
@@ -245,7 +246,7 @@ class TimedChoices:
         return int(distances_to(self._task.topology, np.arange(ranks))[:, :ranks].max())
 
     def _of(self, method: Method, size_bytes: int) -> tuple[TimedChoice, list[Congestion]] | None:
-        """Return (choice whose seconds are still 0, its streams' costs), or None if the method is unsuitable."""
+        """Return (choice without its seconds, costs of its streams), or None if the method is unsuitable."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key not in self._known:
@@ -286,13 +287,13 @@ class Floors:
         return least > time or (least == time and self.least_steps(method) >= steps)
 
     def is_optimal(self, time: Fraction) -> bool:
-        """Return whether no schedule takes less than `time` per byte, the time of a known schedule."""
+        """Return whether no schedule can take less than `time` per byte, which must be the time of a known schedule."""
         return self._bound(self._collective, time) >= time
 
     def least_time(self, method: str, achieved: Fraction) -> Fraction:
         """Return a lower bound on the time per byte of `method`.
 
-        achieved: time per byte of a known schedule; bounds that do not depend on `method` are not computed beyond it
+        achieved: time per byte of a known schedule; larger bounds are only computed if they are specific to `method`
         """
         least = min(self._bound(self._collective, achieved), achieved)
         if self._collective == ALLREDUCE:
@@ -317,7 +318,7 @@ class Floors:
         return sum(phases.values(), Fraction(0))
 
     def least_steps(self, method: str) -> int:
-        """Return a lower bound on the steps that `method` needs. Without switches, data move one hop per step."""
+        """Return a lower bound on the number of steps of `method`. Without switches, data move one hop per step."""
         if self._collective not in (ALLGATHER, REDUCE_SCATTER, ALLREDUCE):
             return 0
         phases = 2 if self._collective == ALLREDUCE else 1
@@ -333,6 +334,6 @@ class Floors:
 
     @cached_property
     def _steps_by_one_rank(self) -> int:
-        """The fewest steps in which all ranks' data can reach some rank and then, from this rank, all ranks."""
+        """The fewest steps in which all ranks' data can reach some rank and then spread from there to all ranks."""
         hops = distances_to(self._topology, np.arange(self._topology.compute_count)).astype(np.int64)
         return int((hops.max(axis=1) + hops.max(axis=0)).min())

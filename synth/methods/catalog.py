@@ -19,7 +19,7 @@ from chorale.synth.verify.verify import verify
 # Algorithms are imported inside functions, so that a command imports only those that it uses.
 
 MIN_SYMMETRIC_ROOTS = 512
-"""Below this number of ranks, the symmetric form is not needed, because packing trees for all roots is fast."""
+"""Below this number of ranks, the symmetric form is not used, because packing trees for all roots is fast."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
 """Methods that `auto` does not try: one needs switches that add or multicast, the other is for shared memory."""
@@ -32,11 +32,11 @@ _REVERSES = {
 
 
 class OutwardMethod(Method):
-    """A method that only has to make allgather or broadcast (`spread`); other collectives are derived from these.
+    """A method that only makes an allgather or broadcast (in `spread`); other collectives are derived from this one.
 
     A reduce_scatter is an allgather on the transpose, run backwards in time, and a reduce is a broadcast run backwards.
-    An allreduce is one of these reductions followed by its counterpart; if the method only makes broadcasts, rank 0 is
-    the root.
+    An allreduce is one of these reductions followed by the allgather or broadcast; with a broadcast, rank 0 is the
+    root.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Bfb(OutwardMethod):
 
 
 class Expand(OutwardMethod):
-    """Expansion of a base network's stored schedule, as the topology's spec describes."""
+    """Expansion of the stored schedule of a base network, as described by the topology's spec."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415
@@ -116,7 +116,7 @@ class TreeMethod(OutwardMethod):
 
 
 class Forest(TreeMethod):
-    """Tree packing. First tries pairs of trees (for allreduce), and trees that symmetries map to all ranks."""
+    """Tree packing. First tries pairs of trees (for allreduce) and trees that symmetries map to all ranks."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         # A warm start has one or two phases, unlike pairs of trees.
@@ -147,7 +147,7 @@ class AllToAll(Method):
 
 
 class InNetwork(Method):
-    """Trees over switches that add and multicast, or the schedule that `auto` makes without these switches' help."""
+    """Trees over switches that add and multicast, or the schedule of `auto` if that is faster."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
@@ -158,7 +158,7 @@ class InNetwork(Method):
 def form_of(
     method: str, topology: Topology, collective: Collective = ALLGATHER, options: Options | None = None
 ) -> Form:
-    """Return the form of schedules that `method` makes.
+    """Return the form of the schedules that `method` makes.
 
     For trees, "symmetric" means that this form is tried first; if that fails, the schedule has the column form.
     """
@@ -174,7 +174,7 @@ def form_of(
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
-    """Return whether the symmetric form of trees is worth trying and supports the options."""
+    """Return whether the symmetric form is worth trying for trees and supports the options."""
     is_plain = not collective.is_rooted and not options.non_default()
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
@@ -219,7 +219,7 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Names that other libraries and papers use, spelled as `plain` returns them."""
+"""Names from other libraries and papers, spelled as `plain` returns them."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {
@@ -252,7 +252,8 @@ def synthesize_unverified(
 ) -> AnySchedule:
     """Return the unverified schedule that `method` makes, in the form that suits its size.
 
-    Raises UnknownName for an unknown method, and InvalidInput for a collective or an option that it does not support.
+    Raises UnknownName for an unknown method, and InvalidInput for a collective or option that the method does not
+    support.
     options: None for the default options
     """
     return method_named(method).schedule(topology, collective, options or Options(), executor, progress)

@@ -1,7 +1,7 @@
 """Reads and writes schedule files: Parquet for any size, JSON for people. Reading a file preserves the content id.
 
-A file in symmetric form contains every part's base rows but not the symmetries, which are derived from the topology's
-spec again. The content id covers the symmetries, so the file is rejected if its spec now has different ones.
+The file of a symmetric schedule contains the transfers of a few ranks. The symmetries that map them to other ranks are
+derived from the topology's spec. The id covers them, so the file is rejected if its spec now has different symmetries.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _AGAIN = "write the file again with `chorale synth`"
 def to_parquet(schedule: AnySchedule) -> bytes:
     """Return `schedule` as the bytes of a Parquet file, with one row per transfer and the metadata as JSON.
 
-    A schedule in columns also gets the columns `src` and `dst`, for readers that do not interpret routes. In symmetric
-    form, the file contains the base rows only, and the column `part` says to which part each row belongs. The columns
-    are delta-encoded, because neighbouring rows have similar numbers.
+    A schedule in columns also gets the columns `src` and `dst`, for readers that do not interpret routes. A symmetric
+    schedule is not expanded; the column `part` says to which of its parts each row belongs. The columns are
+    delta-encoded, because neighbouring rows have similar numbers.
     """
     if schedule.form == "columns":
         expanded = schedule.expand()
@@ -100,7 +100,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
 
 @contextmanager
 def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
-    """Open a Parquet file and turn Arrow's exceptions into InvalidInput (ValueError means that a name is not UTF-8)."""
+    """Open a Parquet file, with Arrow's exceptions turned into InvalidInput (ValueError: a name is not UTF-8)."""
     try:
         yield parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
     except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
@@ -286,7 +286,7 @@ def _packed(bounds: ColumnBounds, columns: list[np.ndarray]) -> Transfers:
 
 
 def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
-    """Return the topology that `reference` names. Raises InvalidInput if its spec now gives a different network."""
+    """Return the topology described by `reference`. Raises InvalidInput if its spec now gives a different network."""
     network = reference.get("network")
     topology = (
         parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])
@@ -298,7 +298,7 @@ def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topol
 
 
 def _read_routes(table: Mapping[str, Any] | None, topology: Topology) -> Routes:
-    """Return the routes in a file. Without a route table, each route is a single link."""
+    """Return the routes in `table`. Without a table, each route is a single link."""
     if table is None:
         return Routes.direct(len(topology.links))
     return Routes(np.array(table["offsets"], dtype=np.int64), np.array(table["link_ids"], dtype=np.int32))

@@ -1,4 +1,4 @@
-"""A schedule: which rank sends which part of which shard to which rank, over which links and in which step.
+"""A schedule: a list of transfers, each with its step, shard, chunks and the route from the source to the destination.
 
 Transfers are stored in columns, because there can be tens of millions of them. They share one table of routes.
 """
@@ -53,7 +53,7 @@ class Transfers:
         return (self.step, self.route, self.shard, self.lo, self.hi, self.reduce)
 
     def select(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Transfers:
-        """Return the rows that an index array, a mask or a slice selects."""
+        """Return the transfers in `rows`, which is an index array, a mask or a slice."""
         return Transfers(*(column[rows] for column in self.columns))
 
 
@@ -65,7 +65,7 @@ MAX_CHUNKS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Upper limits of the columns' values, from which each column gets the smallest sufficient integer type."""
+    """Upper limits of the columns' values. They determine the smallest integer type for each column."""
 
     steps: int
     routes: int
@@ -84,14 +84,14 @@ class ColumnBounds:
         return tuple(np.min_scalar_type(value) for value in largest)
 
     def pack(self, columns: Sequence[NDArray[np.integer]]) -> Transfers:
-        """Return `columns` (in the order of `COLUMN_NAMES`) as Transfers of the canonical types."""
+        """Return `columns`, in the order of `COLUMN_NAMES`, as Transfers with the types in `dtypes`."""
         pairs = zip(columns, self.dtypes, strict=True)
         return Transfers(*(np.ascontiguousarray(column, dtype=dtype) for column, dtype in pairs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """Paths of links in compressed rows: route r uses `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
+    """Paths of links in compressed rows: route r consists of `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
 
     On direct-connect networks, every route is usually a single link and has the link's id. Longer routes lead through
     switches or through nodes that forward data.
@@ -126,7 +126,7 @@ class Routes:
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
     def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
-        """Return (object[routes]: each route's latency in integer ticks, number of ticks per second)."""
+        """Return (object[routes]: latency of each route in integer ticks, number of ticks per second)."""
         parts = lcm(*(latency.denominator for latency in links.latencies_s))
         table = np.array([int(latency * parts) for latency in links.latencies_s], dtype=object)
         return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
@@ -148,7 +148,7 @@ MAX_TRANSFERS = 2**27
 
 
 class AnySchedule(Protocol):
-    """A schedule in either form: columns with all ranks' rows, or symmetric, with some ranks' rows.
+    """A schedule, either in columns with the rows of all ranks, or symmetric with the rows of a few ranks.
 
     certificate:    the method's claim that the schedule is optimal, with the proof, as a JSON-compatible mapping
     transfer_count: number of rows in the expanded schedule
@@ -243,7 +243,7 @@ class Schedule:
         return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
-        """Return this schedule for `topology`, which must be the same network under a different spec."""
+        """Return this schedule for `topology`, which must be the same network, possibly with a different spec."""
         return replace(self, topology=topology)
 
     @property
@@ -296,7 +296,7 @@ class Schedule:
 
 
 def shard_count(topology: Topology, collective: Collective) -> int:
-    """Return the shard count: one per group of members if there are groups, one per pair in alltoall, else per rank."""
+    """Return the shard count: one per entry of `members` if set, one per rank pair in alltoall, else one per rank."""
     ranks = topology.compute_count
     if collective.members is not None:
         return len(collective.members)
@@ -307,7 +307,7 @@ def shard_count(topology: Topology, collective: Collective) -> int:
 class ProcessSchedule(Schedule):
     """A schedule in which switches that add or multicast appear as additional compute nodes. Only used for lowering.
 
-    rank_count: number of ranks, which is also the number of shards; ranks come before the switches
+    rank_count: number of ranks, which is also the number of shards; ranks are numbered before the switches
     switches:   original node index of each compute node that stands for a switch
     """
 

@@ -1,4 +1,4 @@
-"""Compact schedules for symmetric networks: a few ranks' rows, and symmetries that map them to all ranks."""
+"""Compact schedules for symmetric networks: the transfers of a few ranks, and symmetries that map them to all ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,9 @@ from chorale.synth.topology.translations import TranslatedLinks, Translations, T
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricTrees:
-    """A pipelined allgather that stores trees for the first root of each orbit; symmetries map them to other roots.
+    """A pipelined allgather that stores the trees of a few roots; translations map them to all other roots.
+
+    Translations are symmetries that commute. `base` has the trees of the first rank of each orbit under translations.
 
     generators: indices of the symmetries of `topology` that generate the translations
     base:       rows of the shards of `translations.first_ranks`, over `routes`
@@ -70,15 +72,15 @@ class SymmetricTrees:
 
     @property
     def transfer_count(self) -> int:
-        """Rows of the expanded schedule."""
+        """Number of rows in the expanded schedule."""
         return len(self.base) * len(self.translations)
 
     def translated_links(self) -> TranslatedLinks:
-        """Return the link permutations that the translations cause. O(generators * links log links)."""
+        """Return the permutation of links that each translation causes. O(generators * links log links)."""
         return TranslatedLinks.of(self.topology, self.generators, self.translations)
 
     def base_schedule(self) -> Schedule:
-        """Return a schedule with the base rows only, without other roots' rows."""
+        """Return a schedule that contains only the stored rows `base`, not those of the other roots."""
         return Schedule(
             self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, self.base, self.routes,
             "", {}, {}, self.trees_per_root,
@@ -103,10 +105,10 @@ class SymmetricTrees:
 
 
 def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int64]]:
-    """Return (table of all images of the base routes, int64[elements, base rows]: the route of each row's image).
+    """Return (table of the base routes' images under all translations, int64[translations, base rows]: row's route).
 
-    The table contains each image once. Routes that are images of one another differ only in their start, so a route is
-    identified by the image that starts at the first rank of an orbit, and by the element that moves this image.
+    The table contains each image once. An image is identified by the route with the same images that starts at the
+    first rank of an orbit, and by the translation that moves this route to the image.
     """
     routes, group = trees.routes, trees.translations
     lengths = np.diff(routes.offsets)
@@ -159,12 +161,12 @@ class SymmetricGather:
 
     @property
     def bounds(self) -> ColumnBounds:
-        """Upper limits of the columns' values, which are the same as in the expanded schedule."""
+        """Upper limits of the columns' values, also valid for the expanded schedule."""
         return ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
 
     @property
     def transfer_count(self) -> int:
-        """Rows of the expanded schedule."""
+        """Number of rows in the expanded schedule."""
         return len(self.base) * self.topology.compute_count
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
@@ -185,7 +187,7 @@ class SymmetricGather:
         )  # fmt: skip
 
     def loads(self) -> NDArray[np.int64]:
-        """Return int64[steps, in-links of rank 0]: chunks per link. All other links are images of these links."""
+        """Return int64[steps, in-links of rank 0]: chunks per link. Symmetries map these links to all other links."""
         degree = int(np.searchsorted(self.topology.links.dst, 1))
         loads = np.zeros((self.steps, degree), dtype=np.int64)
         np.add.at(loads, (self.base.step, self.base.route), self.base.hi.astype(np.int64) - self.base.lo)
@@ -267,7 +269,7 @@ class SymmetricSchedule:
 
     @property
     def transfer_count(self) -> int:
-        """Rows of the expanded schedule."""
+        """Number of rows in the expanded schedule."""
         return sum(part.transfer_count for part in self.parts)
 
     @property
@@ -309,10 +311,10 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
 
 
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the positions of images of rank 0's in-links among all in-links of the ranks at which they end.
+    """Return int64[symmetries, in-links]: position of each image of an in-link of rank 0 among its target's in-links.
 
-    Each row of `sources` contains the images' sources under one symmetry. In-links are sorted by source and then by
-    position among parallel links, which symmetries preserve.
+    sources: the images' sources, one row per symmetry. In-links are sorted by source and then by position among
+    parallel links, which symmetries preserve.
     """
     order = np.argsort(sources.astype(np.int64) * len(parallel) + parallel, axis=1)
     positions = np.empty_like(order)

@@ -1,8 +1,8 @@
 """A collective's traffic: how much data each route carries in each step, regardless of the content.
 
-A schedule has one row per shard and transfer: N (N - 1) rows or more. Simulators only need the sums per route, which
-some methods compute without creating these rows, so that 16,384 nodes take only seconds. Also computes a collective's
-deficiencies (its overheads compared with an ideal network) from its traffic.
+Simulators only need these sums. Some methods compute them without creating a schedule, which has one row per shard and
+transfer (at least N (N - 1)), so that 16,384 nodes take only seconds. The deficiencies (overheads compared with an
+ideal network) are also computed from the traffic.
 
 Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
 """
@@ -27,12 +27,12 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficStep:
-    """One step's messages: `amount[i]` / `Traffic.denominator` of the vector is sent over `route[i]`.
+    """The messages of one step: `amount[i]` / `Traffic.denominator` of the vector is sent over `route[i]`.
 
     route:  int32, ascending, without repetition
     amount: int64, positive
-    Identical steps can share one object. Thousands of steps then need the memory of a single step, and only its time if
-    the caller caches results by identity.
+
+    Identical steps can share one object, which saves memory, and time if the caller caches results per object.
     """
 
     route: NDArray[np.int32]
@@ -60,7 +60,7 @@ class Traffic:
     barriers: tuple[int, ...] = ()
 
     def streams(self) -> Iterator[Traffic]:
-        """Yield the streams of pipelined traffic in execution order. Stepped traffic is yielded as a single stream."""
+        """Yield pipelined traffic stream by stream, in execution order. Stepped traffic is yielded unchanged."""
         for first, last in pairwise((0, *self.barriers, len(self.steps))):
             yield replace(self, steps=self.steps[first:last], barriers=())
 
@@ -80,7 +80,7 @@ class Traffic:
         return self.routes.destinations(self.topology.links)[step.route]
 
     def link_amounts(self, step: TrafficStep) -> NDArray[np.int64]:
-        """Return int64[links]: the total amount on each link in `step`. O(links + hops)."""
+        """Return int64[links]: data on each link in `step`, as multiples of vector / `denominator`. O(links + hops)."""
         starts = self.routes.offsets[step.route]
         hops = self.routes.offsets[step.route + 1] - starts
         first_hop = np.cumsum(hops) - hops
@@ -91,7 +91,7 @@ class Traffic:
 
 
 def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> TrafficStep:
-    """Return a step with one message per route: the sum of all messages over this route. O(messages log messages)."""
+    """Return a step with one message per route, the sum of all messages over that route. O(messages log messages)."""
     order = np.argsort(route, kind="stable")
     ordered = np.asarray(route)[order].astype(np.int32)
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -100,7 +100,7 @@ def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> Traf
 
 
 def traffic_of(schedule: AnySchedule) -> Traffic:
-    """Return a schedule's traffic.
+    """Return how much data `schedule` sends over each route in each step.
 
     Adds up the rows per step and route: O(rows log rows). A stepped schedule in symmetric form need not be expanded:
     O(steps * links).
@@ -165,8 +165,8 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
     """Return the exact deficiencies of `traffic` on its topology, for N >= 2 ranks.
 
     Bandwidth and congestion are 1 if every rank uses all its ports equally and no link is shared. On any topology,
-    their product is the time to transmit all bytes, divided by the least possible time. A stream along trees counts as
-    one step in which all levels send at the same time. O(messages and hops of all distinct steps).
+    their product is the time to transmit all bytes, divided by the least possible time. In a pipelined stream all tree
+    levels send at the same time, so it counts as one step. O(messages and hops of all distinct steps).
     """
     links, routes = traffic.topology.links, traffic.routes
     steps = list(traffic.steps)
@@ -221,8 +221,8 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
 
     Paths of sums come first. In pipelined schedules there is one path per tree, the largest share first. Trees that
     cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root` paths. In stepped
-    schedules and in an alltoall, there is one path for all copies and one for all sums, if there are any.
-    O(rows + chunks of a shard * rows of a shard).
+    schedules and in an alltoall, there is one path for all copies and one for all sums, if there are any. O(rows +
+    chunks of a shard * rows of a shard).
     """
     collective, links, routes = schedule.collective, schedule.topology.links, schedule.routes
     if collective.is_alltoall:

@@ -22,9 +22,9 @@ from chorale.synth.topology.topology import Topology
 def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.ndarray) -> Schedule:
     """Return the reduce_scatter (or reduce) on `topology` that runs the allgather (or broadcast) `gather` backwards.
 
-    `gather` must be on the transpose of `topology`; link l of the transpose comes from `original_link[l]` of
-    `topology`. If `gather` copies a chunk from w to u in step t of T, the result reduces it from u to w in step T - 1 -
-    t. The tree that spreads a shard becomes the tree that collects its sum, so times and loads are the same (full
+    `gather` must be on the transpose of `topology`; link l of the transpose is `original_link[l]` of `topology`. If
+    `gather` copies a chunk from w to u in step t of T, the result reduces it from u to w in step T - 1 - t. The tree
+    that spreads a shard becomes the tree that collects its sum, so times and loads are the same (Zhao et al., full
     paper, corollary 1.1).
     """
     transfers = gather.transfers
@@ -52,8 +52,8 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
 def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     """Return the allreduce that runs the reduce_scatter `scatter` and then the allgather `gather`.
 
-    Both must be on the same topology. The result's number of chunks per shard is the least common multiple of both. If
-    both are pipelined, so is the result, with a barrier between the two.
+    Both must be on the same topology. The result's chunks per shard are the least common multiple of both numbers. If
+    both schedules are pipelined, so is the result, with a barrier between them.
     """
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
     link_count = len(gather.topology.links)
@@ -113,7 +113,7 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     """Return the expanded `schedule` on `topology`, which is the same network with node v renamed to `new_node[v]`.
 
     Steps, chunks and costs do not change. The certificate is dropped, because it contains old node numbers. The caller
-    must make sure that the networks are the same (`chorale.synth.topology.automorphism.carries`). O(rows + L log L).
+    must ensure that the networks are the same (`chorale.synth.topology.automorphism.carries`). O(rows + L log L).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers
@@ -137,7 +137,7 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
 
 
 def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Return every shard's new number."""
+    """Return the new shard number of each entry in `shard`."""
     ranks = schedule.topology.compute_count
     if not schedule.collective.is_alltoall:
         return shard if schedule.collective.is_rooted else new_node[shard]
@@ -149,7 +149,7 @@ MAX_PIPELINE_PARTS = 1024
 
 
 def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
-    """Return `schedule` with every transfer split into `parts` equal transfers, which follow one another.
+    """Return `schedule` with every transfer split into `parts` equal transfers, which are sent one after the other.
 
     Loads and steps do not change. A tree with one transfer per edge becomes a pipeline of `parts` pieces. Raises
     InvalidInput unless `parts` is between 1 and `MAX_PIPELINE_PARTS`. O(rows of the result).

@@ -38,7 +38,7 @@ class SwitchAbility:
         return self.multicast or self.reduce
 
     def facts(self) -> list[Any]:
-        """Return all fields in the form that content ids hash."""
+        """Return all fields as a list, from which the topology's content id is computed."""
         return [self.multicast, self.reduce, self.reduce_bandwidth, self.reduce_types, self.reduce_operations]
 
 
@@ -51,8 +51,8 @@ NVSWITCH = SwitchAbility(
     reduce_types=("float16", "bfloat16", "float32", "float64", "int32", "uint32", "int64", "uint64"),
     reduce_operations=("sum", "min", "max"),
 )
-"""NVSwitch 3 and later, with NVLink SHARP: the types and operations for which NCCL uses it (min and max for
-all types but float32 and float64). Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x, src/include/device.h."""
+"""NVSwitch 3 and later, with NVLink SHARP: the types and operations for which NCCL uses it (min and max not for float32
+and float64). Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x, src/include/device.h."""
 
 
 def moved_abilities(abilities: Abilities, new_index: NDArray[np.integer], alive: NDArray[np.bool_]) -> Abilities:

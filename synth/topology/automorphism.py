@@ -11,11 +11,11 @@ from chorale.synth.topology.topology import Topology
 
 
 def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return each node's connected component (int32). Edge i joins `src[i]` and `dst[i]`.
+    """Return the connected component of each node (int32). Edge i joins `src[i]` and `dst[i]`.
 
     Components are numbered in the order of their smallest nodes. Each round, every node takes the smallest label among
-    its neighbours and then the label of the node with that number, until nothing changes. Measured:
-    O((count + edges) log count), even on long rings.
+    its neighbours and then the label of the node with that number, until nothing changes. O((count + edges) log count)
+    in measurements, even on long rings.
     """
     first, before = np.arange(count), None
     while before is None or np.any(first != before):
@@ -27,10 +27,10 @@ def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integ
 
 
 def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> bool:
-    """Return whether `permutation` maps links one to one onto links with the same bandwidth and latency.
+    """Return whether `permutation` is a symmetry: it maps links one to one onto links of equal bandwidth and latency.
 
-    `permutation[v]` is the image of node v, for all nodes. Nodes must keep their kind, and switches their abilities.
-    The check is exact. O(L log L).
+    Node v moves to `permutation[v]`. Nodes must keep their kind, and switches their abilities. The check is exact. O(L
+    log L).
     """
     return carries(topology, topology, permutation)
 
@@ -53,7 +53,7 @@ def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -
 
 
 def have_equal_tables(source: Topology, target: Topology) -> bool:
-    """Return whether both topologies have equal node counts and rate tables, so that link classes are comparable."""
+    """Return whether node counts and rate tables are equal, so that link classes mean the same in both topologies."""
     return all(
         (
             source.compute_count == target.compute_count,
@@ -79,14 +79,14 @@ def _link_keys(links: Links, image: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=2)
 def _sorted_link_keys(links: Links, nodes: int) -> NDArray[np.int64]:
-    """Return the keys of all links, sorted. Cached, because many symmetries are checked for the same topology."""
+    """Return the keys (see `_link_keys`) of all links, sorted. Cached, because many symmetries are checked."""
     keys = np.sort(_link_keys(links, np.arange(nodes)))
     keys.flags.writeable = False
     return keys
 
 
 def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:
-    """Return each node's orbit number (int32) under the group that `permutations` generate."""
+    """Return the number of each node's orbit (int32), the nodes that the `permutations` map to one another."""
     src = np.tile(np.arange(node_count), len(permutations))
     dst = np.concatenate([np.arange(0), *permutations])
     return connected_labels(node_count, src, dst)
@@ -94,9 +94,10 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
 
 @lru_cache(maxsize=2)
 def checked_orbits(topology: Topology) -> NDArray[np.int32]:
-    """Return each node's orbit number (int32, read-only) under the known symmetries that pass the check.
+    """Return the number of each node's orbit (int32, read-only) under the known symmetries that pass the check.
 
-    Cached, because several methods use the orbits of the same topology. O(generators * L log degree).
+    An orbit contains the nodes that symmetries map to one another. Cached, because several methods use the orbits of
+    the same topology. O(generators * L log degree).
     """
     checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
     orbit = orbits(topology.node_count, checked)

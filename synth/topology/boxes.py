@@ -1,4 +1,4 @@
-"""Finds which ranks share a box: a machine in which every GPU can access the memory of the others."""
+"""Finds which ranks share a box, that is, a machine in which the GPUs can access each other's memory."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -15,12 +15,12 @@ NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "
 
 
 def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int, ...]:
-    """Return each rank's box number. Boxes are numbered from 0 in the order of their first ranks.
+    """Return the box number of each rank. Boxes are numbered from 0 in the order of their first ranks.
 
     Without `ranks_per_box`, two ranks share a box if a path joins them that avoids all NICs and switches between boxes,
-    recognised by their names (`NETWORK_KINDS`). If no node has such a name, the bandwidths are split at the largest
-    relative gap, and the slower links count as the network between boxes. If this would leave a rank alone in a box,
-    all ranks are in one box. O(links * number of bandwidths).
+    which are recognised by their names (`NETWORK_KINDS`). If no node has such a name, bandwidths are sorted and split
+    at the largest ratio of neighbours: the slower links count as the network between boxes. If a rank would then be
+    alone in its box, all ranks are in one box. O(links * number of bandwidths).
     """
     ranks = topology.compute_count
     if ranks_per_box is not None:

@@ -76,7 +76,7 @@ UNITS: tuple[str, ...] = get_args(BandwidthUnit)
 
 
 class NamedNode(NamedTuple):
-    """A node as described in a file. `kind` and `abilities` are unchecked."""
+    """A node as described in a file. `kind` and `abilities` are not checked yet."""
 
     id: str
     kind: object
@@ -84,7 +84,7 @@ class NamedNode(NamedTuple):
 
 
 class NamedLink(NamedTuple):
-    """A link as described in a file. Its bandwidths and latency are unparsed.
+    """A link as described in a file. Bandwidths and latency are not parsed yet.
 
     bidirectional: whether this entry stands for two links, one in each direction
     expected: bandwidth that the machine's communication library assumes; None if it equals `bandwidth`
@@ -109,8 +109,8 @@ def assemble_topology(
 ) -> Topology:
     """Return the checked topology with all compute nodes first and then all switches, both in the order of `nodes`.
 
-    For large networks, the result includes symmetries that map rank 0 to every other rank, if they are found. If a
-    node or link is invalid, raises InvalidInput with its name. O(L log L), plus the search for symmetries.
+    For large networks, the result includes symmetries that map rank 0 to every other rank, if any are found. If a node
+    or link is invalid, raises InvalidInput with its name. O(L log L), plus the search for symmetries.
     """
     if unit not in UNITS:
         raise InvalidInput("unknown bandwidth_unit {}", repr(unit), f"choose from {', '.join(UNITS)}")

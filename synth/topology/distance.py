@@ -1,4 +1,4 @@
-"""Hop distances, strong connectivity, and the diameter of a topology (without computing all pairwise distances)."""
+"""Hop distances, strong connectivity, and the diameter of a topology, computed without all pairwise distances."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ def hop_distances(topology: Topology) -> Distances:
 
 
 def distances_to(topology: Topology, targets: NDArray[np.integer]) -> Distances:
-    """Return the number of links from each node v to `targets[i]` as hops[i, v]."""
+    """Return hops[i, v], the number of links on a shortest path from node v to `targets[i]`."""
     return hops_along(topology, arcs_backward(topology), targets)
 
 
 def distances_from(topology: Topology, sources: NDArray[np.integer]) -> Distances:
-    """Return the number of links from `sources[i]` to each node v as hops[i, v]."""
+    """Return hops[i, v], the number of links on a shortest path from `sources[i]` to node v."""
     return hops_along(topology, arcs_forward(topology), sources)
 
 
 def require_strongly_connected(topology: Topology) -> None:
-    """Raise InvalidInput if some node or switch cannot reach every other one; the message names two such nodes.
-
-    O(nodes + links).
+    """Raise InvalidInput if a node or switch cannot reach all others; the message names two such nodes. O(nodes +
+    links).
     """
     links, nodes = topology.links, topology.node_count
     # If every node has as many incoming as outgoing links, the same is true of every set of nodes. Then, if all nodes
@@ -73,12 +72,12 @@ Arcs = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 def arcs_backward(topology: Topology) -> Arcs:
-    """Return all links reversed. With them, `hops_along` counts the hops to its start nodes."""
+    """Return all links reversed, with which `hops_along` counts the hops towards its start nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def arcs_forward(topology: Topology) -> Arcs:
-    """Return all links as arcs. With them, `hops_along` counts the hops from its start nodes. O(L log L)."""
+    """Return all links as arcs, with which `hops_along` counts the hops from its start nodes. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)
@@ -86,7 +85,7 @@ def arcs_forward(topology: Topology) -> Arcs:
 
 
 def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> Distances:
-    """Return the number of `arcs` from `starts[i]` to each node v as hops[i, v]. O(starts * links)."""
+    """Return hops[i, v], the number of `arcs` on a shortest path from `starts[i]` to node v. O(starts * links)."""
     hops_type = np.uint16 if topology.node_count < 2**16 else np.uint32
     unreached = hops_type(np.iinfo(hops_type).max)
     distances = np.full((len(starts), topology.node_count), unreached, dtype=hops_type)
@@ -97,11 +96,11 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
 
 
 def diameter(topology: Topology) -> int:
-    """Return the largest distance in links between two compute nodes.
+    """Return the diameter: the largest distance between two compute nodes, in links.
 
-    All nodes in an orbit of the known symmetries (each checked) have the same eccentricity (distance to the farthest
-    node), so one node per orbit is examined. Searches from and to a few nodes bound the eccentricity of the other nodes
-    by the triangle inequality; a handful of searches is enough on grids and rings. If the bounds do not decide, the
+    Nodes that the known symmetries (each checked) map to one another have the same eccentricity (distance to the
+    farthest node), so only one of them is examined. Searches from and to a few nodes bound the other eccentricities by
+    the triangle inequality; a handful of searches is enough on grids and rings. If the bounds do not decide, the
     function searches from all remaining nodes: O(nodes * links) time, O(nodes) memory.
     Source: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs.
     """
@@ -131,12 +130,12 @@ def diameter(topology: Topology) -> int:
 
 
 def _hops(topology: Topology, arcs: Arcs, node: int) -> NDArray[np.int64]:
-    """Return the number of hops along `arcs` from `node` to each compute node, as int64[compute nodes]."""
+    """Return the hop count along `arcs` from `node` to each compute node, as int64[compute nodes]."""
     return hops_along(topology, arcs, np.array([node]))[0, : topology.compute_count].astype(np.int64)
 
 
 def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) -> NDArray[np.uint16]:
-    """Return the number of hops from each node u to each node v as uint16[N, N]; 65535 means no path.
+    """Return the hop count from each node u to each node v as uint16[N, N]; 65535 means that there is no path.
 
     Nodes `neighbours[offsets[v] : offsets[v + 1]]` are one arc away from node v. There must be fewer than 65535 nodes.
     O(N * arcs).
@@ -148,12 +147,11 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
 
 
 def sole_links(hops: NDArray[np.integer], tails: NDArray[np.integer], heads: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return, as int64[targets, nodes], the link with which all shortest paths from the node to the target start.
+    """Return int64[targets, nodes]: the only link with which shortest paths from the node to the target can start.
 
-    The entry is -1 if shortest paths start with different links. Otherwise, data for the target crosses this link on
-    any shortest path. hops[i, v] is the distance from node v to target i, and link l leads from tails[l] to heads[l].
-    Every node must have an outgoing link. To get the last links of shortest paths instead, pass the distances from the
-    sources and swap tails and heads. O(targets * links).
+    The entry is -1 if shortest paths start with different links. hops[i, v] is the distance from node v to target i,
+    and link l leads from tails[l] to heads[l]. Every node must have an outgoing link. To get the last links of shortest
+    paths instead, pass the distances from the sources and swap tails and heads. O(targets * links).
     """
     order = np.argsort(tails, kind="stable")
     first = np.searchsorted(tails[order], np.arange(hops.shape[1]))

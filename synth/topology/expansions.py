@@ -1,4 +1,4 @@
-"""Functions that build larger networks from given ones: bidirectional copy, degree expansion, line graph, product."""
+"""Builds larger networks from given ones: bidirectional copy, degree expansion, line graph, product."""
 
 import math
 from collections.abc import Sequence
@@ -27,19 +27,19 @@ def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, sy
 
 
 def require_direct(topology: Topology, function: str) -> None:
-    """Raise InvalidInput if `topology` has switches. The message names `function`."""
+    """Raise InvalidInput if `topology` has switches. `function` is the name in the message, for example "line"."""
     if topology.switch_count:
         value = f"{topology.spec} with {topology.switch_count} switches"
         raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
 
 
 def bidirectional(topology: Topology, spec: str) -> Topology:
-    """Return G with an additional link from v to u for every link from u to v, at the same bandwidth and latency.
+    """Return topology G with an additional link from v to u for every link from u to v, with the same rates.
 
-    Degree d becomes 2 d; if G is already bidirectional, every link is doubled. The nodes and symmetries of G are
-    kept, and the result is reverse-symmetric. If G is reverse-symmetric, half of every shard can follow a schedule for
-    G and the other half its mirror image, at the same cost. BFB on the result never takes more steps than on G, but can
-    take more time if links become parallel. O(L log L).
+    Degree d becomes 2 d; if G is already bidirectional, every link is doubled. The nodes and symmetries of G are kept,
+    and the result is reverse-symmetric (isomorphic to its transpose). If G is reverse-symmetric, half of every shard
+    can follow a schedule for G and the other half its mirror image, at the same cost. BFB on the result never takes
+    more steps than on G, but can take more time if links become parallel. O(L log L).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6.
     """
     links = topology.links
@@ -54,9 +54,9 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
     """Return G * n: n copies of every node, and a link from each copy of u to each copy of v for every link u v of G.
 
     Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep their bandwidth
-    and latency. The result keeps the symmetries of G and gains one that rotates the copies of every node. If G is
-    reverse-symmetric, so is the result. Raises InvalidInput for switches, and for self-loops, because they would join
-    copies of the same node. O(links of the result).
+    and latency. The result keeps the symmetries of G and gains a symmetry that rotates the copies of every node. If G
+    is reverse-symmetric, so is the result. Raises InvalidInput for switches, and for self-loops, because they would
+    join copies of the same node. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 13.
     """
     require_direct(topology, "degree")
@@ -124,7 +124,7 @@ def line_graph(topology: Topology, spec: str) -> Topology:
 
 
 def line_order(topology: Topology) -> NDArray[np.int64]:
-    """Return the link ids of `topology` in the rank order of its line graph: entry i becomes rank i."""
+    """Return the link ids of `topology` in the order in which the links become nodes of its line graph."""
     return np.lexsort((topology.links.dst, topology.links.src))
 
 
@@ -133,8 +133,8 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
 
     Ranks are mixed-radix numbers; the coordinate of the last factor varies fastest. Node counts multiply; degrees and
     diameters add up. Links keep their bandwidth and latency, and self-loops remain self-loops. The result has the
-    symmetries of every factor; they act regularly if each factor's symmetries do. The result is reverse-symmetric if
-    all factors are. Raises InvalidInput for switches and for different bandwidth units. O(links of the result).
+    symmetries of every factor, and is reverse-symmetric if all factors are. Raises InvalidInput for switches and for
+    different bandwidth units. `function` is the name in error messages. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 3.
     """
     for factor in factors:

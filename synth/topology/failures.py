@@ -1,6 +1,6 @@
 """Removes nodes and links from a topology, or scales the bandwidth of links.
 
-Also lists the possible single failures of a topology: one from each class of failures that are equivalent by symmetry.
+Also lists the possible single failures of a topology, without those that equal another by symmetry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -117,7 +117,7 @@ def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str)
 
 
 def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spec: str) -> Topology:
-    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor` (once each, even if repeated).
+    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor` (once, even if listed twice).
 
     Known symmetries are dropped. Raises InvalidInput for a node or link that does not exist. O(links) per chosen pair.
     """
@@ -129,7 +129,7 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
 
 
 def rescaled(topology: Topology, chosen: Mask, factor: Fraction, spec: str) -> Topology:
-    """Return `topology` with the bandwidth of `chosen` links multiplied by `factor`; its symmetries are not checked."""
+    """Return `topology` with the bandwidth of `chosen` links times `factor`. Its symmetries are kept unchecked."""
     links = topology.links
     table = [*links.bandwidths, *(bandwidth * factor for bandwidth in links.bandwidths)]
     classes = links.bandwidth_class + chosen * np.int32(len(links.bandwidths))
@@ -221,7 +221,7 @@ def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) ->
 
 
 def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (first member, number of members) of each orbit."""
+    """Return (first member, number of members) of each orbit, sorted by first member."""
     _, first, counts = np.unique(orbit, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order]
@@ -230,7 +230,7 @@ def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.i
 def _pair_orbits(
     low: NDArray[np.int64], high: NDArray[np.int64], symmetries: list[NDArray[np.int32]], nodes: int
 ) -> NDArray[np.int32]:
-    """Return each node pair's orbit number (int32) under `symmetries`. The pairs must be in ascending order."""
+    """Return the orbit number (int32) of each pair (low, high) under `symmetries`. Pairs must be in ascending order."""
     keys = low * nodes + high
     here, there = [np.arange(len(keys))], [np.arange(len(keys))]
     for symmetry in symmetries:

@@ -1,4 +1,4 @@
-"""The functions in topology specs. Each reads its arguments and computes the size of the result before building it."""
+"""The functions in topology specs, such as product. Each reads its arguments and checks the size before building."""
 
 import math
 import re
@@ -264,14 +264,14 @@ def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def _single_argument(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Return the plan for the topology that is the only argument of `call`."""
+    """Return the plan for the only argument of `call`, which must be a topology."""
     way_out = f"write {call.name}(spec)"
     require(len(call.arguments) == 1, f"{call.name} must have exactly one argument", call, way_out)
     return _inner_plan(call, plan_of, way_out)
 
 
 def _inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPlan:
-    """Return the plan for the first argument of `call`: the topology that the function changes."""
+    """Return the plan for the first argument of `call`, which must be a topology."""
     first = call.arguments[0]
     if not isinstance(first, (FamilyCall, FileCall, FunctionCall)):
         raise InvalidInput(f"the first argument of {call.name} must be a topology spec", str(first), way_out)
@@ -279,7 +279,7 @@ def _inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPl
 
 
 def _times(call: FunctionCall, syntax: str, expected: str = "a spec and a", largest: int = _MAX_TIMES) -> int:
-    """Return the whole number after the inner spec. In errors, `expected` begins the description of the arguments."""
+    """Return the whole number after the inner spec. `expected` begins the description of the arguments in errors."""
     numbers = call.arguments[1:]
     if len(numbers) != 1 or not isinstance(numbers[0], Number):
         raise InvalidInput(f"{call.name} must have {expected} whole number", str(call), f"write {syntax}")
@@ -299,7 +299,7 @@ def _read_link(text: str) -> LostLink:
 
 
 def _options(call: FunctionCall, keys: tuple[str, ...], syntax: str) -> dict[str, list[str]]:
-    """Return the values of each option, in order. Only `switch` may be given several times."""
+    """Return the values of each option, in order. Only `switch` may occur several times."""
     options: dict[str, list[str]] = {}
     for option in call.arguments[1:]:
         if not isinstance(option, Option) or option.key not in keys:
@@ -311,7 +311,7 @@ def _options(call: FunctionCall, keys: tuple[str, ...], syntax: str) -> dict[str
 
 
 def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
-    """Return the switches whose id, or its part before the colon, is in `names`, or all if `names` is empty."""
+    """Return the switches whose id, or the part of it before the colon, is in `names`; all if `names` is empty."""
     switches = {name: topology.compute_count + i for i, name in enumerate(topology.node_ids[topology.compute_count :])}
     chosen: set[int] = set()
     for name in names:
@@ -326,7 +326,7 @@ def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
 
 
 def _with_checked_symmetries(topology: Topology) -> Topology:
-    """Return `topology` with only those known symmetries that still hold."""
+    """Return `topology` without those known symmetries that do not hold any more."""
     kept = tuple(symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry))
     return replace(topology, automorphisms=kept)
 

@@ -92,7 +92,7 @@ _SPECS_KEPT = 4096
 
 @lru_cache(maxsize=_SPECS_KEPT)
 def parse_spec(text: str) -> SpecTree:
-    """Return `text` as a tree (cached). str(tree) is the spec without unnecessary blanks."""
+    """Return the syntax tree of `text` (cached). str(tree) is the spec without unnecessary blanks."""
     if len(text) > MAX_SPEC_LENGTH:
         rule = f"a topology spec must be at most {MAX_SPEC_LENGTH} characters long"
         raise InvalidInput(rule, f"{len(text)} characters", "put the network into a file and use file:PATH")
@@ -125,7 +125,7 @@ class _Reader:
         return piece
 
     def argument(self, depth: int) -> Argument:
-        """Read one argument of a function, or the whole spec."""
+        """Read one argument of a function, or the complete spec."""
         if depth > MAX_DEPTH:
             rule = f"functions in a topology spec must nest at most {MAX_DEPTH} deep"
             raise InvalidInput(rule, self.text, "build the inner network first and save it to a file")

@@ -1,4 +1,4 @@
-"""The directed links of a network as columns in one canonical order."""
+"""The directed links of a network, stored as columns in one canonical order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Column = NDArray[np.integer]
 
 
 class Link(NamedTuple):
-    """One directed link between node indices; `bandwidth` in the topology's unit, `latency_s` in seconds."""
+    """One directed link between node indices, with bandwidth in the topology's unit and latency in seconds."""
 
     src: int
     dst: int
@@ -26,9 +26,9 @@ class Link(NamedTuple):
 class Links:
     """Columns of directed links, sorted by (dst, src, descending bandwidth, latency). A link's index is its id.
 
-    `src` and `dst` are int32 node indices. Bandwidth and latency are dictionary-encoded:
-    `bandwidths[bandwidth_class[link]]` is the exact bandwidth. Parallel links are separate entries; self-loops are kept
-    (they count towards the degree but carry nothing).
+    `src` and `dst` are int32 node indices. Bandwidth and latency are indices into tables:
+    `bandwidths[bandwidth_class[link]]` is the exact bandwidth. Parallel links are separate entries. Self-loops are
+    kept; they count towards the degree, but carry nothing.
     """
 
     src: NDArray[np.int32]
@@ -69,7 +69,7 @@ class Links:
         return (self[link] for link in range(len(self)))
 
     def incoming_offsets(self, node_count: int) -> NDArray[np.int64]:
-        """Return the `offsets` int64[node_count + 1]: links `offsets[v]` to `offsets[v + 1] - 1` end in node v."""
+        """Return int64[node_count + 1]: links `offsets[v]` to `offsets[v + 1] - 1` end in node v."""
         offsets = np.zeros(node_count + 1, dtype=np.int64)
         np.cumsum(np.bincount(self.dst, minlength=node_count), out=offsets[1:])
         return offsets
@@ -81,14 +81,14 @@ class Links:
         return table[self.bandwidth_class], scale
 
     def longest_time(self, loads: NDArray[np.int64]) -> Fraction:
-        """Return the maximum of load / bandwidth over all links, or 0 if there are none. O(L)."""
+        """Return the maximum of load / bandwidth over all links (0 without links). `loads`: int64[links]. O(L)."""
         largest = np.zeros(len(self.bandwidths), dtype=np.int64)
         np.maximum.at(largest, self.bandwidth_class, loads)
         times = (load / bandwidth for load, bandwidth in zip(largest.tolist(), self.bandwidths, strict=True))
         return max(times, default=Fraction(0))
 
     def parallel_index(self) -> NDArray[np.int32]:
-        """Return each link's index (int32) among the links with its src and dst: 0 for the first, and so on."""
+        """Return each link's index (int32) among the parallel links with its src and dst, from 0."""
         same = np.zeros(len(self), dtype=bool)
         same[1:] = (self.src[1:] == self.src[:-1]) & (self.dst[1:] == self.dst[:-1])
         positions = np.arange(len(self))
@@ -108,7 +108,7 @@ def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: C
 
 
 class Rates(NamedTuple):
-    """Tables in any order, and each link's classes: link i has bandwidth `bandwidths[bandwidth_class[i]]`."""
+    """Bandwidths and latencies of links: link i has bandwidth `bandwidths[bandwidth_class[i]]`. Tables in any order."""
 
     bandwidth_class: Column
     bandwidths: Sequence[Fraction]
@@ -117,7 +117,7 @@ class Rates(NamedTuple):
 
 
 def sorted_links(src: Column, dst: Column, rates: Rates) -> Links:
-    """Return links in canonical order, with ascending tables of only the values in use. O(L log L)."""
+    """Return links in canonical order. The tables are sorted and restricted to the values in use. O(L log L)."""
     bandwidths, bandwidth_class = _encoded(rates.bandwidth_class, rates.bandwidths)
     latencies_s, latency_class = _encoded(rates.latency_class, rates.latencies_s)
     order = np.lexsort((latency_class, -bandwidth_class, src, dst))
@@ -126,7 +126,7 @@ def sorted_links(src: Column, dst: Column, rates: Rates) -> Links:
 
 
 def _encoded(classes: Column, values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
-    """Return (the values in use, ascending; int32 per link: the index of its value among them)."""
+    """Return (used values in ascending order, int32 per link: the index of its value among them)."""
     used = np.flatnonzero(np.bincount(classes, minlength=len(values))).tolist()
     objects = {id(values[place]): values[place] for place in used}  # hashing is slow: once per object
     table = tuple(sorted(set(objects.values())))

@@ -1,4 +1,4 @@
-"""Declarations of topology families and functions, and topology plans, whose size is known before building."""
+"""Declarations of topology families and functions, and plans: topologies whose size is known before they are built."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _MAX_DIGITS = 18
 
 
 class TooLarge(InvalidInput):
-    """Raised for a network above the size limits; `nodes` and `links` are the counts that it would have."""
+    """Raised for a network above the size limits. `nodes` and `links` are the counts that it would have."""
 
     def __init__(self, spec: str, nodes: int, links: int) -> None:
         most = f"{MAX_NODES} nodes" if nodes > MAX_NODES else f"{MAX_LINKS} links"
@@ -40,7 +40,7 @@ class TopologyPlan:
 
 @dataclass(frozen=True, slots=True)
 class SpecForm:
-    """The text that `chorale topology list` prints about one form of spec."""
+    """The description of a form of spec that `chorale topology list` prints."""
 
     name: str
     syntax: str
@@ -50,30 +50,30 @@ class SpecForm:
 
 @dataclass(frozen=True, slots=True)
 class Family(SpecForm):
-    """A family `name:arguments`; `plan` reads the arguments."""
+    """A family of topologies with specs `name:arguments`. `plan` reads the arguments."""
 
     plan: Callable[[FamilyCall], TopologyPlan]
 
 
 PlanOf = Callable[[SpecTree], TopologyPlan]
-"""Plans a function's inner specs."""
+"""Returns the plan for the inner spec of a function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function(SpecForm):
-    """A function `name(arguments)` that changes other topologies; `plan` reads its arguments."""
+    """A function `name(arguments)` that transforms topologies. `plan` reads its arguments."""
 
     plan: Callable[[FunctionCall, PlanOf], TopologyPlan]
 
 
 def require_size(spec: str, nodes: int, links: int) -> None:
-    """Raise TooLarge for an unbuilt network above the size limits."""
+    """Raise TooLarge if a network with these counts would exceed the size limits."""
     if nodes > MAX_NODES or links > MAX_LINKS:
         raise TooLarge(spec, nodes, links)
 
 
 def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",", text: str | None = None) -> list[int]:
-    """Return the arguments of `call` (or only those in `text`) as ints; `syntax` shows users how to write them.
+    """Return the arguments of `call` (or those in `text`) as ints. `syntax` shows users how to write the arguments.
 
     Raises InvalidInput for anything but whole numbers of at most 18 digits.
     """
@@ -89,7 +89,7 @@ def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",", text: str
 
 
 def fixed_numbers(call: FamilyCall, syntax: str, count: int) -> list[int]:
-    """Return the arguments of `call`, which must be `count` whole numbers."""
+    """Return the arguments of `call`, which must be exactly `count` whole numbers."""
     numbers = whole_numbers(call, syntax)
     if len(numbers) != count:
         plural = "one whole number" if count == 1 else f"{count} whole numbers"
@@ -98,6 +98,6 @@ def fixed_numbers(call: FamilyCall, syntax: str, count: int) -> list[int]:
 
 
 def require(holds: bool, rule: str, call: FamilyCall | FunctionCall, way_out: str) -> None:
-    """Raise InvalidInput with `rule` and the hint `way_out` if `holds` is false."""
+    """Raise InvalidInput with `rule` and the hint `way_out` unless `holds` is true."""
     if not holds:
         raise InvalidInput(rule, str(call), way_out)

@@ -1,4 +1,4 @@
-"""Networks in which switches are promoted to compute nodes."""
+"""Networks in which some switches become compute nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relabelled:
-    """A network derived from another one.
+    """A network derived from another by renumbering its nodes.
 
     label:  int64 per node of the original network: its node in `network`
     origin: int32 per link of `network`: the original link
@@ -55,7 +55,7 @@ def process_network(topology: Topology) -> Topology:
 def _relabelled(
     topology: Topology, label: NDArray[np.int64], names: tuple[str, ...], counts: tuple[int, int]
 ) -> Relabelled:
-    """Return the network whose nodes are called `names`. `counts`: (number of compute nodes, number of roots)."""
+    """Return the network in which node v becomes node `label[v]`. `counts`: (compute nodes, roots of trees)."""
     links, (compute_count, roots) = topology.links, counts
     useful = np.flatnonzero(label[links.src] != label[links.dst])
     src, dst = label[links.src[useful]], label[links.dst[useful]]

@@ -106,7 +106,7 @@ def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
 
 
 def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
-    """Apply `function` to networks, some of which come from files, and keep the provenance of their rates.
+    """Apply `function` to networks, some of which come from files. The result keeps the provenance of their rates.
 
     The function is applied twice: at physical rates, and at the rates that the machine's library expects.
     """

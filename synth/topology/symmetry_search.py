@@ -1,15 +1,15 @@
 """Searches for isomorphisms between networks, and for symmetries of networks without known symmetries.
 
-As in McKay's nauty, nodes are individualized one after the other and the cells of a partition are refined, in two
-networks side by side (for symmetries, two copies of the same network); in the first, one node per cell is enough.
+The method is that of McKay's nauty. A partition of the nodes into cells is refined until links do not distinguish any
+two nodes of a cell. Then a node of a shared cell is individualized (gets its own cell), and so on. This is done side by
+side in two networks (for symmetries, two copies of the same network); in the first, one node per cell is tried, in the
+second, all nodes of the corresponding cell. Cells and their order depend only on the network, not on its node numbers.
+
 Symmetries that map rank 0 to each of its neighbours generate a group that maps it to every rank. To find all
 symmetries, the search starts with those that fix all individualized nodes but the last, then all but the last two, and
-so on (Sims, "Computational methods in the study of permutation groups", 1970).
-
-Cells are refined until links do not distinguish any two nodes in a cell. The resulting cells and their order depend
-only on the network, not on its node numbers: the same choices in two copies of a network give the same cells.
-Sources: McKay, "Practical graph isomorphism" (1981); Hopcroft, "An n log n algorithm for minimizing states in a finite
-automaton" (1971): the largest part of a split cell need not be used to split others.
+so on (Sims, "Computational methods in the study of permutation groups", 1970). Sources: McKay, "Practical graph
+isomorphism" (1981); Hopcroft, "An n log n algorithm for minimizing states in a finite automaton" (1971): the largest
+part of a split cell need not be used to split others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Renaming = NDArray[np.int32]
 class MarkedLinks(NamedTuple):
     """Links from node v to `heads[heads_offsets[v]:heads_offsets[v + 1]]`, and links to v from `tails` in the same way.
 
-    marks: uint64 that identifies the kind and direction of each link
+    marks: uint64 per link that identifies its kind (bandwidth and latency) and direction
     """
 
     heads_offsets: NDArray[np.int64]
@@ -65,7 +65,7 @@ class MarkedLinks(NamedTuple):
 
 
 class OrderedCells(NamedTuple):
-    """A partition, stored cell after cell in `order`; a cell's number is the position of its first node.
+    """A partition of the nodes, stored cell after cell in `order`. A cell's number is the position of its first node.
 
     order, position: int32: the node at each position, and each node's position
     cell:            int32: the cell of each node
@@ -78,7 +78,7 @@ class OrderedCells(NamedTuple):
     size: NDArray[np.int32]
 
     def set_apart(self, node: int) -> int:
-        """Split `node` off its cell, which must have other nodes, into a new cell before it. Return the new cell."""
+        """Move `node` from its cell, which must have other nodes, to a new cell before it. Return the new cell."""
         cell = int(self.cell[node])
         size = int(self.size[cell])
         place, other = self.position[node], self.order[cell]
@@ -89,7 +89,7 @@ class OrderedCells(NamedTuple):
         return cell
 
     def smallest_shared(self) -> int:
-        """Return the first of the smallest cells with several nodes, or -1 if all cells have one node. O(nodes)."""
+        """Return the first of the smallest cells with several nodes, or -1 if all cells have a single node."""
         starts = np.flatnonzero(self.cell[self.order] == np.arange(len(self.order)))
         shared = starts[self.size[starts] > 1]
         return int(shared[np.argmin(self.size[shared])]) if len(shared) else -1
@@ -99,8 +99,8 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
     """Return a renaming (int32 per node of `source`: its node in `target`), or None if none was found.
 
     The renaming preserves node kinds and switch abilities, and maps links one to one onto links of the same bandwidth
-    and latency, which is checked exactly. The search gives up after `TRIES_PER_NODE` refinements per node; then None
-    proves nothing about the networks. The result is deterministic.
+    and latency, which is checked exactly. The search gives up after `TRIES_PER_NODE` refinements per node, so None does
+    not prove that the networks differ. The result is deterministic.
     """
     if not have_equal_tables(source, target):
         return None
@@ -118,8 +118,8 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
 def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
     """Return whether symmetries map every compute node to every other one, or None if this could not be decided.
 
-    Symmetries must preserve parallel links, bandwidths, latencies and switches. True if known or found symmetries,
-    each checked, prove it; False if a complete search found none; None if the search gave up.
+    Symmetries must preserve parallel links, bandwidths, latencies and switches. True is proved by symmetries, each
+    checked; False means that a complete search found none; None means that the search gave up.
     """
     if automorphisms_are_transitive(topology):
         return True
@@ -128,7 +128,7 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
 
 
 def with_symmetries_found(topology: Topology) -> Topology:
-    """Return `topology`. If it is large and has no known symmetries, search for some that map rank 0 to every rank."""
+    """Return `topology`. If it is large and has no known symmetries, add symmetries that map rank 0 to every rank."""
     if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
         return topology
     return replace(topology, automorphisms=transitive_symmetries(topology))
@@ -144,7 +144,7 @@ def transitive_symmetries(topology: Topology) -> tuple[Renaming, ...]:
 
 
 def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...], bool]:
-    """Return (symmetries as in `transitive_symmetries`, whether an empty result proves that there are none)."""
+    """Return (result of `transitive_symmetries`, whether an empty result proves that there are none)."""
     colouring = _Colouring.of(topology)
     if colouring.cells.size[0] != topology.compute_count:  # the ranks are not all in one cell
         return (), True
@@ -185,9 +185,9 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Colouring:
-    """Cells of nodes that links cannot distinguish, and the digests of the refinement steps that led to them.
+    """Cells of nodes that links do not distinguish, and digests of the refinement steps that led to the cells.
 
-    kinds: (counts of compute nodes, plain switches, and switches with each ability; ids of these abilities)
+    kinds: (number of compute nodes, plain switches, and switches with each ability; ids of these abilities)
     """
 
     links: MarkedLinks
@@ -228,7 +228,8 @@ class _Search:
     """A search for renamings that turn `source` into `target`.
 
     links, target_links: links of `source` and of `target`
-    turns: the nodes of `source` that are individualized until every cell has one node; order: all nodes, cell by cell
+    turns: the nodes of `source` that are individualized until every cell has one node
+    order: all nodes, cell by cell
     """
 
     source: Topology
@@ -240,7 +241,8 @@ class _Search:
 
     @staticmethod
     def of(source: Topology, target: Topology, start: _Colouring, first: int | None = None) -> _Search | None:
-        """Return a search with the cells of `source` refined from `start`, or None if that takes too many turns.
+        """Return a search in which the cells of `source` are refined from `start`, or None if that takes too many
+        turns.
 
         first: node to individualize first, unless it is already alone in its cell
         """
@@ -259,16 +261,16 @@ class _Search:
         return None
 
     def levels(self, start: OrderedCells) -> Iterator[OrderedCells]:
-        """Yield the cells of `source` as they were before each turn."""
+        """Yield the cells of `source` before each turn."""
         cells = _copy(start)
         for turn in self.turns:
             yield _copy(cells)
             _refined(self.links, cells, cells.set_apart(turn.node))
 
     def add_images(self, level: int, cells: OrderedCells, symmetries: list[Renaming], tries: int) -> int:
-        """Add symmetries that fix the nodes of the turns before `level` and move the node of that turn.
+        """Add symmetries that fix the individualized nodes before `level` and move the node of that turn.
 
-        `symmetries` already contains those that also fix this node. Return how many `tries` are left.
+        `symmetries` must already contain the symmetries that also fix this node. Returns how many `tries` are left.
         """
         turn, nodes = self.turns[level], self.source.node_count
         orbit = orbits(nodes, symmetries)
@@ -290,8 +292,8 @@ class _Search:
     ) -> tuple[Renaming | None, int]:
         """Return (renaming or None, number of refinements made, which is at most `most`).
 
-        The renaming maps the node of turn `level` to one of `nodes`; `before` has the cells of the target before that
-        turn, which fix the images of earlier nodes.
+        The renaming maps the individualized node at `level` to one of `nodes`. `before` has the cells of the target
+        before that turn, in which earlier nodes already have their images.
         """
         tries = most
         branches = [self._choices(before, nodes)]
@@ -315,18 +317,18 @@ class _Search:
         return None, most - tries
 
     def renaming(self, cells: OrderedCells) -> Renaming | None:
-        """Return the renaming that single-node cells define, or None if it does not map links onto links."""
+        """Return the renaming given by cells with one node each, or None if it does not map links onto links."""
         image = np.empty(len(self.order), dtype=np.int32)
         image[self.order] = cells.order
         return image if carries(self.source, self.target, image) else None
 
     def _choices(self, cells: OrderedCells, nodes: NDArray[np.integer]) -> Iterator[tuple[OrderedCells, int]]:
-        """Yield (copy of `cells`, node) for each of `nodes`: the candidates to individualize next."""
+        """Yield (cells, node) for each node in `nodes`, in ascending order: the candidates to individualize next."""
         return ((cells, int(node)) for node in np.sort(nodes))
 
 
 def _marked_links(topology: Topology) -> MarkedLinks:
-    """Return the links of every node, with marks that identify bandwidth and latency."""
+    """Return the links of every node, with marks that identify bandwidth, latency and direction."""
     links, nodes, kinds = topology.links, topology.node_count, link_kinds(topology.links)
     by_source = np.argsort(links.src, kind="stable")
     outgoing = np.searchsorted(links.src[by_source], np.arange(nodes + 1))
@@ -341,13 +343,13 @@ def _copy(cells: OrderedCells) -> OrderedCells:
 
 
 def _refined(links: MarkedLinks, cells: OrderedCells, first: int) -> NDArray[np.uint64]:
-    """Refine `cells` in place and return the digests of the steps."""
+    """Refine `cells` in place, starting with cell `first`, and return the digests of the steps."""
     trace = np.empty(len(cells.order) + 1, dtype=np.uint64)
     return trace[: native.refine_cells(links, cells, first, trace, False)].copy()
 
 
 def _followed(links: MarkedLinks, cells: OrderedCells, node: int, trace: NDArray[np.uint64]) -> OrderedCells | None:
-    """Return `cells` after `node` was individualized, or None if their refinement differs from `trace`."""
+    """Return `cells` after individualizing `node`, or None if the refinement does not produce the digests `trace`."""
     copy = _copy(cells)
     used = native.refine_cells(links, copy, copy.set_apart(node), trace, True)
     return copy if used == len(trace) else None

@@ -1,4 +1,4 @@
-"""The network: compute nodes, switch nodes and directed links with exact bandwidth and latency.
+"""The network: compute nodes, switches and directed links with exact bandwidth and latency.
 
 Also its transpose (every link reversed), and the conversion of the bandwidth unit to bytes per second.
 """
@@ -29,12 +29,12 @@ MAX_LINKS = 2**27
 class Topology:
     """A directed multigraph of compute nodes and switches.
 
-    Compute nodes come first, in rank order, then switches, so that a compute node's index is its rank.
-    `spec` is the spec from which the network was built (provenance, not identity). `automorphisms` are known generators
-    of a symmetry group: each is an int32 permutation of all nodes that preserves node kinds and maps links onto
-    links of the same bandwidth and latency. `id` is the content id of nodes, links and unit, which different specs for
-    the same network share. `abilities` lists the switches that multicast or add; all other switches only forward.
-    `provenance`, for networks that were read from a machine, is not part of the identity.
+    Compute nodes come first, in rank order, then switches, so that a compute node's index is its rank. `spec` is the
+    text from which the network was built; it is not part of its identity. `automorphisms` generate a group of known
+    symmetries: each is an int32 permutation of all nodes that preserves node kinds and maps links onto links of the
+    same bandwidth and latency. `id` is the content id of nodes, links and unit, which different specs for the same
+    network share. `abilities` lists the switches that multicast or add; all other switches only forward. `provenance`
+    is set for networks read from a machine's file and is not part of the identity.
     """
 
     spec: str
@@ -85,7 +85,7 @@ class Topology:
 
     @property
     def node_bandwidth(self) -> Fraction | None:
-        """B, a node's egress bandwidth in links, for regular unit-capacity direct-connect networks; otherwise None."""
+        """B, the bandwidth out of a node in links, for regular unit-capacity direct-connect networks, else None."""
         if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
             return None
         return None if self.degree is None else Fraction(self.degree)
@@ -101,7 +101,7 @@ class Topology:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Assumptions about the machine that the network was read from; empty for other networks."""
+        """Assumptions about the machine from which the network was read; empty for other networks."""
         return () if self.provenance is None else self.provenance.assumptions
 
     @property
@@ -113,7 +113,7 @@ class Topology:
         return replace(self, links=known.expected, automorphisms=(), provenance=None)
 
     def is_guessed(self, crossing: NDArray[np.bool_] | None = None) -> bool:
-        """Return whether any link's rate is a guess. If `crossing` (bool per link) is given, only these links count."""
+        """Return whether the rate of any link is a guess. Given `crossing` (bool per link), only these links count."""
         guessed = self.provenance.guessed if self.provenance is not None else frozenset()
         if not guessed:
             return False
@@ -131,7 +131,7 @@ def transpose(topology: Topology) -> Topology:
 
 
 def transpose_with_links(topology: Topology) -> tuple[Topology, NDArray[np.int32]]:
-    """Return (transpose, for each of its links the link of `topology` from which it came, as int32).
+    """Return (transpose, int32 per link of the transpose: the link of `topology` that it reverses).
 
     Parallel links keep their relative order. Symmetries remain symmetries. O(L log L).
     """
@@ -153,8 +153,7 @@ _BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
 def bytes_per_second(topology: Topology) -> int:
     """Return the bytes per second that a link of bandwidth 1 carries.
 
-    Raises InvalidInput if the bandwidth unit is "link": such a network only has relative rates, which cannot be
-    converted to bytes and seconds.
+    Raises InvalidInput if the bandwidth unit is "link": such a network only has relative rates.
     """
     unit = topology.bandwidth_unit
     if unit not in _BYTES_PER_SECOND:

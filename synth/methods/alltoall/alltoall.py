@@ -1,8 +1,8 @@
 """Computes exact bounds on a network's all-to-all rate. Rates of Cartesian products follow from their factors.
 
-rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). The rate is reached by sending data along the first dimension to
-the node in line with the target (N2 times as much as in G1 alone), then along the second dimension. It cannot be
-exceeded: if only one dimension's links have prices, each pair of nodes pays the same as in that factor.
+rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). To reach this rate, send data along the first dimension to the node
+that has the target's first coordinate (N2 times as much as in G1 alone), then along the second dimension. No schedule
+is faster: with link prices in only one dimension, each pair of nodes pays the same as in that factor.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def factors_of(topology: Topology) -> list[Topology]:
-    """Return, in order, the factors of a topology that was specified as a product or a power, otherwise [].
+    """Return the factors of a topology whose spec is a product or a power, in order, otherwise [].
 
     The spec is only a hint: the product of the factors is built again and must have the same id. O(L log L).
     """
@@ -67,16 +67,16 @@ def factors_of(topology: Topology) -> list[Topology]:
 METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)
 MAX_PROGRAM_VARIABLES = 50_000
-"""Up to this number of variables, the linear program is solved and no price descent is needed."""
+"""With up to this number of variables, the linear program is solved immediately, without a price descent."""
 MAX_SLOW_PROGRAM_VARIABLES = 2**18
-"""Up to this number of variables, the linear program is solved if the price descent stalls."""
+"""With up to this number of variables, the linear program is solved if the price descent stalls."""
 MAX_FLOWS = 2**26
 """Maximum number of flow variables to store. Each takes 40 bytes."""
 MIN_SEARCHED_CELLS = 2**20
 """From this number of (source, link) pairs on, a search for symmetries pays off."""
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
-"""If capacities differ by more than this factor, prices need finer units."""
+"""If the largest capacity exceeds the smallest by more than this factor, prices need finer units."""
 
 
 def alltoall_rate(
@@ -88,16 +88,16 @@ def alltoall_rate(
     """Return bounds on the rate at which all ranks can send to all others at the same time, over any routes.
 
     Data may pass through ranks and switches. The rate of a product follows from its factors' rates. Symmetries and
-    colour refinement shrink the linear program. It is solved directly if it then has at most 50000 variables ("lp").
+    colour refinement shrink the linear program. If it then has at most 50000 variables, it is solved directly ("lp").
     Larger programs are solved by a descent in link prices ("prices") until the relative difference of the bounds is at
-    most `gap`. If the descent stalls, programs of up to 2^18 variables are solved directly after all. The bounds are
+    most `gap`; if the descent stalls, programs of up to 2^18 variables are solved directly after all. The bounds are
     computed in whole numbers on the original network, so they hold even if the solver was inaccurate.
 
     Args:
         topology: the network.
         gap: largest acceptable relative difference between the bounds.
         method: "lp" or "prices"; None chooses by size.
-        report: receives a price descent's bounds as they improve.
+        report: called with the bounds of a price descent as they improve.
 
     Raises:
         InvalidInput: if the network is too large or `gap` is negative.
@@ -135,7 +135,7 @@ def parse_method(text: str | None) -> RateMethod | None:
 
 
 def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMethod:
-    """Return the requested method, or the default method for the reduced problem's size."""
+    """Return the `requested` method or, if it is None, the method that suits the size of the reduced problem."""
     if requested is not None:
         return requested
     return "lp" if reduction.column_count <= MAX_PROGRAM_VARIABLES else "prices"
@@ -144,7 +144,7 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal class flows and prices, found by `method`, or by "prices" if the "lp" solver fails."""
+    """Return near-optimal class flows and prices, from `method` or, if the "lp" solver fails, from "prices"."""
     if method == "lp":
         with suppress(Unavailable):  # numerical trouble, because every network has an optimum
             return linear_program.solve(reduction)
@@ -153,7 +153,7 @@ def approximate(
 
 
 def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMethod) -> AllToAllRate:
-    """Return exact bounds on the full problem, computed from flows and prices that may be approximate."""
+    """Return exact bounds for the original network, computed from the approximate flows and prices of `solution`."""
     denominator = common_denominator(solution.class_flow, _LARGEST_DENOMINATOR)
     upper = upper_bound(reduction, solution)[0]
     flows = SharedFlows(reduction, solution.class_flow)
@@ -162,9 +162,9 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
 
 
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
-    """Return (exact upper bound on the rate, int64[C]: link class prices that prove it).
+    """Return (exact upper bound on the rate, int64[C]: prices of link classes that prove it).
 
-    Tries the solver's prices and equal prices, and chooses whichever proves the smaller bound.
+    Tries the solver's prices and equal prices, and chooses the prices that prove the smaller bound.
     """
     candidates = [integer_prices(solution.prices), np.ones(len(solution.prices), dtype=np.int64)]
     capacity = reduction.full.class_capacity
@@ -174,7 +174,7 @@ def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fr
 
 
 def _best_bound(reduction: Reduction, candidates: Sequence[NDArray[np.int64]]) -> tuple[Fraction, NDArray[np.int64]]:
-    """Return (least bound that any of `candidates` proves, link class prices that prove it).
+    """Return (smallest bound that any of the `candidates` proves, int64[C]: prices of link classes that prove it).
 
     candidates: each contains a price for every merged link class
     """

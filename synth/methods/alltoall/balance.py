@@ -1,8 +1,8 @@
-"""Rounds approximate flows to whole units. The result delivers every unit, so it proves a lower bound on the rate.
+"""Rounds approximate all-to-all flows to whole units. The result delivers every unit, so it proves a lower bound.
 
 A solver's error is small compared with the load of a wide link, but may be many times the load of a narrow one. Also, a
-whole chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds; how much a
-link may carry follows from the upper bound on the rate. This module also chooses the number of chunks per shard of an
+single chunk may be too much for a narrow link. So flows on overloaded links are reduced in several rounds; the upper
+bound on the rate determines how much a link may carry. This module also chooses the number of chunks per shard of an
 all-to-all schedule, and the flows to round to chunks.
 """
 
@@ -24,8 +24,8 @@ IntegralFlows = NDArray[np.int64]
 class Router:
     """Rounds approximate flows to whole units, one block of sources at a time, and adds up the exact link loads.
 
-    Rounding prefers links that are behind schedule or have a large capacity. A link is behind schedule if it has
-    received fewer units so far than the approximate flows assign to it.
+    Rounding prefers links with a large capacity and links that have so far received fewer units than the approximate
+    flows assign to them.
 
     units: number of units that every source sends to every rank
     loads: int64[C]: total units on all links of each class, from all sources
@@ -39,7 +39,8 @@ class Router:
         self._capacity = problem.class_capacity[problem.link_class].astype(np.float64)
 
     def route(self, flows: Flows, block: slice) -> IntegralFlows:
-        """Return int64[block, links]: acyclic flows that deliver `units` to every rank, close to `flows`.
+        """Return int64[block, links]: acyclic flows of whole units, close to `flows`, that deliver `units` to every
+        rank.
 
         O(links * log links) per source.
         """
@@ -55,7 +56,7 @@ class Router:
         return whole
 
     def rate(self) -> Fraction:
-        """Return the exact rate that the routed flows reach. All blocks must have been routed first."""
+        """Return the exact rate of the routed flows. All blocks of sources must have been routed before."""
         problem = self.problem
         columns = zip(self.loads, problem.class_size, problem.class_capacity, strict=True)
         longest = max(Fraction(int(load), int(size) * int(capacity)) for load, size, capacity in columns)
@@ -63,7 +64,7 @@ class Router:
 
 
 def fine_units(node_count: int, denominator: int = 1) -> int:
-    """Return a number of units that is large enough to make rounding errors small.
+    """Return a number of units per source and rank that is large enough to make rounding errors small.
 
     It is a multiple of `denominator` and of many small numbers. Loads, which are below node_count ** 3 * units, fit
     into 64 bits for up to 2^14 nodes.
@@ -82,9 +83,9 @@ _LEAST = 1e-18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedFlows:
-    """Flows by class, and for each link of the full problem the factor by which its flows are multiplied.
+    """Flows by class, and a factor for each link of the original network by which its flows are multiplied.
 
-    Only the proportions between the flows into the same node matter (see `Router`).
+    `Router` only uses the proportions between the flows into the same node.
     """
 
     reduction: Reduction
@@ -92,12 +93,12 @@ class SharedFlows:
     factor: NDArray[np.float64] | None = None
 
     def blocks(self) -> Iterator[tuple[slice, Flows]]:
-        """Yield (block of sources, their flows float64[block, links])."""
+        """Yield (block of sources, float64[block, links]: flows of these sources)."""
         for block, flows in self.reduction.lifted(self.class_flow):
             yield block, flows if self.factor is None else flows * self.factor
 
     def routed(self, units: int) -> Router:
-        """Return a router that has routed all blocks, with `units` from every source to every rank."""
+        """Return a router that has rounded the flows of all sources, with `units` from every source to every rank."""
         router = Router(self.reduction.full, units)
         for block, flows in self.blocks():
             router.route(flows, block)
@@ -107,8 +108,8 @@ class SharedFlows:
 def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
     """Return (best rate reached with whole `units`, its flows), improving the flows `start` round by round.
 
-    `upper` is an upper bound on the rate; flows that are within 1 % of it are not changed.
-    O(rounds * sources * links * log links).
+    `upper` is an upper bound on the rate; flows within 1 % of this bound are not changed. O(rounds * sources * links *
+    log links).
     """
     router = start.routed(units)
     best, chosen = router.rate(), start
@@ -126,7 +127,7 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
 
 
 def _excess(router: Router, upper: Fraction) -> NDArray[np.float64]:
-    """Return a factor >= 1 per link by which its flow should be reduced.
+    """Return float64[links]: the factor >= 1 by which the flow of each link should be reduced.
 
     It is the ratio of the link's time to the time that the upper bound allows, multiplied by the mean of this ratio
     over the links into its source node, because a node that receives data late should forward less.
@@ -152,9 +153,9 @@ _NEARLY_BEST = Fraction(201, 200)
 def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, SharedFlows]:
     """Return (number of chunks per shard, flows to round to whole chunks).
 
-    Chooses the smallest number whose rate is nearly the best of those tried. First, numbers up to 64 and the number
-    that makes all flows whole are tried with the first of `starts`. If no rate is within 1 % of the upper bound
-    `upper`, all of `starts` are balanced for these numbers and for larger ones.
+    Chooses the smallest tried number with nearly the best rate. First, numbers up to 64 and the number that makes all
+    flows whole are tried with the first of `starts`. If no rate is within 1 % of the upper bound `upper`, all of
+    `starts` are balanced for these numbers and for larger ones.
     """
     first = starts[0]
     exact = common_denominator(first.class_flow, MAX_DENOMINATOR)
@@ -169,7 +170,7 @@ def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, S
 
 
 def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Return (best rate, its flows) after balancing each of `starts` for `count` chunks per shard."""
+    """Return (best rate, its flows) after balancing each flow in `starts` for `count` chunks per shard."""
     best = balanced(starts[0], count, upper)
     for start in starts[1:]:
         if best[0] * ENOUGH < upper:
@@ -178,7 +179,7 @@ def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple
 
 
 def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
-    """Return the chunk counts that some node can divide among its in-links in exact proportion to their capacities."""
+    """Return the chunk counts that a node can divide among its in-links in exact proportion to their capacities."""
     problem = flows.reduction.full
     capacity = problem.class_capacity[problem.link_class]
     inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]

@@ -1,11 +1,11 @@
 """The all-to-all flow problem of a network: one commodity per source, one price per class of links.
 
 Source: the linear program of Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long
-version, appendix A.5, with flows added up by source. A flow from source s is any way to bring one unit from s to each
-of the other ranks; the load of a link is the sum over all sources.
+version, appendix A.5, with flows added up by source. A flow from source s brings one unit from s to each of the other
+ranks, over any links; the load of a link is the sum over all sources.
 
 Colour refinement reduces the problem. It finds rows and columns that have equal values in some optimum: two rows keep
-the same colour if they meet columns of the same colours equally often, and vice versa, until nothing changes. One
+the same colour if they contain columns of the same colours equally often, and vice versa, until nothing changes. One
 variable per class and one row per class then give the same optimum, without a search for symmetries. Source: Grohe,
 Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit hashes; a collision
 could only make the reduction wrong, and results are certified without relying on it.
@@ -35,7 +35,7 @@ _MANY_CELLS = 2**24
 
 
 class ColourTable:
-    """Numbers colours 0, 1, 2, … in the order in which they first appear.
+    """Numbers colours (uint64 hashes) from 0 in the order in which they first appear.
 
     expected: approximate number of different colours; there may be more
     """
@@ -48,7 +48,7 @@ class ColourTable:
         return self._table.count
 
     def number(self, colours: Colours) -> NDArray[np.int32]:
-        """Return the number of each colour, int32 with the shape of `colours`. O(colours)."""
+        """Return int32 in the shape of `colours`: the number of each colour. O(colours)."""
         return self._table.number(np.ascontiguousarray(colours).reshape(-1)).reshape(colours.shape)
 
 
@@ -60,7 +60,7 @@ def count_colours(colours: Colours) -> int:
 
 
 def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
-    """Return the stable colours of the conservation rows, uint64[K, nodes], and of the capacity rows, uint64[C].
+    """Return the final colours of the flow conservation rows (uint64[K, nodes]) and of the capacity rows (uint64[C]).
 
     O(rounds * sources * links). Rounds continue while the number of colours grows; starting with hop counts saves most
     rounds.
@@ -106,8 +106,8 @@ BLOCK_CELLS = 2**22
 class Reduction:
     """The problem `full`, and an equivalent problem `small` in which sources and link classes are merged.
 
-    `small` is `full` itself if nothing could be merged. The classes of rows and variables are computed on first use,
-    in O(sources of `small` * links) time and memory.
+    `small` is `full` itself if nothing could be merged. The classes of rows and variables are computed on first use, in
+    O(sources of `small` * links) time and memory.
 
     chosen: int[K'], index in `full` of each source in `small`
     merged: int32[C], link class of `small` that contains each link class of `full`
@@ -132,7 +132,7 @@ class Reduction:
 
     @property
     def rows(self) -> NDArray[np.int32]:
-        """int32[K', nodes], the class of each conservation row in `small`."""
+        """int32[K', nodes]: number of the class of each conservation row in `small`."""
         return self._rows[0]
 
     @property
@@ -141,7 +141,7 @@ class Reduction:
 
     @property
     def columns(self) -> NDArray[np.int32]:
-        """int32[K', links], the class of each flow variable in `small`."""
+        """int32[K', links]: number of the class of each flow variable in `small`."""
         return self._columns[0]
 
     @cached_property
@@ -149,14 +149,14 @@ class Reduction:
         return self._columns[1].count
 
     def has_columns_above(self, most: int) -> bool:
-        """Return whether flow variables have more than `most` classes, if possible without computing the classes."""
+        """Return whether the flow variables form more than `most` classes. Avoids computing the classes if possible."""
         # Each class of rows, except the sources' rows, has at least one variable.
         if count_colours(self._row_colours[self.chosen]) - len(self.chosen) > most:
             return True
         return self.small.cells > most and self.column_count > most
 
     def class_means(self, flows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return float64[column_count]: the mean of `flows` (in `small`, float64[K', links]) over each class.
+        """Return float64[column_count]: the mean over each class of `flows`, which are float64[K', links] in `small`.
 
         The means of a feasible flow are feasible and increase no class's load, because the partition is equitable.
         """
@@ -165,7 +165,7 @@ class Reduction:
         return sums / np.bincount(labels, minlength=self.column_count)
 
     def lifted(self, class_flow: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield (block of sources of `full`, their flows float64[block, links]), given one flow per class."""
+        """Yield (block of sources of `full`, float64[block, links]: their flows), given one flow per variable class."""
         rows_at_once = max(1, BLOCK_CELLS // max(1, self.full.link_count))
         for start in range(0, len(self.full.sources), rows_at_once):
             block = slice(start, start + rows_at_once)
@@ -205,7 +205,7 @@ MAX_CELLS = 2**28
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commodities:
-    """Sources and links: one representative per symmetry class, or all of them if no symmetries are used.
+    """The flow problem: sources and links, one per symmetry class, or all of them if no symmetries are used.
 
     demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row if all
                     sources send the same (1 to every rank); a source's entry for itself does not count
@@ -295,7 +295,7 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
 def _orbits(
     topology: Topology, kept: NDArray[np.int32], symmetric: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
-    """Return one source per orbit, these orbits' sizes, and each kept link's orbit."""
+    """Return (one source per orbit, number of sources in each orbit, orbit number of each kept link)."""
     generators = topology.automorphisms if symmetric else ()
     checked = [generator for generator in generators if is_automorphism(topology, generator)]
     if not checked:
@@ -309,7 +309,7 @@ def _orbits(
 
 
 def _link_permutation(topology: Topology, permutation: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the link that a symmetry maps each link to; parallel links of the same kind keep their order."""
+    """Return int64[links]: each link's image under a symmetry. Parallel links of one kind keep their order."""
     links = topology.links
     kinds = (links.latency_class, links.bandwidth_class)
     images = np.lexsort((*kinds, permutation[links.src], permutation[links.dst]))
@@ -323,7 +323,7 @@ _SLACK = 1e-9
 
 
 class ApproximateSolution(NamedTuple):
-    """Approximate flows and prices; nothing relies on their accuracy.
+    """Approximate flows and prices. The bounds derived from them are exact, however inaccurate the solver was.
 
     class_flow: float64[column classes]
     prices:     float64[link classes of `small`], price of each link in the class
@@ -353,7 +353,7 @@ def solve(reduction: Reduction) -> ApproximateSolution:
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
-    """Return `solution` with the least total load that is possible without increasing the busiest link's load."""
+    """Return `solution` with the least total load that does not increase the load of the busiest link."""
     small, (net, demands) = reduction.small, _deliveries(reduction)
     loads = of_entries(*_load_entries(reduction), len(small.class_size), reduction.column_count)
     capacity = small.class_capacity / float(small.class_capacity.max())
@@ -365,7 +365,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
 
 
 def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Return (link class, column class, load on a link if every variable of the column class is one unit)."""
+    """Return (link class, column class, load on each such link if all variables of the class are 1) in columns."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
     rows, used = np.broadcast_to(small.link_class, reduction.columns.shape), _usable(small)
@@ -396,6 +396,6 @@ def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
 
 
 def _usable(small: Commodities) -> NDArray[np.bool_]:
-    """Return bool[K', links]: False if a link leads flow back to its source."""
+    """Return bool[K', links]: False for the links that lead back to the source."""
     usable: NDArray[np.bool_] = small.dst[np.newaxis, :] != small.sources[:, np.newaxis]
     return usable

@@ -4,13 +4,14 @@ Flows follow from link prices: every node receives its data over the incoming li
 divides the data among its links in proportion to exp(-extra / temperature), where extra is the additional cost of a
 path over the link. So flows change smoothly with prices, and only prices need to be stored. Link loads are exact.
 
-If prices are scaled so that all links together earn 1, every schedule has a link whose load is at least the sum of
-distances. The derivative of the smoothed sum with respect to a price is that link's load, so the best prices are those
-at which loads equal earnings. They are found by quasi-Newton steps in the logarithms of the prices. This takes about
-ten passes if many paths cost about the same, as in random networks. If there are few paths, the flows alternate between
-them as prices change, so each flow overloads some links. Then a linear program over the loads of all passes, with one
-variable per pass, decides which share of the data uses which flows; the loads of mixed flows are the loads mixed in the
-same shares. If no step makes progress, each pass uses prices between the best ones and the dual prices of the mixture.
+A link earns its price times its load. If prices are scaled so that all links together earn 1 at full capacity, every
+schedule has a link whose load is at least the sum of distances. The derivative of the smoothed sum with respect to a
+price is that link's load, so the best prices make loads proportional to earnings. They are found by quasi-Newton steps
+in the logarithms of the prices. This takes about ten passes if many paths cost about the same, as in random networks.
+If there are few paths, the flows alternate between them as prices change, so each flow overloads some links. Then a
+linear program with one variable per pass decides which fraction of the data uses the flows of each pass; loads are
+mixed in the same proportions. If no step makes progress, each pass uses prices between the best prices and the dual
+prices of the mixture.
 
 Sources: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
 decomposition for linear mixed-integer programming" (1997).
@@ -44,7 +45,7 @@ _SOURCES_AT_ONCE = 32
 class PricedNetwork(NamedTuple):
     """The links in two orders: by target (`incoming`, `src`) and by source (`outgoing`, `outgoing_links`, `heads`).
 
-    demand: int64[1 or sources, nodes]
+    demand: int64[1 or sources, nodes]: units that each source sends to each node
     """
 
     incoming: NDArray[np.int64]
@@ -56,9 +57,9 @@ class PricedNetwork(NamedTuple):
 
 
 class PricedLoads(NamedTuple):
-    """Loads and costs of flows that follow prices.
+    """Loads and costs of flows that follow from prices.
 
-    whole:        int64[C], exact total load of all links of each class; one unit of demand counts as `units`
+    whole:        int64[C], exact total load of all links of each class; a demand of 1 is counted as `units`
     paid, smooth: total distance of all data, and total smoothed distance
     """
 
@@ -81,7 +82,7 @@ class PricedFlows:
     temperature: float
 
     def loads(self) -> PricedLoads:
-        """Return the loads that these flows cause. O(sources * links), in parallel threads."""
+        """Return the loads that these flows cause. O(sources * links), computed in parallel threads."""
         problem, units = self.problem, fine_units(self.problem.node_count)
 
         def part(block: slice) -> tuple[NDArray[np.int64], float, float]:
@@ -93,7 +94,7 @@ class PricedFlows:
         return PricedLoads(of_class, units, sum(paid for _, paid, _ in parts), sum(smooth for _, _, smooth in parts))
 
     def of_sources(self) -> Floats:
-        """Return float64[K, links]: the flows of each source."""
+        """Return float64[K, links]: the flow of each source on each link."""
         units, once = fine_units(self.problem.node_count), np.ones(1, dtype=np.int64)
         flows = np.empty((len(self.problem.sources), self.problem.link_count))
         for index, row in enumerate(flows):
@@ -103,7 +104,7 @@ class PricedFlows:
     def _add_loads(
         self, block: slice, weights: NDArray[np.int64], units: int
     ) -> tuple[NDArray[np.int64], float, float]:
-        """Return (int64[links], link loads due to the sources in `block`; their parts of `paid` and `smooth`)."""
+        """Return (int64[links]: loads by the sources in `block`, their part of `paid`, their part of `smooth`)."""
         problem = self.problem
         network = PricedNetwork(
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links,
@@ -129,7 +130,7 @@ _TOLERANCE = 1e-7
 class MixedFlows:
     """A mixture of flows: the fraction `parts[i]` / `sum(parts)` of all data takes the paths of `flows[i]`.
 
-    loads: the loads of each of `flows`, for all data
+    loads: the loads that each of `flows` would cause with all data
     """
 
     flows: tuple[PricedFlows, ...]
@@ -154,7 +155,7 @@ class MixedFlows:
         return Fraction(self.loads[0].units * sum(self.parts), problem.scale) / longest
 
     def of_sources(self) -> Floats:
-        """Return float64[K, links]: the flows of each source."""
+        """Return float64[K, links]: the flow of each source on each link."""
         total = sum(self.parts)
         shares = zip(self.flows, self.parts, strict=True)
         return np.asarray(sum(flows.of_sources() * (part / total) for flows, part in shares))
@@ -164,7 +165,6 @@ def best_mixture(passes: Sequence[tuple[PricedFlows, PricedLoads]], times: Float
     """Return (mixture that minimises the busiest link's time, its approximate rate, prices times capacities).
 
     Solves a linear program with one variable per pass.
-
     Args:
         passes: flows on one problem, and their loads.
         times: float64[C, passes], time for which each pass uses each link at a rate of 1.
@@ -181,7 +181,7 @@ def best_mixture(passes: Sequence[tuple[PricedFlows, PricedLoads]], times: Float
 
 
 def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
-    """Return weights >= 0 with sum 1 that minimise the largest of `times @ weights`, and the duals of its rows.
+    """Return weights >= 0 with sum 1 that minimise the largest of `times @ weights`, and the dual values of the rows.
 
     Rows are added to the linear program round by round, when they become relevant.
     """
@@ -223,11 +223,11 @@ _MARGIN = 0.999
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """A point of the search: logarithms of prices, and values computed from them.
+    """A point of the search: logarithms of prices, and values computed from the prices.
 
     value, slope: value and gradient of the function to minimise: log(earnings of links / smoothed sum of distances)
-    shares:       float64[C], share of each link class in the total earnings
-    detour:       additional length of the paths, relative to the shortest ones
+    shares:       float64[C], fraction of the total earnings that each link class earns
+    detour:       additional length of the paths, relative to the shortest paths
     """
 
     logarithms: Floats
@@ -250,7 +250,7 @@ class _Curvature:
             self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
 
     def step_from(self, point: _Point) -> Floats:
-        """Return the next step. The links' earnings are the first estimate of the curvature in their prices."""
+        """Return the next quasi-Newton step. The earnings of links are the first estimate of the curvature."""
         rest, parts = point.slope.copy(), []
         for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
             parts.append((step @ rest) / (change @ step))
@@ -268,7 +268,7 @@ class _Curvature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedSolution:
-    """The flows with the largest rate, and the prices (float64[C]) that prove the least upper bound.
+    """The flows with the largest rate, and the prices (float64[C]) that prove the smallest upper bound.
 
     The bounds here are floating-point numbers. `MixedFlows.rate` and `distance_bound` compute exact bounds.
     """
@@ -286,7 +286,7 @@ class PricedSolution:
 def priced_solution(
     problem: Commodities, gap: Fraction, report: BoundsListener | None = None, passes: int = MAX_PASSES
 ) -> PricedSolution:
-    """Return flows and prices whose bounds differ by at most `gap`, or the best ones if there is no more progress.
+    """Return flows and prices whose bounds differ by at most `gap`, or the best found before progress stopped.
 
     Takes at most about `passes` passes of O(sources * (links + nodes)), in parallel threads. Memory: O(links *
     threads), and O(link classes) per pass.
@@ -322,7 +322,7 @@ class _Climb:
         self.is_blocked = False
 
     def goes_on(self, passes: int) -> bool:
-        """Return whether the gap is not reached, passes are left, and the latest passes made progress.
+        """Return whether the search should continue: the gap is not reached, passes are left, and there is progress.
 
         Progress means that the gap has shrunk a lot, or fast enough to fall below the limit in the remaining passes.
         """
@@ -335,7 +335,7 @@ class _Climb:
         return now <= _PROGRESS * before or now * (now / before) ** ((passes - count) / _PATIENCE) <= self.gap
 
     def cooled(self, point: _Point) -> _Point:
-        """Return the point at a lower temperature if its paths are too long; otherwise, return it unchanged."""
+        """Return `point` at a lower temperature if its paths are too long, otherwise unchanged."""
         if point.detour <= 1.1 * _SHARE_OF_DETOURS * self.gap or self.best.gap <= self.gap:
             return point
         self.temperature *= max(0.3, _SHARE_OF_DETOURS * self.gap / point.detour)
@@ -357,7 +357,7 @@ class _Climb:
         return after
 
     def between(self, duals: Floats) -> _Point:
-        """Return the point at the best upper bound's prices, moved a little towards the mixture's prices."""
+        """Return the point at the prices of the best upper bound, moved a little towards the prices of the mixture."""
         prices = duals / self.capacity
         prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
         mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices
@@ -390,7 +390,7 @@ class _Climb:
         return _Point(logarithms, -float(np.log(priced.smooth)), slope, shares, total / priced.paid - 1)
 
     def mix(self) -> Floats:
-        """Mix the flows found so far, and return link prices, times capacities, at which no flow is better."""
+        """Mix the flows found so far; return prices times capacities at which no flow is better than the mixture."""
         flows, rate, duals = best_mixture(self.passes, np.stack(self.times, axis=1))
         if rate > self.best.lower:
             self.best = replace(self.best, flows=flows, lower=rate)

@@ -1,8 +1,8 @@
 """Bounds on the all-to-all rate. Upper bounds follow from link prices.
 
-Every unit of data from s to t pays at least the price of the cheapest path, which is their distance, and a link earns
-at most its price times its capacity. So for any prices, rate <= (sum of price * capacity) / (sum of distances). The
-best prices are the dual values of the capacity constraints.
+Every unit of data from s to t pays at least the price of the cheapest path, called the distance. A link earns at most
+its price times its capacity. So for any prices, rate <= (sum of price * capacity) / (sum of distances). The best prices
+are the dual values of the capacity constraints.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ RateMethod = Literal["lp", "prices"]
 class AllToAllRate:
     """Exact bounds on the rate at which each rank sends to every other, in the topology's bandwidth unit.
 
-    lower: rate that known flows in whole units reach
+    lower: rate of known flows in whole units
     upper: bound that follows from link prices
     """
 
@@ -40,17 +40,17 @@ class AllToAllRate:
 
     @property
     def gap(self) -> Fraction:
-        """upper / lower - 1, which is 0 if the rate is known exactly."""
+        """upper / lower - 1. It is 0 if the rate is known exactly."""
         return self.upper / self.lower - 1
 
 
 BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
-"""Called with the best bounds (lower, upper) so far."""
+"""Called with the best bounds so far: (lower, upper)."""
 
 
 _SOURCES_AT_ONCE = 256
 PRICE_UNITS = 720720 * 16
-"""Price of the most expensive link: a multiple of all numbers up to 16, so that simple ratios remain exact."""
+"""Price of the most expensive link. A multiple of all numbers up to 16 keeps simple ratios exact."""
 
 
 def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -77,7 +77,7 @@ def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int6
 def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
     """Return the exact upper bound on the rate that follows from `prices`, one integer per link class.
 
-    Returns None if every pair has a path that costs nothing. Symmetries preserve prices and therefore distances, so one
+    Returns None if all pairs have paths that cost nothing. Symmetries preserve prices and therefore distances, so one
     search per class of sources is enough. O(sources * links * log links).
     """
 
@@ -97,7 +97,7 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
 def distances_by(
     problem: Commodities, prices: NDArray[np.integer] | NDArray[np.floating], block: slice = slice(None)
 ) -> NDArray[np.float64]:
-    """Return float64[sources of the block, nodes]: distances in link `prices`; exact for whole numbers < 2^53."""
+    """Return float64[sources of the block, nodes]: distances in link `prices`, exact for whole numbers below 2^53."""
     sources = problem.sources[block]
     distances = np.empty((len(sources), problem.node_count))
     of_link = prices.astype(np.float64)

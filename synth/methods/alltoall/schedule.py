@@ -96,15 +96,15 @@ def alltoall_schedule(
     """Return a pipelined all-to-all on `topology`, with one transfer per path. All transfers run at the same time.
 
     Shard source * N + target starts at source and must arrive at target. Transfers use paths of several links, and
-    `steps` is the number of links of the longest one. The certificate contains link prices that prove an upper bound on
-    the rate; `chorale.synth.bounds.certificate` checks it.
+    `steps` is the number of links of the longest path. The certificate contains link prices that prove an upper bound
+    on the rate; `chorale.synth.bounds.certificate` checks it.
 
     Args:
         topology: has at most 512 ranks and 2^22 (rank, link) pairs.
         chunks: chunks per shard; by default, the smallest of several numbers with a rate within 0.5 % of the best.
         gap: as for `alltoall_rate`.
         method: as for `alltoall_rate`.
-        report: receives a price descent's bounds as they improve.
+        report: called with the bounds of a price descent as they improve.
 
     Raises:
         InvalidInput: if the network is too large or there are too many chunks.
@@ -129,7 +129,7 @@ def alltoall_schedule(
 
 
 def require_schedule_size(topology: Topology, chunks: int | None) -> None:
-    """Raise InvalidInput if `alltoall_schedule` does not accept these arguments, without computing anything."""
+    """Raise InvalidInput if `alltoall_schedule` would reject these arguments, without computing a schedule."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     cells = topology.compute_count * len(topology.links)
@@ -140,7 +140,7 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
 
 
 def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
-    """Return the class flows with the least total load among equally fast ones, or `solution`'s if the solver fails."""
+    """Return the class flows with the least total load among equally fast ones, or those of `solution` on failure."""
     with suppress(Unavailable):  # numerical trouble; longer paths are acceptable
         return linear_program.shorten(reduction, solution).class_flow
     return solution.class_flow

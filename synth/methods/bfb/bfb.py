@@ -1,8 +1,8 @@
 """Breadth-first broadcast (BFB): every shard spreads along shortest paths, and every step is optimally balanced.
 
-On vertex-transitive networks, it is computed for rank 0 and symmetries map it to all ranks. Source: Efficient Direct-
-Connect Topologies for Collective Communications, long version, section 6.1, appendix A (reduce_scatter by the
-transpose), E.2 (chunks), E.3 (different links).
+On vertex-transitive networks, only the transfers of rank 0 are computed; symmetries map them to all ranks. Source: Zhao
+et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 6.1, appendix A
+(reduce_scatter by the transpose), E.2 (chunks), E.3 (different links).
 
 `breadth_first_floor` bounds BFB's time without making a schedule: in step t, every node receives the shards of all
 nodes at distance t over its incoming links, so the step takes as long as the slowest node needs. On networks such as
@@ -41,14 +41,14 @@ MAX_NODES = 512
 MAX_EXPANDED_RANKS = 4096
 """Above this number of ranks, schedules are expanded to the rows of all ranks only on request, because it is slow."""
 MIN_EXPANDED_SYMMETRICALLY = 64
-"""From this number of ranks on, the rows of all ranks are images of the rows of rank 0. Below it, either way takes a
-few milliseconds."""
+"""From this number of ranks on, the rows of all ranks are images of the rows of rank 0. Below it, both ways take a few
+milliseconds."""
 MIN_SYMMETRIC_RANKS = 512
 """From this number of ranks on, schedules keep their symmetric form if symmetries are known."""
 
 
 def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fraction | None:
-    """Return a lower bound on BFB's T_B / M, or None if none is known without making a schedule.
+    """Return a lower bound on BFB's bandwidth time T_B / M, or None if none is known without making a schedule.
 
     A bound is known for allgather and reduce_scatter on networks without switches. An allreduce takes the sum of both.
     O(nodes considered * links).
@@ -110,11 +110,11 @@ def symmetric_bfb(
     progress: Progress | None = None,
     size_bytes: int | None = None,
 ) -> SymmetricSchedule:
-    """Return the breadth-first schedule of `collective` as rank 0's transfers and symmetries.
+    """Return the breadth-first schedule of `collective`, stored as the transfers of rank 0 and symmetries.
 
-    It has the same steps, chunks and cost as `bfb_allgather` (and its reversal): a symmetry maps the problems of
-    rank 0 to those of any other rank, so all ranks have equal least times. O(degree * links) for hop counts, plus
-    the time for one rank's problems.
+    It has the same steps, chunks and cost as `bfb_allgather` (and its reversal): symmetries map rank 0 to all other
+    ranks, so all ranks have equal least times. O(degree * links) for hop counts, plus the time for the flow problems of
+    one rank.
 
     Raises:
         InvalidInput: unless symmetries of `topology` map rank 0 to every rank, and in the same cases as

@@ -1,8 +1,8 @@
 """The plan of a breadth-first broadcast: loads, chunks per shard and step times, before chunks are assigned to links.
 
-The kernels get in-links in rows, integer capacities and link latencies in ticks. A task solves all steps of one block
-of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the problems of all its
-steps.
+Kernels get the in-links of nodes in rows, integer capacities, and link latencies in ticks. A task solves all steps of a
+block of nodes; it is a pure function and can be pickled. One pass over a node's hop counts gives the flow problems of
+all its steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class LatencyTicks:
     """Converts ticks to seconds for vectors of `size_bytes`.
 
     shard_s: seconds, equal to `grain` ticks, that a shard takes on a link of capacity 1
-    first_s: the smallest latency of any link in seconds, which is part of every step; delays are the excess over it
+    first_s: smallest latency of any link in seconds, which is part of every step; `delays` only contain the excess
     """
 
     size_bytes: int
@@ -41,14 +41,14 @@ class LatencyTicks:
     first_s: Fraction
 
     def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return the duration in seconds of a step that ends after `ticks` chunk ticks."""
+        """Return the seconds of a step that ends after `ticks`, in units of a tick / `chunks`."""
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
 def delays_in_ticks(
     topology: Topology, size_bytes: int | None, unit: Fraction
 ) -> tuple[NDArray[np.int64], LatencyTicks | None]:
-    """Return every link's delay in ticks (int64), and the clock. A link of capacity 1 has bandwidth `unit`.
+    """Return (int64 per link: delay in ticks, conversion to seconds). A link of capacity 1 has bandwidth `unit`.
 
     A tick is the longest time that makes every delay a whole number. Delays are exact, or 0 without a size. Raises
     InvalidInput if bandwidths are not in bytes per second, and if delays have no common unit within 64 bits.
@@ -70,7 +70,7 @@ def delays_in_ticks(
 def require_magnitude(
     clock: LatencyTicks, shards: int, delay: int, capacity: int, chunks: int = MAX_TIMED_CHUNKS
 ) -> None:
-    """Raise InvalidInput unless times fit into 64 bits for delays up to `delay` and a `capacity` into each node.
+    """Raise InvalidInput unless times fit into 64 bits for delays up to `delay` and a total `capacity` into each node.
 
     Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication.
     """
@@ -83,22 +83,23 @@ def require_magnitude(
 
 
 MAX_PAIRS = 2**29
-"""Largest number of node pairs: each distance takes two bytes, so the table takes up to 1 GiB."""
+"""Maximum number of node pairs. Each distance takes two bytes, so the table takes up to 1 GiB."""
 MAX_CHUNKS = 2**15
 MAX_HOPS = 2**16 - 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BfbNetwork:
-    """In-links of node u: `tails[offsets[u]:offsets[u + 1]]`, numbered as in the topology (sorted by target).
+    """The network as kernels read it: in-links of node u have sources `tails[offsets[u]:offsets[u + 1]]`.
 
+    Links are numbered as in the topology (sorted by target).
     Attributes:
         key: cache key that identifies the network.
         capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that makes them integers.
         delays: int64 per link, ticks until the first byte arrives; 0 if latencies are ignored.
         latency_ticks: length of a tick if latencies count. If None, a tick is the time of a shard at capacity 1.
         rows: None for a complete network. Otherwise only the first `nodes` nodes are solved, and `rows` has the hop
-            counts from every shard to each of them, then to their in-neighbours. `tails` contains row numbers.
+            counts from every shard to these nodes, then to their in-neighbours. `tails` contains row numbers.
     """
 
     key: str
@@ -120,7 +121,7 @@ class BfbNetwork:
 
     @property
     def words(self) -> int:
-        """Number of 64-bit words that hold a set of one node's in-links."""
+        """Number of 64-bit words that are needed for one bit per in-link of a node."""
         return (int(np.diff(self.offsets).max()) + 63) // 64
 
     @property
@@ -136,11 +137,11 @@ class BfbNetwork:
         return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return how long `ticks` chunk ticks take, in seconds if latencies count, else in chunks per bandwidth."""
+        """Return how long `ticks` take, in seconds if latencies count, else in chunks per bandwidth."""
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def allows(self, chunks: int) -> bool:
-        """Return whether times with this number of chunks per shard stay within 64 bits."""
+        """Return whether times stay within 64 bits with this number of chunks per shard."""
         try:
             self.require_magnitude(chunks)
         except InvalidInput:
@@ -148,7 +149,7 @@ class BfbNetwork:
         return True
 
     def require_magnitude(self, chunks: int) -> None:
-        """Raise InvalidInput unless times with this number of chunks per shard stay within 64 bits."""
+        """Raise InvalidInput unless times stay within 64 bits with this number of chunks per shard."""
         if self.latency_ticks is not None:
             inwards = np.add.reduceat(self.capacities, self.offsets[:-1])
             require_magnitude(self.latency_ticks, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
@@ -175,7 +176,7 @@ def network_of(topology: Topology, size_bytes: int | None = None, every_pair: bo
 
 
 def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
-    """Return the part of `topology` that determines what rank 0 receives: in-links, and hops to it and to their tails.
+    """Return the part of `topology` that determines what rank 0 receives: its in-links, and hop counts to their ends.
 
     Links of rank 0 keep their ids, because links are sorted by target. O(degree * links).
     """
@@ -200,7 +201,7 @@ def _require_direct(topology: Topology) -> None:
 
 
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
-    """Return capacities, int64 per link, and their unit."""
+    """Return (capacity of each link (int64) as a multiple of the unit, unit of bandwidth)."""
     integer, scale = topology.links.integer_bandwidths()
     common = reduce(gcd, (int(value) for value in np.unique(integer)))
     capacities = integer // common
@@ -217,10 +218,11 @@ def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
 
 
 class Problems(NamedTuple):
-    """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from shard v to u.
+    """Kernel input: in-links of nodes in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from the root of shard v
+    to u.
 
-    There may be more rows, for nodes in `tails` that are not solved. `delays` are in ticks (a shard takes `grain`
-    ticks on a link of capacity 1), or 0 if latencies are ignored.
+    There may be more rows, for nodes in `tails` that are not solved. `delays` are in ticks (a shard takes `grain` ticks
+    on a link of capacity 1), or 0 if latencies are ignored.
     """
 
     offsets: NDArray[np.int64]
@@ -236,7 +238,7 @@ _memory: dict[str, tuple[Problems, int]] = {}
 
 
 def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
-    """Return the problems of `network` and their number of steps, which is the largest hop count.
+    """Return the kernel input for `network` and its number of steps, which is the largest hop count.
 
     The last result is cached, because many tasks share the hop counts.
     """
@@ -262,7 +264,7 @@ class Block:
 
 
 def blocks_of(nodes: int) -> list[Block]:
-    """Return at most `BLOCKS` blocks of nodes. They do not depend on the workers, so neither do the results."""
+    """Return at most `BLOCKS` blocks of nodes. They are the same for any number of workers, and so are the results."""
     count = min(nodes, BLOCKS)
     edges = [nodes * index // count for index in range(count + 1)]
     return [Block(first, last) for first, last in pairwise(edges)]
@@ -270,7 +272,7 @@ def blocks_of(nodes: int) -> list[Block]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimes:
-    """Time of each step as p / q (int64 columns), in shard ticks or chunk ticks."""
+    """The time of each step as a fraction p / q (int64 arrays `top` and `bottom`), in ticks."""
 
     top: NDArray[np.int64]
     bottom: NDArray[np.int64]
@@ -281,7 +283,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loads:
-    """Largest time per step over some nodes, the node that takes this time, and its critical in-links as bits."""
+    """For each step, the largest time over some nodes, the node with this time, and its critical in-links as bits."""
 
     times: StepTimes
     node: NDArray[np.int64]
@@ -290,7 +292,7 @@ class Loads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralChunks:
-    """Input of passes that assign whole chunks in blocks: chunks per shard and the time of each step."""
+    """Input for assigning whole chunks to links: chunks per shard and the time of each step."""
 
     network: BfbNetwork
     chunks: int
@@ -298,13 +300,13 @@ class IntegralChunks:
 
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
-    """Return the least loads of a block's nodes, for divisible shards."""
+    """Return the least time of each step for the nodes in `block`, if shards are divisible."""
     top, bottom, node, links = native.least_loads(block.first, block.last, *problems_of(network))
     return Loads(StepTimes(top, bottom), node, links)
 
 
 def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
-    """Return a block's least step times for whole chunks, or the times in `shared` where these are longer."""
+    """Return the least step times for whole chunks in a block of nodes, or those in `shared` if they are longer."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     problems, _ = problems_of(shared.network)
     top, bottom, node, links = native.integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
@@ -312,7 +314,7 @@ def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
 
 
 def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
-    """Return the columns (step, link, shard, lo, hi) of the transfers to a block, as small unsigned integers."""
+    """Return the transfers to a block of nodes as columns (step, link, shard, lo, hi) of small unsigned integers."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     network = shared.network
     step, rows = native.assign_chunks(block.first, block.last, problems_of(network)[0], shared.chunks, *times)
@@ -330,10 +332,11 @@ _NEARLY = Fraction(101, 100)
 def chunk_times(
     network: BfbNetwork, loads: Loads, chunks: int, executor: Executor, progress: Progress | None = None
 ) -> Loads:
-    """Return the least time of each step with `chunks` whole chunks per shard, in chunk ticks.
+    """Return the least time of each step with `chunks` whole chunks per shard, in ticks / `chunks`.
 
-    For identical links this is exactly ceil(chunks * U), because the transportation polytope is integral (theorem 20 of
-    the paper rounds and only gives a bound). For different capacities or delays, the problems are solved again.
+    If all links are identical, this is exactly ceil(chunks * time for divisible shards), because the transportation
+    polytope is integral (theorem 20 of the paper only gives a bound). For different capacities or delays, the flow
+    problems are solved again.
     """
     top, bottom = loads.times.top * chunks, loads.times.bottom
     if network.is_homogeneous:
@@ -344,12 +347,12 @@ def chunk_times(
 
 
 def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
-    """Return the smallest number of chunks per shard that reaches the loads of divisible shards, and its times.
+    """Return the smallest number of chunks per shard that is as fast as divisible shards, and the loads with it.
 
-    Every critical link of a step carries exactly c_k * (U - a_k), which must be whole chunks. For identical links
-    this is also sufficient. Otherwise multiples are tried in turn, and the common denominator for all links always
-    works. If delays differ, it may be as large as the number of bytes, so numbers up to `MAX_TIMED_CHUNKS` are tried,
-    then `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
+    In a step of time U, a critical link of capacity c and delay a carries exactly c * (U - a), which must be whole
+    chunks. For identical links this is also sufficient. Otherwise multiples are tried in turn, and the common
+    denominator for all links always works. If delays differ, it may be as large as the number of bytes, so numbers up
+    to `MAX_TIMED_CHUNKS` are tried, then `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
     """
     needed, sufficient = _denominators(network, loads)
     most = MAX_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
@@ -366,9 +369,9 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 
 
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
-    """Return the first number of chunks that is within 1 % of divisible shards, or the fastest if there is none.
+    """Return the first number of chunks that is within 1 % of divisible shards (or else the fastest), and its loads.
 
-    Tries numbers up to 64, then numbers that make the shares of critical links nearly whole, and doublings up to 4096.
+    Tries numbers up to 64, then numbers that make the loads of critical links nearly whole, and doublings up to 4096.
     """
     ideal = _total_time(network, loads, 1)
     best: tuple[Fraction, int, Loads] | None = None
@@ -385,7 +388,7 @@ def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -
 
 
 def _numbers_beyond(network: BfbNetwork, loads: Loads) -> list[int]:
-    """Return promising chunk counts above 64, in ascending order, for which times stay within 64 bits."""
+    """Return promising numbers of chunks above 64, in ascending order, for which times stay within 64 bits."""
     shares = []  # numbers of shards that critical links carry
     for step in range(len(loads.times.top)):
         time = loads.times.of_step(step)
@@ -406,7 +409,7 @@ def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
-    """Return the largest load of each step over all blocks, or the first of several equally large ones."""
+    """Return the largest time of each step over all blocks, with its node and links (the first one if several tie)."""
     top, bottom = parts[0].times.top.copy(), parts[0].times.bottom.copy()
     node, links = parts[0].node.copy(), parts[0].links.copy()
     for part in parts[1:]:
@@ -417,7 +420,7 @@ def merge_loads(parts: list[Loads]) -> Loads:
 
 
 def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
-    """Return (lcm over critical links, lcm over all links) of the denominators of c_k * (U_t - a_k) / grain."""
+    """Return the lcm over (critical links, all links) of the denominators of capacity * (step time - delay) / grain."""
     needed = sufficient = 1
     kinds = sorted(set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True)))
     for step in range(len(loads.times.top)):
@@ -435,7 +438,7 @@ def _parts(kinds: Sequence[Sequence[int]], time: Fraction, grain: int) -> list[i
 
 
 def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
-    """Return the ids of the critical in-links in `step`."""
+    """Return the ids of the in-links that determine the time of `step`."""
     node = int(loads.node[step])
     first = int(network.offsets[node])
     degree = int(network.offsets[node + 1]) - first
@@ -445,7 +448,7 @@ def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BfbPlan:
-    """Loads, chunks per shard and step times."""
+    """Loads, chunks per shard and step times of a breadth-first broadcast."""
 
     network: BfbNetwork
     loads: Loads  # for divisible shards
@@ -458,7 +461,7 @@ class BfbPlan:
 
 
 def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progress: Progress | None) -> BfbPlan:
-    """Return the plan for the nodes of `network`. `chunks` means the same as in `bfb_allgather`."""
+    """Return the plan for the nodes of `network`. `chunks` has the same meaning as in `bfb_allgather`."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     network.require_magnitude(MAX_TIMED_CHUNKS if chunks is None else chunks)
@@ -474,7 +477,7 @@ def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, in
 
 
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
-    """Return the columns of `Transfers`, which say what every node receives, sorted by node, step and shard."""
+    """Return the columns of `Transfers` for everything that nodes receive, sorted by node, step and shard."""
     shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
     parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
@@ -482,7 +485,7 @@ def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | Non
 
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
-    """Return the certificate: the node and links that determine each step's load, and the step's time in chunks."""
+    """Return the certificate: the node and links that determine each step's load, and each step's time in chunks."""
     steps = range(plan.steps)
     clock = plan.network.latency_ticks
     return {

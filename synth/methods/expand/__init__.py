@@ -1,1 +1,1 @@
-"""Schedules for expanded networks, derived from the schedules of their bases. `expansions` makes the networks."""
+"""Schedules for expanded networks, derived from the schedules of base networks."""

@@ -1,8 +1,8 @@
-"""Expansion: derives a large network's schedule from the schedule of the small network that it expands.
+"""Expansion: derives a large network's schedule from the schedule of the small network from which it was built.
 
 A topology spec consists of expansions of a base. The base's allgather is a schedule stored in the database, its mirror
-image, or made by BFB. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section
-5, appendices A.6, D.
+image, or a breadth-first broadcast. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
+Communications", section 5, appendices A.6, D.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ Origin = Literal["own", "mirrored", "bfb"]
 
 
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
-    """Return a base's allgather. Its `parameters` name the base and the method that made its schedule.
+    """Return the allgather of a base. Its `parameters` name the base and the origin of its schedule.
 
-    The method is "own" if the database stores a schedule for this network, whatever its spec; "mirrored" if it stores
-    one for the transpose only and the network is reverse-symmetric (found by search), so that the same schedule runs
-    with renamed nodes; else "bfb".
+    The origin is "own" if the database stores a schedule for this network, whatever its spec; "mirrored" if it stores a
+    schedule for the transpose only and the network is reverse-symmetric (found by search), so that the same schedule
+    runs with renamed nodes; otherwise "bfb".
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
@@ -102,7 +102,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
-    """Return the allgather that is stored for this base or transposed base, or None if there is none."""
+    """Return the allgather that is stored for this base or transposed base, or None if none is stored."""
     for name, entry in load_bases().items():
         if not entry.has_stored_schedule or not entry.nodes == topology.compute_count == topology.node_count:
             continue
@@ -121,7 +121,7 @@ def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Sche
 
 @dataclass(frozen=True, slots=True)
 class BaseNetwork:
-    """A network that is not an expansion of another one, or its transpose if `transposed`."""
+    """A network that is not built from another one. `transposed` means the transpose of the network `spec`."""
 
     spec: str
     transposed: bool
@@ -129,7 +129,7 @@ class BaseNetwork:
 
 @dataclass(frozen=True, slots=True)
 class LineGraph:
-    """Line graph of `inner`; if `transposed`, ranks have the order of the line graph of its transpose, transposed."""
+    """Line graph of `inner`. If `transposed`, ranks are ordered as in the transposed line graph of the transpose."""
 
     inner: ExpansionPlan
     transposed: bool
@@ -166,7 +166,7 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
     """Return the plan of the network that `tree` describes, or of its transpose if `transposed`.
 
     A product of identical factors is a power. Any other product is a base, because the paper only defines BFB for it
-    (theorem 13); every other spec is a base too. Raises InvalidInput for a base in a file and for malformed arguments.
+    (theorem 13); all other specs are bases too. Raises InvalidInput for a base in a file and for malformed arguments.
     """
     if isinstance(tree, FileCall):
         raise InvalidInput(
@@ -192,7 +192,7 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
 
 
 def is_expansion(plan: ExpansionPlan) -> bool:
-    """Return whether `plan` expands a base. Products of different factors count as expansions."""
+    """Return whether `plan` expands a base. A product of different factors also counts as an expansion."""
     return not isinstance(plan, BaseNetwork) or plan.spec.startswith("product(")
 
 
@@ -244,7 +244,7 @@ def expand_allgather(
 
 
 def base_schedule_builder(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
-    """Return a function that makes the allgather of a base or of its transpose."""
+    """Return a function that makes the allgather of a BaseNetwork."""
 
     def make(base: BaseNetwork) -> Schedule:
         network = parse_topology(base.spec)
@@ -254,7 +254,7 @@ def base_schedule_builder(executor: Executor, progress: Progress | None = None) 
 
 
 def expanded_schedule(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Schedule:
-    """Return the allgather on the network that `plan` describes."""
+    """Return the allgather on the network described by `plan`. `schedule_of_base` makes the schedule of its base."""
     if isinstance(plan, BaseNetwork):
         return schedule_of_base(plan)
     if isinstance(plan, BidirectionalUnion):

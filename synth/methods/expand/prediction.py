@@ -1,8 +1,8 @@
-"""Computes an expanded schedule's exact cost without making the schedule.
+"""Computes the exact cost of an expanded schedule without making the schedule.
 
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", theorems 7 to 12 and appendix
-A.6. Theorems 11 and 12 are exact. Theorem 7 is only a bound, because no shard is sent back to its node: `predict_line`
-counts exactly, and `bound_line` gives the bound.
+A.6. Theorems 11 and 12 are exact. Theorem 7 is only a bound, because it also counts shards that would return to their
+origin: `predict_line` counts exactly, and `bound_line` gives the bound.
 """
 
 from dataclasses import dataclass
@@ -46,30 +46,30 @@ class Prediction:
 
     @property
     def bandwidth_factor(self) -> Fraction:
-        """T_B / (M / B)."""
+        """Bandwidth time T_B, relative to M / B."""
         return sum(self.loads, Fraction(0)) * self.degree / self.nodes
 
 
 def prediction_of(schedule: Schedule) -> Prediction:
-    """Return an existing schedule's cost on a regular network of unit capacity. O(rows)."""
+    """Return the cost of an existing schedule on a regular network of unit capacity. O(rows)."""
     return Prediction(schedule.topology.compute_count, regular_degree(schedule.topology), line_graph_loads(schedule, 0))
 
 
 def predict_allgather(spec: str, executor: Executor) -> Prediction:
     """Return the exact cost of `expand_allgather` on the network `spec`.
 
-    Makes the base's schedule, and the schedule of the network inside a line graph unless that is a degree expansion or
-    power, but nothing as large as the result. Raises InvalidInput as `expand_allgather` does, and for networks that are
-    not regular or not of unit capacity.
+    Makes the schedules of the base and, for a line graph, of the inner network (unless that is a degree expansion or
+    power), but nothing as large as the result. Raises InvalidInput as `expand_allgather` does, and for networks that
+    are not regular or not of unit capacity.
     """
     return predict(expansion_plan(parse_spec(spec)), base_schedule_builder(executor))
 
 
 def predict_line(schedule: Schedule, times: int = 1) -> Prediction:
-    """Return the exact cost after expanding `schedule`, on a d-regular network G, to L^n(G), n = `times`.
+    """Return the exact cost of expanding `schedule`, on a d-regular network G, to the line graph L^n(G), n = `times`.
 
-    No shard of `schedule` may be sent back to its node. For d > 1, each expansion adds one step. A single cycle is its
-    own line graph; empty steps are left out.
+    No shard of `schedule` may be sent back to its origin. For d > 1, each expansion adds one step. A single cycle is
+    its own line graph; steps without transfers are left out.
     """
     degree, nodes = regular_degree(schedule.topology), schedule.topology.compute_count
     added = [Fraction(degree) ** (times - time) for time in range(times, 0, -1)]
@@ -81,10 +81,10 @@ def predict_line(schedule: Schedule, times: int = 1) -> Prediction:
 
 
 def bound_line(base: Prediction, times: int = 1) -> Prediction:
-    """Return an upper bound on the cost on L^n(G), n = `times` (theorem 7).
+    """Return an upper bound on the cost on the line graph L^n(G), n = `times` (theorem 7).
 
-    It is exact if G itself is a power or degree expansion: from every node, a walk along another dimension or through
-    other copies avoids the home nodes of the shards that the link into this node carries.
+    The bound is exact if G itself is a power or degree expansion: from every node, a walk along another dimension or
+    through other copies avoids the origins of the shards that the link into this node carries.
     """
     loads = base.loads
     for _ in range(times):
@@ -93,7 +93,7 @@ def bound_line(base: Prediction, times: int = 1) -> Prediction:
 
 
 def predict_degree(base: Prediction, copies: int) -> Prediction:
-    """Return the exact cost on G * n, n = `copies` (theorem 11): one more step of (n - 1) / (n d) shards per link."""
+    """Return the exact cost with n = `copies` of each node (theorem 11): one more step of (n - 1) / (n d) shards."""
     last = (Fraction(copies - 1, copies * base.degree),) if copies > 1 else ()
     return Prediction(base.nodes * copies, base.degree * copies, base.loads + last)
 
@@ -111,7 +111,7 @@ def predict_bidirectional(forwards: Prediction, backwards: Prediction) -> Predic
 
 
 def predict(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
-    """Return the cost of the schedule for `plan`. `schedule_of_base` makes base schedules; see `predict_allgather`."""
+    """Return the exact cost of the schedule for `plan`. `schedule_of_base` makes the schedules of bases."""
     if isinstance(plan, BaseNetwork):
         return prediction_of(schedule_of_base(plan))
     if isinstance(plan, DegreeExpansion):

@@ -1,4 +1,4 @@
-"""Makes schedules for two-way networks, degree expansions, powers and line graphs from their factors' schedules.
+"""Makes schedules for two-way networks, degree expansions, powers and line graphs from the schedules of their factors.
 
 Also computes the link loads of line graph schedules.
 """
@@ -36,7 +36,7 @@ def require_expandable(schedule: Schedule) -> None:
 
 
 def require_size(transfers: int, topology: Topology) -> None:
-    """Raise InvalidInput if a schedule, which is not made yet, would be too large."""
+    """Raise InvalidInput if a schedule with this number of transfers would be too large. It need not exist yet."""
     if transfers > MAX_TRANSFERS:
         rule = f"an expanded schedule must have at most {MAX_TRANSFERS} transfers"
         raise InvalidInput(rule, f"{transfers} on {topology.spec}", "choose fewer nodes, or bfb, which makes fewer")
@@ -45,7 +45,7 @@ def require_size(transfers: int, topology: Topology) -> None:
 def allgather_from_columns(
     base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]
 ) -> Schedule:
-    """Return the allgather on `topology` with columns step, route, shard, lo and hi, and the origin of `base`."""
+    """Return the allgather with columns step, route, shard, lo and hi, and with method and parameters of `base`."""
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
     routes = Routes.direct(len(topology.links))
@@ -53,7 +53,7 @@ def allgather_from_columns(
 
 
 def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return each new row's old row, and its index among the copies, if row r is repeated `counts[r]` times.
+    """Repeat row r `counts[r]` times; return (old row of each new row, its index among the copies).
 
     counts [2, 0, 3] give [0, 0, 2, 2, 2] and [0, 1, 0, 1, 2]. O(new rows).
     """
@@ -63,13 +63,13 @@ def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: Topology) -> Schedule:
-    """Return the allgather on `topology`, the union of G and its transpose.
+    """Return the allgather on `topology`, the union of a network G and its transpose.
 
-    `forwards` runs on G with the first half of every shard, `backwards` on the transpose of G with the other half. They
-    share no links, so their steps run in parallel. The number of chunks is twice the least common multiple
-    of the schedules' numbers. O(rows).
-    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, which
-    takes as `backwards` the image of `forwards` on a reverse-symmetric network.
+    `forwards` runs on G with the first half of every shard, `backwards` on the transpose of G with the other half. The
+    halves share no links, so their steps run in parallel. The number of chunks is twice the least common multiple of
+    the schedules' numbers. O(rows).
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, in which
+    `backwards` is the image of `forwards` on a reverse-symmetric network.
     """
     require_expandable(forwards)
     require_expandable(backwards)
@@ -85,7 +85,7 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
 
 
 def _link_ids(network: Topology, transpose: Topology) -> Column:
-    """Return the ids, in the union, of the links of `network`, followed by those of its transpose's links."""
+    """Return the ids that the links of `network`, then the links of `transpose`, have in the union of both."""
     columns = [
         np.concatenate([getattr(network.links, name), getattr(transpose.links, name)])
         for name in ("src", "dst", "bandwidth_class", "latency_class")
@@ -96,9 +96,10 @@ def _link_ids(network: Topology, transpose: Topology) -> Column:
 def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the network G of `base` with every node copied `copies` times.
 
-    When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's node to all copies of w.
-    In one more step, every node collects the shards of its other copies, in equal parts over its links. The number of
-    chunks becomes its least common multiple with a node's number of in-links. G must have no self-loops. O(new rows).
+    When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's origin to all copies of
+    w. In an additional step, every node collects the shards of its other copies, in equal parts over its links. The
+    number of chunks becomes its least common multiple with a node's number of in-links. G must have no self-loops.
+    O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 2.
     """
     require_expandable(base)
@@ -134,7 +135,7 @@ def _link_ids_degree(network: Topology, copies: int) -> Column:
 
 
 def _among_copies(copies: int, topology: Topology) -> tuple[Column, Column, Column, Column]:
-    """Return (route, shard, number of parts, index of the part) for each row of the exchange among a node's copies."""
+    """Return (route, shard, number of parts, index of the part) for each transfer between the copies of a node."""
     links = topology.links
     first_in = links.incoming_offsets(topology.node_count)
     link, turn = repeat_rows(np.full(len(links), copies - 1))
@@ -165,7 +166,7 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
 
 
 def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], ...]]:
-    """Yield the columns step, route, shard, lo and hi of each part in each of its stages."""
+    """Yield the columns step, route, shard, lo and hi for each part of the shards and each of its stages."""
     rows, count = base.transfers, base.topology.node_count
     rank = np.arange(count**times, dtype=np.int32).reshape([count] * times)
     ids = _link_ids_power(base.topology, rank)
@@ -193,7 +194,7 @@ def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], .
 
 
 def _link_ids_power(network: Topology, rank: Ids) -> list[Ids]:
-    """Return, per axis of the grid `rank`, link ids indexed by the factor's link and the position on other axes."""
+    """Return, per axis of the grid `rank`, link ids indexed by the factor's link and the position on the other axes."""
     links = network.links
     axes = range(rank.ndim)
     src = [np.take(rank, links.src, axis) for axis in axes]
@@ -209,8 +210,11 @@ def _link_ids_power(network: Topology, rank: Ids) -> list[Ids]:
 
 @dataclass(frozen=True, slots=True)
 class _Numbering:
-    """Numbers of G's links in L(G). The out-links of node w are ranks `first_out[w]` to `first_out[w + 1] - 1`. Link e
-    into w, followed by the link of rank r, is link `first_into[r] + e - first_in[w]` of L(G)."""
+    """Numbers of the links of G in the line graph L(G).
+
+    The out-links of node w are ranks `first_out[w]` to `first_out[w + 1] - 1`. Link e into w, followed by the link of
+    rank r, is link `first_into[r] + e - first_in[w]` of L(G).
+    """
 
     rank: Ids
     first_out: Ids
@@ -282,7 +286,7 @@ Chunks = NDArray[np.int64]
 
 
 def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
-    """Return, for each step of `schedule` on a d-regular G, the load in shards of the busiest link of L^n(G).
+    """Return, for each step of `schedule` on a d-regular network G, the load in shards of the busiest link of L^n(G).
 
     n = `times`; 0 means G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries
     d^n times the load of (u, w), minus, for each i, d^(n - i) times the chunks on (u, w) that belong to the shard of
@@ -300,7 +304,7 @@ def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
 
 
 def _busiest(links: list[_Load], times: int, out: Chunks, heads: NDArray[np.int32]) -> int:
-    """Return the largest load in chunks on a link of L^n(G). `links` must be sorted by load, the largest first."""
+    """Return the largest load in chunks on a link of L^n(G), n = `times`. `links` must be sorted by falling load."""
     degree, best = out.shape[1], 0
     for link in links:
         if link.chunks * degree**times <= best:
@@ -311,7 +315,7 @@ def _busiest(links: list[_Load], times: int, out: Chunks, heads: NDArray[np.int3
 
 
 class _Load(NamedTuple):
-    """Load of link (u, `head`) in one step: `chunks` in total, and `carried` with rows (shard, its chunks)."""
+    """Load of link (u, `head`) in one step: `chunks` in total, and `carried`, int64[2, shards]: shard, chunks."""
 
     chunks: int
     head: int
@@ -319,7 +323,7 @@ class _Load(NamedTuple):
 
 
 class _Walks:
-    """Walks of n links that follow a link. out: links out of each node; heads: each link's head"""
+    """Walks of n links that follow a given link. out: links out of each node; heads: target of each link."""
 
     def __init__(self, load: _Load, times: int, out: Chunks, heads: NDArray[np.int32]) -> None:
         self.start, self.times, self.out, self.heads = load.head, times, out, heads
@@ -329,7 +333,7 @@ class _Walks:
         self.least = 0
 
     def least_saving(self) -> int:
-        """Return the smallest number of chunks that a walk saves."""
+        """Return the smallest number of chunks that a walk saves because shards do not return to their origin."""
         saving = np.zeros(len(self.out), dtype=np.int64)
         for remaining in range(self.times):
             saving = (self.amount * self.degree**remaining + saving)[self.heads[self.out]].min(axis=1)
@@ -360,7 +364,7 @@ def _ends_as_it_begins(walk: list[int]) -> bool:
 
 
 def _by_step(schedule: Schedule) -> Iterator[list[_Load]]:
-    """Yield all links' loads for each step, the largest first."""
+    """Yield the loads of all links for each step, largest first."""
     rows, heads = schedule.transfers, schedule.topology.links.dst
     order = np.lexsort((rows.route, rows.step))
     step, route = rows.step[order].astype(np.int64), rows.route[order].astype(np.int64)

@@ -1,7 +1,7 @@
 """Allreduce by pairs of trees: in-trees carry sums up to many roots while out-trees carry results down.
 
-Every root owns a part of the vector in proportion to its rate. Reducing the vector to the roots uses one share of every
-link, and spreading the results uses the other share (ForestColl, appendix E).
+Every root owns a part of the vector in proportion to its rate. A fraction of every link's bandwidth is used to reduce
+the vector to the roots, the rest to spread the results (ForestColl, appendix E).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,10 +40,10 @@ from chorale.synth.schedule.transforms import joined_routes, reversed_routes
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 MAX_PAIRS = 2**17
-"""Rounding to this number of tree pairs loses little speed; packing and verifying more pairs takes long."""
+"""Rounding to this number of tree pairs loses little speed. Packing and verifying more pairs takes long."""
 
 _FEW_LINKS = 256
-"""Up to this number of links, every small number of pairs is tried."""
+"""With up to this number of links, every small number of pairs is tried."""
 _CLOSE = Fraction(1001, 1000)
 _TRACES = (Fraction(1, 10**6), Fraction(1, 10**4), Fraction(1, 1000), Fraction(1, 100))
 _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
@@ -51,10 +51,10 @@ _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralPairs:
-    """A division of the network into whole trees.
+    """The number of whole trees at each rank and on each link.
 
     roots:          int64 per rank: pairs of trees rooted there
-    gather, reduce: int64 per link: out-trees and in-trees that it may carry
+    gather, reduce: int64 per link: maximum number of out-trees and in-trees on the link
     time_per_byte: time per byte of the vector that the slowest link needs for all these trees
     """
 
@@ -67,13 +67,13 @@ class IntegralPairs:
 def integral_pairs(
     topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MAX_PAIRS
 ) -> IntegralPairs:
-    """Return `split` as the fewest whole trees that lose no speed or, given `k`, as k pairs per rank on average.
+    """Return `split` as the fewest whole trees that are as fast or, given `k`, as k pairs per rank on average.
 
     If more than `most_pairs` pairs would be needed, about `most_pairs` are used. They are distributed to roots in
-    proportion to their rates, and the time is the least one in which they fit, found by bisection.
+    proportion to the roots' rates, and the time is the least time in which they fit, found by bisection.
 
     Raises:
-        InvalidInput: for k outside 1 to `most_pairs` / ranks, and if amounts would exceed 64 bits.
+        InvalidInput: for k outside 1 to `most_pairs` / ranks, and if numbers would exceed 64 bits.
     """
     ranks = topology.compute_count
     if k is not None and not 1 <= k * ranks <= most_pairs:
@@ -101,16 +101,16 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return (function that rounds `split` to this number of pairs at a scale, function that tests all its cuts)."""
+    """Return (function that rounds `split` to `pairs` pairs at a scale, function that tests all cuts of the result)."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     return lambda scale: _rounded_down(topology, split, roots, scale), lambda whole: _fits(topology, whole)
 
 
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
-    """Return `split` as whole trees, like `integral_pairs` without k, or faster trees if that loses more than 0.1 %.
+    """Return `split` as whole trees, like `integral_pairs` without k, or as faster trees if that loses more than 0.1 %.
 
-    Links that are too narrow for one tree may cost a lot or nothing, so small k and splits without tiny amounts are
-    tried.
+    A link that is too narrow for a whole tree may cost a lot or nothing, so small k and splits without tiny flows are
+    tried as well.
     gap: time that may be lost, relative to the optimum, if the optimum needs more than `FEW_TREES` pairs per rank
     """
     best = integral_pairs(topology, split)
@@ -145,7 +145,7 @@ def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPair
 
 
 def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> PairSplit | None:
-    """Return `split` without roots and amounts below `least` times the largest one, or None if nothing is left."""
+    """Return `split` without roots and flows below `least` times the largest, or None if nothing is left."""
     root, width = max(split.roots) * least, max(split.arcs.width) * least
     roots = [value if value >= root else Fraction(0) for value in split.roots]
     amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
@@ -153,7 +153,7 @@ def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> Pai
 
 
 def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> IntegralPairs:
-    """Return `split` times `scale` in whole trees per link, so that no switch sends more than it receives."""
+    """Return `split` times `scale`, in whole trees per link, so that no switch sends more than it receives."""
     arcs, links = split.arcs, topology.links
     ends = zip(arcs.src.tolist(), arcs.dst.tolist(), strict=True)
     amounts = zip(split.gather, split.reduce, strict=True)
@@ -184,7 +184,7 @@ def _integers(amounts: Sequence[int | Fraction]) -> Integers:
 
 
 def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
-    """Return whether each cut is wide enough for the out-trees and in-trees that must cross it."""
+    """Return whether each cut is wide enough for the out-trees and in-trees that must cross the cut."""
     turned, origin = transpose_with_links(topology)
     networks = (
         network_of_links(topology, pairs.gather, pairs.roots),
@@ -233,7 +233,7 @@ def pair_schedule(
 
 
 class _Half(NamedTuple):
-    """The trees for one half of an allreduce, with roots in rank order.
+    """The trees for one half of an allreduce (sums or results), with roots in rank order.
 
     weight, height: per tree
     lo: first unit of the vector, per row
@@ -266,7 +266,7 @@ def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
 def _all_routes(
     topology: Topology, inward: TreeTransfers, outward: TreeTransfers, origin: Ranks
 ) -> tuple[Routes, Ranks, Ranks]:
-    """Return (routes of both halves on `topology`, each inward row's route, each outward row's route)."""
+    """Return (routes of both halves on `topology`, route of each inward row, route of each outward row)."""
     if topology.switch_count == 0:
         return outward.routes, origin[inward.route], outward.route
     backwards = reversed_routes(inward.routes, origin)
@@ -276,8 +276,8 @@ def _all_routes(
 def faster_pairs(task: SynthesisTask) -> Schedule | None:
     """Return the allreduce by pairs of trees, or None if reduce_scatter followed by allgather is as fast.
 
-    The certificate bounds all pairs of trees (`check_pair_certificate`). The result is also None above the limits of
-    `tree_pairs`. The linear program is skipped if two phases reach a bound.
+    The certificate is a bound for all pairs of trees (`check_pair_certificate`). The result is also None above the
+    limits of `tree_pairs`. The linear program is skipped if the two phases reach a lower bound.
 
     Args:
         task: uses the options k (pairs of trees per rank on average, compared with two phases of k trees per root),

@@ -5,7 +5,7 @@ determines how many trees each link carries. Switches are removed without loss; 
 network and mapped back to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
 
 For shards of different sizes, the bound is the same with weights: all data that start outside a set of nodes must enter
-it. Trees are packed in the same way, with a different supply at each root.
+the set. Trees are packed in the same way, with a different number of trees at each root.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,8 +61,8 @@ def tree_schedule(
     """Return the unverified pipelined allgather or broadcast along `trees`.
 
     With k trees per root (counted by weight), a shard is cut into k parts, which its root's trees take in order. An arc
-    uses its paths in order, so a transfer of several parts may become several transfers. O(trees * ranks + hops of all
-    paths).
+    (link between the remaining nodes) stands for paths in `topology` and uses them in order, so that a transfer of
+    several parts may become several transfers. O(trees * ranks + hops of all paths).
 
     Args:
         trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees.
@@ -96,12 +96,12 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 
     Args:
         task: uses the options k, gap, objective, seed and warm_start. The seed sets the order in which roots get trees.
-            Trees of the warm start, a schedule for another network, are kept where possible; without k, its k is used
-            if no other is faster.
+            The warm start is a schedule for another network, whose trees are kept if possible; without k, its k is used
+            if no other k is faster.
         method: name of the method in the schedule.
 
     Raises:
-        InvalidInput: if amounts would exceed 64 bits.
+        InvalidInput: if numbers would exceed 64 bits.
     """
     topology, collective, options = task.topology, task.collective, task.options
     warm_start, k = options.warm_start, options.k
@@ -166,8 +166,8 @@ def _removed(
 
 
 def _optima(task: SynthesisTask) -> Iterator[Optimum]:
-    """Yield the optimum for the requested k. Without k, yield the results of `optima`, or only the optimum for the k
-    of the warm start if no other number of trees is faster."""
+    """Yield the optimum for the requested k. Without k, yield the results of `optima`, or only the optimum for the k of
+    the warm start if no other number of trees is faster."""
     topology, collective, options = task.topology, task.collective, task.options
     if options.k is not None:
         yield fixed_k_optimum(topology, collective, options.k)
@@ -185,7 +185,7 @@ def _optima(task: SynthesisTask) -> Iterator[Optimum]:
 
 
 def _symmetries(topology: Topology) -> Transversal | None:
-    """Return known symmetries that map rank 0 to every rank, or None if there are none or if there are switches."""
+    """Return known symmetries that map rank 0 to every rank, or None if there are none or the network has switches."""
     if topology.switch_count or not automorphisms_are_transitive(topology):
         return None
     return Transversal.of(topology)
@@ -203,7 +203,7 @@ class ShardUnits:
     """Sizes of shards in whole units. Shards are padded to a multiple of the unit.
 
     counts: number of units per shard
-    unit:   size of a unit
+    unit:   size of a unit in bytes
     """
 
     counts: tuple[int, ...]
@@ -211,7 +211,7 @@ class ShardUnits:
 
 
 def shard_units(sizes: Sequence[int]) -> ShardUnits:
-    """Return `sizes` in units. Exact if the largest size is at most 4096 common units; otherwise it gets 4096 units.
+    """Return `sizes` in whole units: exact if the largest is at most 4096 common units, otherwise it gets 4096.
 
     >>> shard_units([6000, 0, 9000])
     ShardUnits(counts=(2, 0, 3), unit=Fraction(3000, 1))
@@ -227,7 +227,7 @@ class UnevenOptimum:
     """Optimal trees for shards of different sizes.
 
     trees: number of trees per unit of a shard
-    bound: lower bound on the time per byte of all shards; the trees take at most the accepted gap longer
+    bound: lower bound on the time per byte of all shards; the trees exceed it by at most the accepted gap
     """
 
     collective: Collective
@@ -279,8 +279,8 @@ def uneven_forest(
 ) -> Schedule:
     """Return the unverified pipelined schedule of trees that takes the optimal time, or at most `gap` longer.
 
-    The certificate is the cut that proves the optimum; as in `forest`, switches that send more than they receive may
-    prevent it. Raises InvalidInput like `uneven_optimum`.
+    The certificate is the cut that proves the optimum. As in `forest`, switches that send more than they receive may
+    make the schedule slower. Raises InvalidInput like `uneven_optimum`.
     """
     best = uneven_optimum(topology, name, counts, gap)
     if name == CollectiveName.ALLGATHER:

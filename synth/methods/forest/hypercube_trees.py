@@ -1,11 +1,12 @@
 """Edge-disjoint spanning trees from one hypercube node, in closed form: d trees of height d + 1 in d dimensions.
 
 These are the edge-disjoint spanning binomial trees of Johnsson and Ho (Optimum Broadcasting and Personalized
-Communication in Hypercubes, 1989). With the root at 0, tree j leads to 2^j first. From there it spans all labels that
-have bit j: each is entered by setting its first bit after j, in cyclic order. All other labels are leaves, entered by
-clearing bit j. So the arc that sets bit b of p is in the tree of the last bit of p before b, and the arc that clears
-bit j is in tree j. No d trees are lower: each has one arc out of the root, and the node opposite to that arc's end is d
-arcs further away. Packing finds equally fast trees, but they are three times as high on ten dimensions.
+Communication in Hypercubes, 1989). With the root at 0, tree j first has the arc to 2^j. From there, it spans all labels
+that have bit j: each of them is reached by the arc that sets its first bit after j, in cyclic order. All other labels
+are leaves, reached by clearing bit j. So the arc that sets bit b of p is in the tree of the last bit of p before b, and
+the arc that clears bit j is in tree j. No d trees are lower: each has one arc out of the root, and the node opposite to
+that arc's end is d arcs further away. Packing finds equally fast trees, but they are three times as high on ten
+dimensions.
 """
 
 import numpy as np
@@ -15,13 +16,13 @@ from chorale.synth.methods.forest.network import ForestNetwork, Trees
 
 
 def hypercube_trees(network: ForestNetwork) -> Trees | None:
-    """Return trees of height at most d + 1 that use up the supply of `network`, if it is a d-dimensional hypercube.
+    """Return trees of height at most d + 1 that use the full supply of `network`, if it is a d-dimensional hypercube.
 
     Hypercubes are recognized by their structure, whatever the node numbers. O(d * arcs).
 
     Returns:
-        The trees, or None for other networks, if there are several roots, if an arc carries less than an equal
-        share, and for a supply of 1, for which a single breadth-first tree of height d is enough.
+        The trees; None for other networks, if there are several roots, if the capacity of an arc is below supply / d,
+        and for a supply of 1, for which a single breadth-first tree of height d is enough.
     """
     dimensions, roots = network.nodes.bit_length() - 1, np.flatnonzero(network.supply)
     if len(roots) != 1 or dimensions == 0 or len(network.src) != dimensions * network.nodes:
@@ -49,8 +50,8 @@ def hypercube_trees(network: ForestNetwork) -> Trees | None:
 def _labels(network: ForestNetwork, root: int, dimensions: int) -> NDArray[np.int64] | None:
     """Return node labels, 0 at `root`, such that every arc changes one bit, or None if the network is no hypercube.
 
-    The root's neighbours get one bit each. In a hypercube, every other node has the bits of all its neighbours nearer
-    to the root.
+    The root's neighbours get one bit each. In a hypercube, every other node has the bits of all its neighbours that are
+    nearer to the root.
     """
     first = np.flatnonzero(network.src == root)
     label = np.full(network.nodes, -1, dtype=np.int64)

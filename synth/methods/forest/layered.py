@@ -24,7 +24,7 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """Shares of a node's incoming arcs: over `arc`, the node receives trees `lo` to `hi` - 1 of `root`.
+    """How a node receives trees: trees `lo` to `hi` - 1 of `root` over the incoming arc `arc`, one row per interval.
 
     arc: -1 if no arc can carry these trees
     """
@@ -40,7 +40,7 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
 
     Args:
         offsets: int64[nodes + 1]; node v has the in-arcs `offsets[v]` to `offsets[v + 1] - 1`.
-        hops: [in-arcs of `node` + 1, nodes], hops from every node to the tails of the in-arcs, and to `node` itself.
+        hops: [in-arcs of `node` + 1, nodes], hops from every node to the sources of the in-arcs, then to `node`.
         beside: whether neighbours at the same distance from the root may help.
     """
     row = slice(offsets[node], offsets[node + 1])
@@ -57,7 +57,7 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
 
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
-"""Limit of nodes * arcs if growing trees has proved slow. Growing may then take hours, and layers one minute."""
+"""Limit of nodes * arcs if growing trees has proved slow. Growing may then take hours, layers one minute."""
 MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
@@ -70,8 +70,8 @@ def layered_trees(
 ) -> Trees:
     """Return trees within the capacities, of least height or close to it. Nodes choose their arcs independently.
 
-    If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the
-    remaining capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
+    If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the remaining
+    capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
 
     Args:
         transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
@@ -116,7 +116,7 @@ def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: in
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:
-    """Return the shares of all nodes if node 0 has the shares `base`."""
+    """Return the in-arc choices of all nodes, as images of the choices `base` of node 0."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     tails = network.src[base.arc]
     pieces = []
@@ -127,7 +127,7 @@ def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares)
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
-    """Return the complete trees in `pieces`. A new tree starts wherever some node changes its in-arc."""
+    """Return the complete trees in `pieces`. A new tree starts whenever a node changes its in-arc."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]

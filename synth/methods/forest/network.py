@@ -1,4 +1,4 @@
-"""The network into which trees are packed: integer capacities between pairs of nodes, and each root's number of trees.
+"""The network into which trees are packed: integer capacities between nodes, and the number of trees at each root.
 
 Also stores packed trees as arrays (thousands of trees over thousands of nodes), and compares packings.
 """
@@ -20,7 +20,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForestNetwork:
-    """A digraph without self-loops, with at most one arc per ordered pair of nodes, sorted by (dst, src).
+    """A digraph without self-loops, with at most one arc from one node to another; arcs are sorted by (dst, src).
 
     Attributes:
         compute_count: nodes 0 to compute_count - 1 are the ranks, all other nodes are switches.
@@ -49,7 +49,7 @@ def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: In
 def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
     """Return int64 per link: a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
 
-    Parallel links are rounded down separately, so that each can carry its part. Raises InvalidInput if amounts would
+    Parallel links are rounded down separately, so that each can carry its trees. Raises InvalidInput if numbers would
     exceed 64 bits.
     """
     links = topology.links
@@ -61,8 +61,8 @@ def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integer
 
 def network_of_links(topology: Topology, carried: Integers, supply: Integers) -> ForestNetwork:
     """Return the network in which every link carries `carried` trees; capacities of parallel links are added up.
-    Raises InvalidInput if supplies would exceed 64 bits. O(links log links).
 
+    Raises InvalidInput if supplies would exceed 64 bits. O(links log links).
     carried: int64 per link, at most `trees_on_links`
     supply:  int64 per rank, number of trees rooted there
     """
@@ -81,19 +81,19 @@ def network_of_links(topology: Topology, carried: Integers, supply: Integers) ->
 
 
 def overflow_error(value: str) -> InvalidInput:
-    """Return the error for amounts that would exceed 64 bits; `value` describes them."""
+    """Return the error for numbers of trees that would exceed 64 bits; `value` describes these numbers."""
     rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
     return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")
 
 
 def narrow_cuts(network: ForestNetwork, most: int) -> Flags:
-    """Return up to `most` cuts that are too narrow for the trees that cross them: sink sides as bool[cuts, nodes]."""
+    """Return up to `most` cuts that are too narrow for the trees that cross them (bool[cuts, nodes]: sink side)."""
     sinks = np.arange(network.nodes) < network.compute_count
     return violated_cuts(network.src, network.dst, network.capacity, network.supply, sinks, most)
 
 
 def carries_all_trees(network: ForestNetwork) -> bool:
-    """Return whether all cuts are wide enough for the trees that cross them. Without switches, the trees then exist."""
+    """Return whether all cuts are wide enough for the trees that cross them. Without switches, trees then exist."""
     return len(narrow_cuts(network, 1)) == 0
 
 
@@ -111,7 +111,7 @@ Whole = TypeVar("Whole")
 
 
 def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
-    """Return `units` divided in proportion to `rates`. Leftover units go to the largest remainders."""
+    """Return `units` divided in proportion to `rates`, as whole numbers. The largest remainders are rounded up."""
     total = sum(rates, Fraction(0))
     shares = [rate * units / total for rate in rates]
     whole = [int(share) for share in shares]
@@ -122,7 +122,7 @@ def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
 
 
 def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]) -> Whole:
-    """Return the result of `rounded_down` at the smallest scale tried, >= `start`, at which it fits.
+    """Return the result of `rounded_down` at the smallest scale found, >= `start`, at which the result fits.
 
     The scale is doubled until the result fits, and then bisected.
 
@@ -139,7 +139,7 @@ def scale_within(
 ) -> Whole | None:
     """Return the result of `rounded_down` at the smallest fitting scale found from `start` to `start` * (1 + `gap`).
 
-    Returns None if the result does not even fit at the largest of these scales.
+    Returns None if the result does not fit even at the largest of these scales.
     """
     high = start * (1 + gap)
     whole = rounded_down(high)
@@ -192,14 +192,14 @@ def joined_trees(parts: Sequence[Trees]) -> Trees:
 
 
 def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return int32 per tree: number of arcs from root to furthest node. `src` has the start of each arc. O(size)."""
+    """Return int32 per tree: number of arcs from its root to the furthest node. `src` has the start of each arc."""
     heights = np.zeros(len(trees), dtype=np.int32)
     native.tree_heights(trees.root, trees.parent_arc, src, heights)
     return heights
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
-    """Return a key by which packings are compared for an objective. The smallest key is the best.
+    """Return a key by which packings are compared. The smallest key is the best. The objectives are:
 
     height:   (largest height, sum of height * weight, number of trees)
     trees:    number of trees, then as for height

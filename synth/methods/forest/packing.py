@@ -1,10 +1,10 @@
-"""Optimal tree packing: spanning trees that use up every root's supply within every arc's capacity.
+"""Optimal tree packing: spanning trees that use the full supply of every root within the capacity of every arc.
 
-Trees are grown in batches that respect the known cuts. One run of the oracle then finds cuts that a batch violates, and
-the longest prefix of the batch that violates no cut is kept. If this fails repeatedly, a single tree is grown with the
-exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3), which tests all cuts whenever it
-backtracks. If only one root is left in a large network, its trees are grown arc by arc. The trees that are kept always
-leave enough capacity for the remaining ones, so packing always succeeds.
+Trees are grown in batches that respect the known cuts. The oracle (a maximum-flow test of all cuts) then finds cuts
+that a batch violates, and the longest prefix of the batch that violates no cut is kept. If this fails repeatedly, a
+single tree is grown with the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3), which tests
+all cuts whenever it backtracks. If only one root is left in a large network, its trees are grown arc by arc. The trees
+that are kept always leave enough capacity for the remaining ones, so packing always succeeds.
 """
 
 from typing import NamedTuple
@@ -43,11 +43,12 @@ _WORK_OF_TRIES = 2**20
 
 
 class ArcTable(NamedTuple):
-    """The arcs of a network, sorted by head and then by descending capacity. Row v starts at `head_offsets[v]`.
+    """The arcs of a network, sorted by head (target) and then by descending capacity. Row v starts at
+    `head_offsets[v]`.
 
     Attributes:
         name: int32 per arc, number of the arc in the network.
-        tails, heads: int32 per arc.
+        tails, heads: int32 per arc, source and target.
         capacity: int64 per arc, before any tree.
         by_tail: arcs sorted by tail; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
         plenty: int64 per node: number of arcs at the start of its row in `by_tail` that are not scarce but lead to
@@ -72,7 +73,7 @@ class ResidualNetwork(NamedTuple):
     Attributes:
         capacity: int64 per arc.
         supply: int64 per node, number of trees still to be rooted there.
-        node_slack: int64 per node v: slack of the set {v}.
+        node_slack: int64 per node v: slack of the cut with source side {v}.
         cut_slack: int64 per known cut: slack of its source side S, the capacity out of S minus the supply in S.
         members: uint64[nodes, words]: bit i of row v says whether v is in S of cut i.
     """
@@ -85,7 +86,7 @@ class ResidualNetwork(NamedTuple):
 
 
 def arc_table_of(network: ForestNetwork) -> ArcTable:
-    """Return the network's arcs in rows. O(arcs log arcs)."""
+    """Return the arcs of `network` in the order of ArcTable. O(arcs log arcs)."""
     name = np.lexsort((network.src, -network.capacity, network.dst))
     src, dst, capacity = network.src[name], network.dst[name], network.capacity[name]
     rows = np.arange(network.nodes + 1)
@@ -110,7 +111,7 @@ def pack_trees(
     first: Trees | None = None,
     rollbacks: int = ROLLBACKS,
 ) -> Trees:
-    """Return spanning out-trees of `network` that use up all roots' supply within all arcs' capacities.
+    """Return spanning out-trees of `network` that use the full supply of all roots within the capacities of all arcs.
 
     The weights of a root's trees add up to its supply. Results are exact, optimal and deterministic. Trees for one root
     of a hypercube have a closed form (`hypercube_trees`). On other networks, low trees in layers (`layered_trees`) are
@@ -119,7 +120,7 @@ def pack_trees(
 
     Args:
         network: without switches.
-        objective: which packings to prefer (`objective_key`); finding the best one is not guaranteed.
+        objective: which packings to prefer (`objective_key`); finding the best packing is not guaranteed.
         seed: at least 0; shuffles the order of the roots.
         transversal: known symmetries of the nodes, if any.
         first: trees to use unless they leave too little capacity for others; together they must fit into the
@@ -130,7 +131,7 @@ def pack_trees(
         The trees, in the order of their roots.
 
     Raises:
-        InvalidInput: for switches, and for amounts above 64 bits.
+        InvalidInput: for switches, and for numbers above 64 bits.
         CheckFailed: with a cut, if no such trees exist.
     """
     if network.nodes != network.compute_count:
@@ -159,14 +160,14 @@ def pack_trees(
 
 
 def _tries(network: ForestNetwork) -> int:
-    """Return how many orders of the roots to try: several on small networks, where this is fast."""
+    """Return how many orders of the roots are tried: several on small networks, where packing is fast."""
     return max(1, min(_MOST_TRIES, _WORK_OF_TRIES // (network.nodes * max(1, len(network.src)))))
 
 
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
     """Return a packing that includes those trees of `first` that leave enough capacity for all other trees.
 
-    late: whether to use trees in layers, if these are a complete packing, when growing trees becomes slow
+    late: whether layered trees are used if growing trees becomes slow and the layered trees are a complete packing
     """
     packing = _Packing(network, shuffled_order(network.nodes, seed))
     index = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
@@ -214,7 +215,7 @@ class _Packing:
         self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
 
     def add(self, trees: Trees) -> None:
-        """Keep those of `trees`, tried in order, that leave enough capacity for all other trees."""
+        """Keep each of `trees`, in order, that leaves enough capacity for all other trees."""
         self._keep(no_trees(self.nodes))
         while len(trees):
             sound = self._feasible(trees)
@@ -248,7 +249,7 @@ class _Packing:
 
         A tree may use an arc if enough disjoint paths from the root to the arc's head remain: one for each later tree.
         An incomplete tree always has such an outgoing arc (Lovász' proof of Edmonds' theorem), so trees are never
-        undone. An arc that is rejected once would be rejected again, so it is tried once per tree. In the worst case
+        undone. An arc that is rejected would be rejected again, so it is tried once per tree. In the worst case
         O(trees^2 * arcs^2), usually O(trees^2 * nodes * arcs).
         """
         roots = np.flatnonzero(self.supply)
@@ -301,7 +302,8 @@ class _Packing:
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the longest prefix of `path` that leaves enough capacity for other trees. Learns violated cuts.
+        """Return the longest prefix of `path` that leaves enough capacity for other trees. Adds violated cuts to
+        `sides`.
 
         `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
         additional source: an extra node that supplies `weight` to any node in R. It is on a cut's source side if R is
@@ -325,7 +327,7 @@ class _Packing:
             path = path[:count]
 
     def _learn(self, sides: Flags) -> ResidualNetwork:
-        """Add known cuts and return the residual network with their slacks. Raises CheckFailed if a slack is < 0."""
+        """Add known cuts; return the residual network with their slacks. Raises CheckFailed if a slack is negative."""
         room = self._room(sides)
         if room.cut_slack.min(initial=0) < 0:
             worst = int(room.cut_slack.argmin())

@@ -1,6 +1,6 @@
-"""Converts packed trees to transfers: every tree streams a part of its root's data over its arcs' links.
+"""Converts packed trees to transfers: every tree streams a part of its root's data over the links of its arcs.
 
-Arcs of the network without switches become paths of physical links, each link within its number of trees.
+Arcs of the network without switches become paths of physical links; no link carries more than its number of trees.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from chorale.synth.topology.topology import Topology
 def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> PathPieces:
     """Return the pieces of the arcs in `split.network` as paths over links of `topology`.
 
-    `split` must come from `network_of_links(topology, carried, ...)`. No link gets more than it carries. If there are
-    several links between two nodes, a piece may be divided into several pieces. O(links + hops of all pieces).
+    `split` must come from `network_of_links(topology, carried, ...)`. No link gets more trees than `carried`. If there
+    are several links between two nodes, a piece may be divided into several pieces. O(links + hops of all pieces).
     """
     table, original = topology.links, split.original
     links = np.flatnonzero((table.src != table.dst) & (carried > 0)).astype(np.int32)
@@ -37,7 +37,7 @@ MAX_TREES_PER_ROOT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeTransfers:
-    """Transfers as int32 columns.
+    """Transfers along trees as int32 columns.
 
     units:  number of units of the root with the most trees, which is the sum of their weights
     depth:  the sender's depth in its tree
@@ -82,7 +82,7 @@ def split_over_shards(
     """Return (chunks per shard, (row, shard, lo, hi)): the vector's intervals `lo` to `hi`, cut where shards end.
 
     The vector has `units` units, and `ranks` shards of c chunks each, where c is the smallest number for which a unit
-    consists of whole chunks. row: index of the interval that each part belongs to.
+    consists of whole chunks. row: index of the interval from which each part comes.
     """
     chunks = units // gcd(ranks, units)
     per_unit = ranks // gcd(ranks, units)
@@ -97,7 +97,7 @@ def split_over_shards(
 
 
 def _first_units(trees: Trees) -> tuple[Integers, int]:
-    """Return (first of the root's units that each tree sends, number of units of the root with the most units)."""
+    """Return (first unit that each tree sends, largest number of units of any root)."""
     order = np.argsort(trees.root, kind="stable")
     before = np.cumsum(trees.weight[order]) - trees.weight[order]
     starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
@@ -112,7 +112,7 @@ def _first_units(trees: Trees) -> tuple[Integers, int]:
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return (table of the paths in use, route of each row)."""
+    """Return (table of the used paths, route of each row). `used`: piece that each row uses."""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
     is_used = np.zeros(len(paths.amount), dtype=bool)

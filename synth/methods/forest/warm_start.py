@@ -37,9 +37,9 @@ class _ArcIndex(NamedTuple):
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
-    """Return those trees of `old`, repaired where necessary, that fit into `network` together.
+    """Return those trees of `old`, repaired if necessary, that fit into `network` together.
 
-    There may be too few of them, and they may leave too little capacity for the missing ones. Each of a root's units
+    There may be too few of them, and they may leave too little capacity for the missing trees. Each of a root's units
     uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is
     replaced by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped. O(transfers
     of `old` + trees * nodes * degree).
@@ -67,7 +67,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
 
 
 def _edges(old: Schedule, topology: Topology) -> _OldEdges:
-    """Return the edges of the trees that copy data. If all trees reduce, returns their edges reversed."""
+    """Return the edges of the trees that copy data or, if all trees reduce, the reversed edges of those."""
     rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
     new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)

@@ -45,15 +45,15 @@ from chorale.synth.topology.topology import Topology
 
 
 def swing_distance(step: int) -> int:
-    """Return rho(step) = 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3, whose absolute value is the distance delta.
+    """Return 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3, called rho in the Swing paper, section 3.1.1.
 
-    Source: Swing paper, section 3.1.1.
+    Its absolute value is the distance between the peers in `step`.
     """
     return int((1 - (-2) ** (step + 1)) // 3)
 
 
 def swing_peers(size: int) -> list[Positions]:
-    """Return each position's peer in each of ceil(log2 size) steps, for an even number `size` of positions.
+    """Return the peer of each position (int64[size]) in each of ceil(log2 size) steps, for an even `size`.
 
     Peers are rho(s) ahead for even positions and rho(s) back for odd ones, modulo size (equation 2).
     """
@@ -66,7 +66,7 @@ def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions in ceil(log2 size) steps (size - 1 if odd).
 
     If the size is odd, the last position does not swing: in every step, it exchanges about half of the remaining blocks
-    directly with the positions they belong to (section 3.2, figure 4). O(size^2).
+    directly with the positions to which they belong (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
@@ -87,7 +87,7 @@ def _with_odd_position(steps: list[LineStep], odd: int) -> list[LineStep]:
 
 
 def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
-    """Return bandwidth-optimal Swing on the topology's grid: reduce_scatter, allgather or both.
+    """Return bandwidth-optimal Swing on the topology's grid: reduce_scatter, allgather, allreduce, broadcast or reduce.
 
     Supports any number of dimensions of any size. A reduce_scatter takes the sum over dimensions of ceil(log2 size)
     steps (size - 1 if a size is odd). With `all_ports`, a plain and a mirrored collective begin in each dimension
@@ -133,10 +133,10 @@ def bucket(
     """Return the bucket reduce_scatter, allgather or allreduce on the topology's grid.
 
     With `all_ports`, one collective per direction begins in each dimension and moves on to the next dimension when it
-    has finished. If `synchronised`, none moves on before those in the longest dimension have finished, so none share a
-    link. A reduce_scatter then takes D (d_max - 1) steps, in which shorter dimensions send their blocks in pieces.
-    Otherwise, each moves on immediately, which takes the sum of d - 1 steps; if sizes differ, they share links with
-    slower collectives. Bandwidth-optimal on tori with equal sizes >= 3.
+    has finished. If `synchronised`, all wait for the collectives in the longest dimension before they move on, so none
+    share a link. A reduce_scatter then takes D (d_max - 1) steps, in which shorter dimensions send their blocks in
+    pieces. Otherwise, each moves on immediately, which takes the sum of d - 1 steps; if sizes differ, they share links
+    with slower collectives. Bandwidth-optimal on tori with equal sizes >= 3.
     """
     return _bucket(topology, collective, "bucket", synchronised, all_ports)
 
@@ -163,7 +163,7 @@ def _bucket(
 
 
 def doubling_peers(size: int) -> list[Positions]:
-    """Return each position's peer, a XOR 2^s, in each step s of log2 size, for `size` positions (a power of two)."""
+    """Return each position's peer, a XOR 2^s, in each step s of log2 size. `size` must be a power of two."""
     return [np.arange(size) ^ (1 << step) for step in range(size.bit_length() - 1)]
 
 
@@ -198,9 +198,9 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
     """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the topology's grid.
 
     Peers are at distance 1, 2, 4, … in one dimension after another: log2 N steps each way for powers of two, and one
-    more for each other size (two for reduce_scatter and allgather alone). Uses one port, as in the literature; with
-    `all_ports`, plain and mirrored collectives start in every dimension. broadcast and reduce follow the tree of the
-    root's shard.
+    more for each dimension of another size (two for reduce_scatter and allgather alone). Uses one port, as in the
+    literature; with `all_ports`, plain and mirrored collectives start in every dimension. broadcast and reduce follow
+    the tree of the root's shard.
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]

@@ -65,7 +65,7 @@ class LineStep:
     block: Positions
 
     def pairs(self, size: int) -> tuple[Positions, Positions, Positions]:
-        """Return (src, dst, number of blocks sent) for each pair of positions, sorted."""
+        """Return (src, dst, number of blocks sent) for each pair of positions, sorted by src and dst."""
         keys, counts = np.unique(self.src * size + self.dst, return_counts=True)
         return *np.divmod(keys, size), counts
 
@@ -94,13 +94,13 @@ class LineReduceScatter:
         return self.handed_on >= step
 
     def mirrored(self) -> LineReduceScatter:
-        """Return the mirror image, in which positions a and blocks b are replaced by -a and -b, modulo size."""
+        """Return the mirror image: position a becomes -a and block b becomes -b, modulo size."""
         return LineReduceScatter(self.size, tuple(LineStep(*(-part % self.size for part in (s.src, s.dst, s.block)))
                                      for s in self.steps))  # fmt: skip
 
 
 def require_line_size(size: int) -> None:
-    """Raise InvalidInput for a dimension whose tables of positions and blocks would be too large."""
+    """Raise InvalidInput for a dimension whose tables (size x size) would be too large."""
     if size > MAX_LINE_SIZE:
         raise InvalidInput(
             f"a dimension of a grid must have at most {MAX_LINE_SIZE} positions", size, "use more dimensions"
@@ -134,7 +134,7 @@ class Turn(NamedTuple):
 
 
 def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return steps that take turns between dimensions, starting with `first`. Finished dimensions are skipped.
+    """Return steps that alternate between dimensions, starting with `first`. Finished dimensions are skipped.
 
     Source: Swing paper, sections 4.1 and 4.2 (omega and sigma).
     """
@@ -152,9 +152,9 @@ def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn
     """Return steps as in `dimension_by_dimension`, but with equally many steps for every dimension.
 
     Collectives that start in different dimensions then switch dimensions at the same time and never share links. To
-    fill the steps of the longest dimension, the steps of shorter ones are divided into several pieces, so that their
-    larger blocks do not delay others. None stands for a step in which nothing is sent. Source: Swing paper, section
-    5.2.
+    fill the steps of the longest dimension, the steps of shorter dimensions are divided into several pieces, so that
+    their larger blocks do not delay others. None stands for a step in which nothing is sent. Source: Swing paper,
+    section 5.2.
     """
     longest = max(step_counts)
     turns: list[Turn | None] = []

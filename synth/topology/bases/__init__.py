@@ -1,1 +1,1 @@
-"""Database of base graphs: small networks to build larger ones from, with stored claims that the tests re-derive."""
+"""Database of base graphs, which are small networks to build larger ones from. Tests check the stored claims."""

@@ -1,6 +1,6 @@
-"""Loads the base graphs that ship with this package: their edges or groups, claims, and stored schedules.
+"""Loads the base graphs that ship with this package: edges or groups, claims, and stored schedules.
 
-This is the only module in `synth` that reads files. It reads only data files in the package, which never change.
+This is the only module in `synth` that reads files. The files are part of the package and never change.
 """
 
 import json
@@ -19,9 +19,9 @@ BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim that an allgather with `method` takes `steps` steps and has T_B = `bandwidth_factor` M / B.
+    """The claim that an allgather with `method` takes `steps` steps and a bandwidth time of `bandwidth_factor` M / B.
 
-    method: "bfb", or "own" for the stored schedule
+    method: "bfb" for breadth-first broadcast, or "own" for the stored schedule
     """
 
     method: str
@@ -31,9 +31,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredSends:
-    """A stored schedule as rows (step from 0, link, shard, lo, hi); lo and hi are in units of 1 / `chunks_per_shard`.
+    """A stored schedule as rows (step from 0, link, shard, lo, hi); lo and hi are in units of shard /
+    `chunks_per_shard`.
 
-    `link` is an index into the entry's edges, which are sorted by link id. In a schedule for the transpose, it is a
+    `link` is an index into the entry's edges, which are sorted by link id. In a schedule for the transpose, `link` is a
     link id of the transpose.
     """
 

@@ -1,1 +1,1 @@
-"""Families of topologies, one file per group; `chorale.synth.topology.spec` lists them all."""
+"""Families of topologies, such as tori and Kautz graphs. `chorale.synth.topology.spec` lists them all."""

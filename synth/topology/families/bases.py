@@ -1,4 +1,4 @@
-"""The family of stored networks: entries of the base database."""
+"""Topologies stored in the database of base graphs: diamond, modified de Bruijn graphs, and entries by name."""
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
 
 
 def base_topology(entry: BaseEntry, spec: str) -> Topology:
-    """Return the network that `entry` describes. Link ids are indices into the entry's edges."""
+    """Return the network that `entry` describes. Links have the same order as the entry's edges, if it has any."""
     if entry.group is not None:
         return build_cayley(spec, SemidirectProduct(*entry.group), list(entry.generators))
     edges = np.array(entry.edges, dtype=np.int64)

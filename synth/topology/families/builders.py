@@ -15,7 +15,7 @@ from chorale.synth.topology.topology import MAX_NODES, Topology
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]
-"""(sources, targets): entry i of each column is one end of link i."""
+"""(sources, targets): entry i of each array is one end of link i."""
 
 
 def unit_topology(
@@ -24,7 +24,7 @@ def unit_topology(
     arcs: Iterable[Arcs],
     generators: Iterable[NodeColumn] = (),
 ) -> Topology:
-    """Return a network of `node_count` compute nodes; each (src, dst) in `arcs` gives unit links `src[i]` to `dst[i]`.
+    """Return a network of `node_count` compute nodes with links `src[i]` to `dst[i]` of bandwidth 1 for all `arcs`.
 
     `generators` are known symmetries. If a family has a symmetry group that acts regularly (for any two nodes, exactly
     one symmetry maps the first to the second), `generators` should generate this group.
@@ -73,23 +73,23 @@ class FabricBuilder:
         return np.arange(first, len(self.node_ids)).reshape(shape)
 
     def wire(self, first: NodeGrid, second: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node in `first` with the node at the same position in `second`, both ways. Shapes broadcast."""
+        """Link each node in `first` with the node at the same position in `second`, both ways. The shapes broadcast."""
         self.arc(first, second, bandwidth)
         self.arc(second, first, bandwidth)
 
     def arc(self, src: NodeGrid, dst: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node in `src` to the node at the same position in `dst`, one way. Shapes broadcast."""
+        """Link each node in `src` to the node at the same position in `dst`, one way. The shapes broadcast."""
         tails, heads = np.broadcast_arrays(src, dst)
         self.ends.append((tails.ravel(), heads.ravel()))
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add the symmetry that rotates each given grid by one along its axis, unless every such axis has length 1."""
+        """Add the symmetry that rotates every (grid, axis) by one along its axis. Skipped if all axes have length 1."""
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 
     def topology(self) -> Topology:
-        """Return the network. O(L log L)."""
+        """Return the network that has been built. O(L log L)."""
         wiring = np.repeat(np.arange(len(self.ends)), [len(src) for src, _ in self.ends])
         src, dst = (np.concatenate(column) for column in zip(*self.ends, strict=True))
         rates = Rates(wiring, self.rates, np.zeros_like(wiring), (Fraction(0),))
@@ -119,7 +119,7 @@ def grid_ids(*sizes: int) -> list[str]:
 
 
 def switch_ids(kind: str, *sizes: int) -> list[str]:
-    """Return switch ids of one kind, such as nic:0.3, for all grid positions."""
+    """Return the ids of switches of one kind at all grid positions in order, such as nic:0.0, nic:0.1."""
     return [f"{kind}:{suffix}" for suffix in grid_ids(*sizes)]
 
 

@@ -1,4 +1,4 @@
-"""Complete and complete bipartite graphs, their products (Hamming graphs, HyperX), and HammingMesh."""
+"""Complete graphs, complete bipartite graphs, Hamming graphs and HyperX (products of complete graphs), HammingMesh."""
 
 import math
 
@@ -145,7 +145,7 @@ def _shift_of_boards(rank: Grid, b: int, axis: int, nodes: int, switches: slice 
 
 
 def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:
-    """Return the links that join both ends of every board, in each row of `grid`, to the row's switch."""
+    """Return the links between the row switches and both ends of every board, for each row of `grid`."""
     ends = np.concatenate([grid[:, ::b], grid[:, b - 1 :: b]], axis=1)
     switch = np.repeat(first_switch + np.arange(len(grid)), ends.shape[1])
     return bidirectional_arcs(ends.ravel(), switch)

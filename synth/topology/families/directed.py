@@ -1,4 +1,4 @@
-"""Directed families: words (Kautz, generalized Kautz, de Bruijn), Cayley digraphs and the directed circulant."""
+"""Directed families: Kautz, generalized Kautz and de Bruijn graphs, Cayley digraphs, directed circulants."""
 
 import math
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ Elements = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SemidirectProduct:
-    """Z_m and Z_k joined by r, times Z_l: (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c').
+    """Triples (a, b, c) in Z_m x Z_k x Z_l with (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c').
 
-    Elements are numbered (a k + b) l + c; the identity is 0. It is a group if and only if r^k = 1 modulo m.
+    Elements are numbered (a k + b) l + c; the identity is 0. They form a group if and only if r^k = 1 modulo m.
     """
 
     m: int
@@ -36,7 +36,7 @@ class SemidirectProduct:
 
     @property
     def generating_set(self) -> tuple[int, ...]:
-        """Return elements that generate the group: one for each nontrivial cyclic factor."""
+        """Elements that generate the group: one for each nontrivial cyclic factor."""
         factors = ((self.m, self.k * self.l), (self.k, self.l), (self.l, 1))
         return tuple(element for size, element in factors if size > 1)
 
@@ -118,7 +118,7 @@ def _kautz(spec: str, d: int, n: int) -> Topology:
 
 
 def _kautz_words(d: int, length: int) -> NDArray[np.int64]:
-    """Return all words without equal neighbours as int64[words, length], in lexicographic order."""
+    """Return all words without equal neighbouring letters as int64[words, length], in lexicographic order."""
     words = np.arange(d + 1)[:, None]
     for _ in range(length - 1):
         letters = np.arange(d) + (np.arange(d) >= words[:, -1:])
@@ -187,7 +187,7 @@ def plan_dicirculant(call: FamilyCall) -> TopologyPlan:
 
 
 def build_cayley(spec: str, group: SemidirectProduct, generators: list[int]) -> Topology:
-    """Return the Cayley digraph of `group`; its symmetries are the multiplications from the left."""
+    """Return the Cayley digraph of `group`. Its known symmetries are multiplications from the left."""
     node = np.arange(group.order)
     arcs = [(node, group.product(node, np.full_like(node, generator))) for generator in generators]
     turns = [group.product(np.full_like(node, factor), node) for factor in group.generating_set]

@@ -19,7 +19,7 @@ Edges = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Graph:
-    """An undirected graph as `edges` int64[…, 2], with the symmetries that are evident from its construction."""
+    """An undirected graph. Edges are int64[edges, 2]; the symmetries are those evident from its construction."""
 
     edges: Edges
     symmetries: tuple[NodeColumn, ...] = ()
@@ -175,7 +175,7 @@ def _letter_moves(count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _moved_edges(edges: Edges, move: NodeColumn) -> NodeColumn:
-    """Return the permutation of `edges` that the node symmetry `move` induces."""
+    """Return the permutation of `edges` that results from the node symmetry `move`."""
     count = int(edges.max()) + 1
     codes = np.sort(edges, axis=1) @ np.array([count, 1])
     order = np.argsort(codes)
@@ -185,7 +185,7 @@ def _moved_edges(edges: Edges, move: NodeColumn) -> NodeColumn:
 
 
 def _turns_of_plane(modulus: int) -> tuple[NodeColumn, NodeColumn]:
-    """Return two symmetries of a difference-set plane: one adds 1 to all numbers, one exchanges point p and line -p."""
+    """Return two symmetries of a difference-set plane: adding 1 to all numbers; exchanging point p and line -p."""
     node = np.arange(2 * modulus)
     is_line = node >= modulus
     turn = (node % modulus + 1) % modulus + modulus * is_line

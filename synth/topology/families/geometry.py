@@ -14,7 +14,7 @@ Permutation = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Geometry:
-    """Points 0, 1, … and lines 0, 1, …; `flags` is int64[flags, 2]: each row a point and a line through it, sorted."""
+    """Points and lines numbered from 0. `flags` is int64[flags, 2]: sorted rows (point, line through the point)."""
 
     points: int
     lines: int
@@ -33,17 +33,17 @@ class Geometry:
 
     @property
     def points_of_lines(self) -> Matrix:
-        """Points on each line, ascending: int64[lines, points per line]. All lines must have equally many."""
+        """Points on each line, ascending: int64[lines, points per line]. Lines must have equally many points."""
         by_line: Matrix = self.flags[np.argsort(self.flags[:, 1], kind="stable"), 0].reshape(self.lines, -1)
         return by_line
 
     @property
     def lines_of_points(self) -> Matrix:
-        """Lines through each point, ascending: int64[points, lines per point]. All points must have the same number."""
+        """Lines through each point, ascending: int64[points, lines per point]. Points must have equally many lines."""
         return self.flags[:, 1].reshape(self.points, -1)
 
     def lines_with(self, points: Matrix) -> Permutation:
-        """Return, for each row of `points`, the line with exactly these points (in any order)."""
+        """Return, for each row of `points`, the line with exactly these points. Raises ValueError if there is none."""
         powers = self.points ** np.arange(points.shape[1])
         codes = self.points_of_lines @ powers
         order = np.argsort(codes)
@@ -53,7 +53,7 @@ class Geometry:
         return lines
 
     def moved(self, move: Permutation) -> Permutation:
-        """Return the permutation of points, then lines, that results if each point p moves to `move[p]`."""
+        """Return the permutation of points, followed by lines, that results if each point p moves to `move[p]`."""
         return np.concatenate([move, self.points + self.lines_with(move[self.points_of_lines])])
 
 
@@ -120,7 +120,7 @@ class ProjectivePoints:
         return ProjectivePoints(vectors[first == 1], q)
 
     def index(self, vectors: Matrix) -> Permutation:
-        """Return, for each row of `vectors`, the index of the point that it is a multiple of, or -1 if none."""
+        """Return, for each row of `vectors`, the index of the point with these coordinates (up to a factor), or -1."""
         powers = self.q ** np.arange(self.coordinates.shape[1])[::-1]
         of_code = np.full(self.q ** len(powers), -1)
         for factor in range(1, self.q):
@@ -133,7 +133,7 @@ class ProjectivePoints:
         return self.index(self.coordinates @ matrix.T)
 
     def lines(self, collinear: NDArray[np.bool_]) -> Geometry:
-        """Return the geometry of the projective lines through any two points that are `collinear`."""
+        """Return the geometry of the projective lines through any two points with a true entry in `collinear`."""
         first, second = np.argwhere(np.triu(collinear, 1)).T
         start, end = self.coordinates[first], self.coordinates[second]
         others = [self.index(start + factor * end) for factor in range(self.q)]
@@ -144,10 +144,10 @@ class ProjectivePoints:
 
 
 def quadrangle_of_order_3() -> tuple[Geometry, tuple[Permutation, ...]]:
-    """Return GQ(3, 3) and collineations: points of PG(3, 3) and its lines on which x0 y1 - x1 y0 + x2 y3 - x3 y2 = 0.
+    """Return GQ(3, 3) and symmetries: points of PG(3, 3), and lines on which x0 y1 - x1 y0 + x2 y3 - x3 y2 = 0.
 
-    The collineations are transvections x -> x + (x, a) a of the form. They map any flag to any other. No symmetry maps
-    points to lines, because W(q) is self-dual for even q only.
+    The symmetries are transvections x -> x + (x, a) a of the form; together they map any flag (point and line through
+    it) to any other. No symmetry maps points to lines, because W(q) is self-dual for even q only.
     """
     points = ProjectivePoints.all(3, 3)
     form = np.array([[0, 1, 0, 0], [-1, 0, 0, 0], [0, 0, 0, 1], [0, 0, -1, 0]])
@@ -158,12 +158,13 @@ def quadrangle_of_order_3() -> tuple[Geometry, tuple[Permutation, ...]]:
 
 
 def hexagon(q: int) -> tuple[Geometry, tuple[Permutation, ...]]:
-    """Return the split Cayley hexagon H(q) for q = 2 or 3, of order (q, q), and symmetries of points and then lines.
+    """Return the split Cayley hexagon H(q) for q = 2 or 3, of order (q, q), and symmetries (permutations of points,
+    then lines).
 
-    Its points are those of the quadric X0 X4 + X1 X5 + X2 X6 = X3^2 in PG(6, q); its lines are the quadric's lines
-    whose Pluecker coordinates satisfy p12 = p34, p20 = p35, p01 = p36, p54 = p32, p65 = p30, p46 = p31. The
-    collineations generate G2(q): they map any flag to any other. For q = 3, the symmetries include a duality; for q = 2
-    there is none.
+    Its points are the points of the quadric X0 X4 + X1 X5 + X2 X6 = X3^2 in PG(6, q); its lines are the quadric's lines
+    whose Pluecker coordinates satisfy p12 = p34, p20 = p35, p01 = p36, p54 = p32, p65 = p30, p46 = p31. The symmetries
+    generate G2(q) and map any flag (point and line through it) to any other. For q = 3, they include a duality, which
+    exchanges points and lines.
     Sources: Tits, "Sur la trialite et certains groupes qui s'en deduisent", 1959; Van Maldeghem, "Generalized
     Polygons", 1998.
     """
@@ -184,7 +185,7 @@ def hexagon(q: int) -> tuple[Geometry, tuple[Permutation, ...]]:
 
 
 def _hexagon_matrices() -> list[Matrix]:
-    """Return generators of G2(q) on V + 1 + V*, coordinates 0 to 2, 3, and 4 to 6.
+    """Return four generators of G2(q) as 7 x 7 matrices on V + 1 + V* (coordinates 0 to 2, 3, and 4 to 6).
 
     They are the rotation of the three coordinates, the exchange of V and V*, a transvection of SL3(q), and a short root
     element (w, s, f) -> (w + 2 s v + f(v) v, s + f(v), f + v x w), where v is the first unit vector.

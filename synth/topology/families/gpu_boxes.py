@@ -27,8 +27,8 @@ class _Boxes:
 
     inner:   bandwidth between a GPU and the NVSwitch of its box, or between every two GPUs if `is_mesh`
     nic:     bandwidth of each GPU's NIC
-    joint_kind: name of the switches that the NICs lead to
-    joints:  number of these switches; NIC i of every box leads to switch i modulo `joints`
+    joint_kind: name of the switches to which NICs are linked, for example "rail"
+    joints:  number of these switches; NIC i of every box is linked to switch i modulo `joints`
     spines:  number of spine switches that join these switches
     ability: what the NVSwitches can do besides forwarding; all other switches only forward data
     is_mesh: whether the GPUs of a box are linked directly, without an NVSwitch

@@ -1,4 +1,4 @@
-"""Rings, tori, meshes, hypercubes, twisted and circulant variants; baselines built from rings and binary trees."""
+"""Rings, tori, meshes, hypercubes, twisted tori and hypercubes, circulants, shifted rings and double binary trees."""
 
 import math
 
@@ -132,7 +132,7 @@ def _shiftedring(spec: str, m: int) -> Topology:
 
 
 def double_tree_parents(m: int) -> tuple[NodeColumn, NodeColumn]:
-    """Return each node's parent (-1 for the root) in both trees of dbt:m as int64[m]."""
+    """Return (int64[m], int64[m]): the parent of each node in both trees of dbt:m, or -1 for the root."""
     child = np.arange(1, m)
     lowest_bit = child & -child
     upper = (child ^ lowest_bit) | (lowest_bit << 1)
@@ -294,7 +294,7 @@ def _three(spec: str, sizes: list[int]) -> Topology:
 
 
 def _step(rank: Grid, axis: int, twists: dict[int, int]) -> Grid:
-    """Return each node's neighbour one step along `axis`. Wrapping also moves by `twists[other]` along other axes."""
+    """Return each node's neighbour one step along `axis`. Wrapping also moves by `twists[other]` along axis `other`."""
     following = np.moveaxis(np.roll(rank, -1, axis), axis, 0).copy()
     for other, shift in twists.items():
         following[-1] = np.roll(following[-1], -shift, other - (other > axis))

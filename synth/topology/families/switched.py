@@ -1,4 +1,4 @@
-"""Networks of compute nodes behind switches: one switch, fat tree, dragonfly."""
+"""Switched networks: a single switch, fat trees and dragonflies."""
 
 from fractions import Fraction
 from itertools import combinations

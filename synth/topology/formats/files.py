@@ -23,11 +23,12 @@ _WHOLE_DUMP = re.compile(r"<(system|topology|graphs)[\s>].*?</\1>", re.DOTALL)
 
 
 def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
-    """Return the checked topology in a file. Its content, and the extension in `spec`, determine the format.
+    """Return the checked topology in a file. Its content and the extension of the file name in `spec` determine the
+    format.
 
     XML is GraphML, an NCCL or RCCL topology dump (root element <system>), or an hwloc file (<topology>); dumps and
-    hwloc files give one box. Other text is the output of `nvidia-smi topo -m`, `rocm-smi --showtopo`,
-    `amd-smi topology` or `ibnetdiscover`.
+    hwloc files give one box. Other text is the output of `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi
+    topology` or `ibnetdiscover`.
     """
     machine = machine_of(content, spec, model)
     if machine is not None:
@@ -68,7 +69,7 @@ def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine |
 
 
 def fabric_text(content: bytes) -> str | None:
-    """Return the decoded text if `content` is output of ibnetdiscover, or None for a file in another format."""
+    """Return the decoded text if `content` is ibnetdiscover output, or None for a file in another format."""
     text = _text(content)
     return text if is_ibnetdiscover(text) else None
 

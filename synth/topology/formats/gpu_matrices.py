@@ -1,7 +1,7 @@
-"""Reads machines from matrices that `nvidia-smi topo -m`, `rocm-smi --showtopo` and `amd-smi topology` print.
+"""Reads machines from the matrices that `nvidia-smi topo -m`, `rocm-smi --showtopo` and `amd-smi topology` print.
 
 A matrix shows how pairs of GPUs are connected, but no rates. NVLinks and PCI Express slots get the published rates of
-the GPU model that the text or an option names. A matrix may be part of a longer text, such as a bug report.
+the GPU model, which the text or an option names. A matrix may be part of a longer text, such as a bug report.
 """
 
 import csv
@@ -40,7 +40,7 @@ Pair = tuple[int, int]
 Cells = Mapping[Pair, str]
 
 MOST_NVLINKS = 18
-"""Maximum NVLinks of a GPU. If a row adds up to more, there is an NVSwitch, and each cell counts all these links."""
+"""Maximum NVLinks of a GPU. If a row's sum is larger, the GPUs share an NVSwitch and each cell counts all NVLinks."""
 
 _ASK_MODEL = "name the GPUs with --model, such as --model H100"
 _HEADER = re.compile(r"(?:GPU0|\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=[\s|]+(?:GPU1|NIC0|CPU|mlx|\d{4}:))")
@@ -66,7 +66,7 @@ _AMD_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM device
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The names of GPUs and NICs, the cell of each pair, and the text after the cells in each device's row."""
+    """A matrix of connections: names of GPUs and NICs, one cell per pair, and the text after the cells in each row."""
 
     devices: tuple[str, ...]
     cells: Cells
@@ -77,14 +77,15 @@ class Matrix:
 
 
 def is_gpu_matrix(text: str) -> bool:
-    """Return whether `text` contains a matrix that one of these tools printed."""
+    """Return whether `text` contains a matrix of nvidia-smi, rocm-smi or amd-smi."""
     return _is_amd(text) or any(True for part in labelled_parts(text, _HEADER) for _ in _nvidia_matrices(part))
 
 
 def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
-    """Return the machine that `text` describes. Without `model`, the GPU model is taken from `text` if it is named.
+    """Return the machine that `text` describes. Without `model`, the GPU model is taken from `text` if it is named
+    there.
 
-    Raises InvalidInput if `text` has no complete matrix, or a different kind of matrix from one of these tools.
+    Raises InvalidInput if `text` has no complete matrix, or only a different kind of matrix from one of the tools.
     """
     chosen = None if model is None else model_called(model)
     read = _amd_machine if _is_amd(text) else _nvidia_machine
@@ -116,7 +117,7 @@ def _off(cells: Cells) -> list[Pair]:
 
 
 def _joined(matrix: Matrix) -> dict[Pair, str]:
-    """Return the cell of each pair of GPUs, which says how the two are connected."""
+    """Return the cell of each pair of different GPUs, such as "NV4" or "SYS"."""
     gpus = set(matrix.gpus())
     return {pair: matrix.cells[pair] for pair in _off(matrix.cells) if set(pair) <= gpus}
 
@@ -211,7 +212,7 @@ def _nvlink_of(
 ) -> tuple[Rate, set[int]]:
     """Return the rate of one NVLink, and the GPUs that an NVSwitch connects.
 
-    On GPUs with 5 to 12 NVLinks, each carries 25 GB/s; with more or fewer, the rate depends on the GPU model.
+    On GPUs with 5 to 12 NVLinks, each NVLink carries 25 GB/s; with more or fewer, the rate depends on the GPU model.
     """
     sums = {gpu: sum(count for (a, _), count in lanes.items() if a == gpu) for gpu in gpus}
     component = _groups(gpus, lanes)
@@ -233,7 +234,7 @@ def _nvlink_of(
 
 
 def _groups(members: Iterable[int], pairs: Iterable[Pair]) -> dict[int, int]:
-    """Return, for each member, the smallest member of its connected component."""
+    """Return, for each member, the smallest member of its connected component in the graph with edges `pairs`."""
     root = {member: member for member in members}
     for a, b in pairs:
         if a in root and b in root and root[a] != root[b]:
@@ -356,7 +357,7 @@ def _number(text: str | None) -> int | None:
 def _xgmi_of(
     direct: Sequence[Pair], routed: bool, count: int, tables: Mapping[str, Cells], model: GpuModel | None
 ) -> tuple[Rate, dict[Pair, int], list[Assumption]]:
-    """Return (rate of one xGMI link, number of links between each pair, assumptions)."""
+    """Return (rate of one xGMI link, number of xGMI links between each pair, assumptions made)."""
     if not direct:
         return xgmi_rate("gfx942"), {}, []
     if (model is None and routed) or (model is not None and not model.links):
@@ -395,7 +396,7 @@ def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]
 
 
 def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, int]:
-    """Return the CPU of each GPU, its NUMA node if `text` states it. Otherwise, GPUs a few hops apart share a CPU."""
+    """Return the CPU of each GPU: its NUMA node if `text` states it, otherwise a CPU shared by GPUs few hops apart."""
     numa = {int(gpu): int(node) for gpu, node in re.findall(r"GPU\[(\d+)\].*Numa Node:\s*(\d+)", text)}
     if set(numa) >= set(range(count)):
         order = {node: number for number, node in enumerate(sorted(set(numa.values())))}
@@ -432,7 +433,7 @@ def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
 
 
 def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
-    """Return the tables in JSON or CSV from rocm-smi or amd-smi, as `_amd_tables` does, or None for other text."""
+    """Return the tables in JSON or CSV output of rocm-smi or amd-smi, as `_amd_tables` does, or None for other text."""
     flat = _amd_pairs(text)
     if flat:
         devices = sorted({device for _, *pair in flat for device in pair})
@@ -487,7 +488,7 @@ def _amd_links(gpus: Sequence[Mapping[str, Any]]) -> tuple[dict[str, dict[Pair, 
 
 
 def _amd_pairs(text: str) -> dict[tuple[str, int, int], str]:
-    """Return rocm-smi's values by (table, device, device), from JSON, from name-value CSV, or from CSV in columns."""
+    """Return rocm-smi's values by (table, GPU, other GPU), from JSON or from either of its CSV formats."""
     found: dict[tuple[str, int, int], str] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines):

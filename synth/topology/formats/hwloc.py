@@ -1,8 +1,8 @@
 """Reads machines from hwloc XML files (`lstopo machine.xml`), versions 1 to 3.
 
 hwloc lists GPUs and NICs below CPUs and PCI Express bridges, with the rate of each slot. It knows links between GPUs
-if it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth). Otherwise, they are guessed from
-NVSwitches among the PCI devices and from GPU names.
+only if it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth). Otherwise, these links are
+guessed from NVSwitches among the PCI devices and from GPU names.
 """
 
 import re
@@ -38,7 +38,7 @@ _ADVICE = "dump the machine with NCCL or RCCL (NCCL_TOPO_DUMP_FILE), or name the
 
 
 def read_hwloc(root: Element, model: str | None = None) -> Machine:
-    """Return the machine below root element <topology>. Without `model`, the GPU model is read from the file if named.
+    """Return the machine below root element <topology>. Without `model`, the GPU model is read from the file if stated.
 
     Raises InvalidInput for files without GPUs and for malformed numbers.
     """
@@ -66,7 +66,7 @@ def _is_gpu(element: Element) -> bool:
 
 
 class _Reader:
-    """Collects the parts of a machine while walking down from the CPUs."""
+    """Collects CPUs, GPUs, NICs and links of a machine from the elements of an hwloc file."""
 
     def __init__(self, root: Element, chosen: GpuModel | None) -> None:
         devices = [each for each in root.iter("object") if each.get("type") == "PCIDev"]
@@ -158,7 +158,7 @@ class _Reader:
         return lanes_of(value, "pci_link_speed") if value > 0 else None
 
     def slot(self, device: Element, above: tuple[Rate, ...]) -> Rate:
-        """Return the rate of a device's slot. For idle GPUs, hwloc reports the lower rate of a sleeping link."""
+        """Return the rate of a device's slot. GPUs get the published rate, because hwloc reports less for idle ones."""
         found = [*above, *filter(None, [self.speed(device)])]
         if device not in self.gpus or self.model is None:
             usual = pci_rate_of(4, "hwloc", is_known=True)
@@ -174,7 +174,7 @@ class _Reader:
         return published.as_guess("slots of GPUs, by their model", advice)
 
     def wires(self, root: Element) -> tuple[dict[str, list[Wire]], list[Assumption], bool]:
-        """Return (each GPU's links by bus id, assumptions about the links, whether the links are unknown)."""
+        """Return (links of each GPU by its bus id, assumptions about the links, whether the links are unknown)."""
         facts = []
         if self.model is not None:
             source = "--model" if self.chosen else "GPUModel or PCIDevice"
@@ -194,7 +194,7 @@ class _Reader:
         return {}, facts, True
 
     def measured_wires(self, root: Element) -> Iterator[tuple[str, list[Wire]]]:
-        """Yield (bus id, links) of each GPU, read from the matrices in the file."""
+        """Yield (bus id, links) of each GPU, read from the bandwidth matrices in the file."""
         owner = {each.get("gp_index"): each for each in root.iter("object") if each.get("type") == "PCIDev"}
         bus_of = {inner.get("gp_index"): _bus(each) for each in owner.values() for inner in each.iter("object")}
         gpus = [_bus(gpu) for gpu in self.gpus]
@@ -212,7 +212,7 @@ class _Reader:
                         yield end, [*self.row(end, cells, switches)]
 
     def end(self, index: str, bus_of: Mapping[str | None, str]) -> str:
-        """Return the bus id of the device at one end of a link, or "cpu" and the CPU's number."""
+        """Return the bus id of the device at one end of a link, or "cpu N" for CPU N."""
         kind, _, number = index.rpartition(":")
         if kind in ("Package", "Socket", "NUMANode"):
             return f"cpu {self.cpu_of.get(number, 0)}"

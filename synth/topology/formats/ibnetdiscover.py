@@ -50,13 +50,13 @@ def is_ibnetdiscover(text: str) -> bool:
 
 
 def _unlabelled(text: str) -> str:
-    """Return `text` without log labels on lines. Several hosts may have printed the same fabric, or parts of it."""
+    """Return `text` without log labels at line starts. The log may contain the output of several hosts."""
     return "\n".join(line.strip() for part in labelled_parts(text, _ANYWHERE) for line in part.split("\n"))
 
 
 @dataclass(frozen=True, slots=True)
 class InfiniBand:
-    """A fabric, in file order.
+    """An InfiniBand fabric. All entries are in file order.
 
     hosts:    host -> adapter name -> GUID, sorted by adapter name
     switches: GUID -> whether the switch can add (SHARP)
@@ -84,7 +84,7 @@ class InfiniBand:
         return dict([*hosts.items()][:count])
 
     def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
-        """Return the assumptions about the fabric if the hosts in `chosen` are the ranks."""
+        """Return the assumptions about the fabric if the ranks are the hosts in `chosen`."""
         facts = [Assumption("rates of InfiniBand ports", "width times speed of both ends", "file", "such as 4xHDR")]
         adders = [name for name, adds in self.switches.items() if adds]
         if adders:
@@ -134,7 +134,7 @@ class InfiniBand:
         return Fabric(leaves, self._switch_nodes(links), between, tuple(self.facts(hosts)))
 
     def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
-        """Return the cables between switches and chosen adapters, without dead-end switches."""
+        """Return the cables between switches and chosen adapters as (node, node, Gbit/s), without dead-end switches."""
         named = [
             (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)
             for src, dst, rate in self.cables

@@ -77,7 +77,7 @@ def ability_members(
     number: Callable[[Fraction], Any] = json_number,
     names: Callable[[tuple[str, ...]], Any] = list,
 ) -> dict[str, Any]:
-    """Return the JSON members that describe a switch's abilities; none for compute nodes and forwarding-only switches.
+    """Return the JSON members that describe a switch's abilities. Empty for compute nodes and for switches without any.
 
     `number` and `names` convert numbers and lists of names to the file format.
     """

@@ -1,4 +1,4 @@
-"""Removes labels that logs put before output lines (timestamps, ranks, hosts, quotation marks), and colours."""
+"""Removes colours and the labels that logs put before output lines: timestamps, ranks, hosts, quotation marks."""
 
 import re
 
@@ -11,7 +11,7 @@ _TIME = re.compile(
     re.MULTILINE,
 )
 _LEAST_LINES = 3
-"""Minimum number of lines with the same label, so that other text before a table is not mistaken for a label."""
+"""Minimum number of lines with the same label. With fewer, text before a table could be mistaken for a label."""
 _MOST_LABELS = 256
 
 
@@ -21,10 +21,10 @@ def plain_text(text: str) -> str:
 
 
 def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
-    """Return the output of each source in a log, without line labels, or [`text`] if there are no labels.
+    r"""Return the output of each source in a log, without line labels, or [`text`] if there are no labels.
 
-    anchor: pattern at the start of a line in the wanted output; text before a match is a label. Lines without a
-            label belong to all parts.
+    anchor: pattern at the start of a line in the wanted output; text before a match is a label. Lines without a label
+            belong to all parts.
 
     >>> labelled_parts("one: # size\\none: 8\\none: 16\\ntwo: # size\\ntwo: 9\\ntwo: 18", re.compile("# size"))
     ['# size\\n8\\n16', '# size\\n9\\n18']

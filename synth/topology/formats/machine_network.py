@@ -26,9 +26,9 @@ WireKind = Literal["gpu", "nvswitch", "cpu"]
 
 
 class Wire(NamedTuple):
-    """NVLinks, xGMI links or chip-to-chip links from a GPU. A wire to another GPU is one direction of a link.
+    """NVLinks, xGMI links or chip-to-chip links from a GPU to `target`. The opposite direction is a separate Wire.
 
-    target: bus id of a GPU, or the name of an NVSwitch if several are not connected with each other
+    target: bus id of a GPU; name of an NVSwitch, empty if all NVSwitches are connected; empty for a CPU
     """
 
     kind: WireKind
@@ -38,9 +38,10 @@ class Wire(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostSwitch:
-    """A CPU (no `parent`) or a PCI switch. `rate` is that of the link to the parent or, for a CPU, to each other CPU.
+    """A CPU (without `parent`) or a PCI switch.
 
-    parent: an earlier index in the machine's list of host switches
+    parent: index of the next device towards the CPU in the machine's list of host switches
+    rate:   rate of the link to the parent or, for a CPU, to each other CPU
     system: number of the host
     """
 
@@ -52,7 +53,7 @@ class HostSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU at PCI address `bus`, linked to host switch `host`. `nvls`: whether NVSwitches add and multicast for it.
+    """A GPU at PCI address `bus`, linked to host switch `host`. `nvls`: whether its NVSwitches can add and multicast.
 
     ranks: the ranks that run on this GPU; several if it is partitioned (MIG, MLOPart)
     """
@@ -71,7 +72,7 @@ class Nic:
 
     device: name of the slot, which several ports may share
     speed:  rate of the port; None if the file does not state it
-    rail:   network rail and plane that the port leads to; None if the file does not state them
+    rail:   network rail and plane of the port; None if the file does not state them
     name:   device name such as `mlx5_0`; empty if unknown
     """
 
@@ -88,7 +89,7 @@ class Nic:
 class Machine:
     """One machine, or several whose GPUs share NVSwitches. GPUs are in rank order, NICs in numerical order.
 
-    positions_only: whether the file only gives devices' PCI positions; links between GPUs are unknown
+    positions_only: whether the file gives only PCI positions of devices, not the links between GPUs
     nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
     facts:          assumptions other than those about link rates
     """
@@ -102,7 +103,7 @@ class Machine:
 
     @property
     def cpus(self) -> list[int]:
-        """Indices of the CPUs in the list of host switches."""
+        """Indices of the CPUs in `hosts`."""
         return [index for index, host in enumerate(self.hosts) if host.parent is None]
 
     @property
@@ -110,14 +111,14 @@ class Machine:
         return sum(len(gpu.ranks) for gpu in self.gpus)
 
     def path_to_cpu(self, host: int) -> list[int]:
-        """Return the indices of the host switches from `host` up to its CPU."""
+        """Return the indices of all host switches from `host` up to its CPU, both included."""
         path = [host]
         while (parent := self.hosts[path[-1]].parent) is not None:
             path.append(parent)
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the two upward paths from host switches `first` and `second`, ending below their common ancestor."""
+        """Return the paths from host switches `first` and `second` up to, but without, their common ancestor."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         while up and down and up[-1] == down[-1]:
             up.pop()
@@ -126,7 +127,7 @@ class Machine:
 
 
 def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
-    """Return how many GPUs NVSwitches join in a rack with Grace CPUs, or 0 if `gpus` are not a tray of such a rack."""
+    """Return how many GPUs share NVSwitches in a rack with Grace CPUs, or 0 if `gpus` are not a tray of such a rack."""
     switched = all(any(wire.kind == "nvswitch" for wire in gpu.wires) for gpu in gpus)
     if not switched or len(gpus) > 4 * hosts:
         return 0
@@ -134,7 +135,7 @@ def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
 
 
 def shared_gpus(gpus: Iterable[Gpu]) -> Iterable[Assumption]:
-    """Yield the assumptions about GPUs that several ranks share, if there are any."""
+    """Yield the assumption about GPUs that are shared by several ranks, if there are any."""
     if shared := sum(len(gpu.ranks) > 1 for gpu in gpus):
         value = f"on {shared} GPUs, whose links they share"
         yield Assumption("several ranks on one GPU", value, "file", "partitions of a device")
@@ -144,8 +145,9 @@ def shared_gpus(gpus: Iterable[Gpu]) -> Iterable[Assumption]:
 class BoxNetwork:
     """The number of boxes and the network that joins them.
 
-    nic:          bandwidth of each NIC in GB/s; None means the dump's rates
-    rails:        whether NIC i of every box leads to switch i; otherwise, to one switch or the dump's rails
+    nic:          bandwidth of each NIC in GB/s; None means the rates in the file
+    rails:        True: NIC i of every box leads to switch i; False: all NICs lead to one switch, or to rails in the
+                  file
     nvlink_boxes: number of boxes that share one NVSwitch; None means the usual number for such machines
     """
 
@@ -159,10 +161,10 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
     """Return the checked network of `network.boxes` copies of `machine`, bandwidths in GB/s.
 
     GPUs are called `box.rank`, ordered by box and then as in the file. If NVLink or xGMI joins all GPUs of a box, GPUs
-    use no other links among themselves, as in NCCL. The box then has its GPUs, one `nvswitch:box` for all NVSwitches,
-    and each NIC (`nic:box.number`) at the GPU nearest on PCI, limited by the links between the two and by the port.
-    Otherwise, PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach
-    them through the NVSwitches.
+    use no other links among themselves, as in NCCL. The box then consists of its GPUs, one `nvswitch:box` that stands
+    for all NVSwitches, and each NIC (`nic:box.number`), linked to the GPU nearest on PCI at the lowest rate of the path
+    and the port. Otherwise, PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind
+    NVSwitches reach them through the NVSwitches.
 
     Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
     GPUs. NICs that share a PCI Express link are joined by `uplink:box.i` at the rate of the link. Ranks on one GPU are
@@ -186,7 +188,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
 
 class _Boxes:
-    """Builds the network. Every grid contains one node per box."""
+    """Builds the network of all boxes. Every node grid contains one node per box."""
 
     def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine
@@ -277,7 +279,7 @@ class _Boxes:
         self.rates.append(each)
 
     def add_switch(self, kind: str, suffix: str, ability: SwitchAbility | None = None, boxes: int = 1) -> NodeGrid:
-        """Add one switch for every `boxes` boxes and return the grid with each box's switch."""
+        """Add one switch per group of `boxes` boxes and return int64[boxes of the network]: the switch of each box."""
         count = -(-self.network.boxes // boxes)
         grid = self.fabric.add_switches([f"{kind}:{box}{suffix}" for box in range(count)], (count,), ability)
         if boxes == 1 or count > 1:
@@ -285,9 +287,9 @@ class _Boxes:
         return np.repeat(grid, boxes)[: self.network.boxes]
 
     def add_hosts(self) -> list[NodeGrid]:
-        """Add PCI switches, CPUs and their links, and return the grid of each host switch by index.
+        """Add PCI switches, CPUs and their links. Return the grid (one node per box) of each host switch.
 
-        GPUs behind an NVSwitch are reached through it, because they use no other links among themselves.
+        GPUs behind an NVSwitch are reached through the NVSwitch, because they use no other links among themselves.
         """
         machine = self.machine
         names = (host.name.partition(":") for host in machine.hosts)
@@ -312,7 +314,7 @@ class _Boxes:
         return grids
 
     def beside_a_gpu(self) -> Callable[[Nic], Way]:
-        """Return a function that attaches a NIC to its nearest GPU (of several, the one with fewest NICs so far)."""
+        """Return a function that attaches a NIC to the nearest GPU (if several are, to that with fewest NICs)."""
         nic_count = {gpu.bus: 0 for gpu in self.machine.gpus}
         hosts = self.machine.hosts
 
@@ -334,7 +336,7 @@ class _Boxes:
         return choose
 
     def add_nics(self, way_of: Callable[[Nic], Way]) -> None:
-        """Add NICs, their links into the box and, if NICs join several boxes, their links to the network."""
+        """Add NICs, their links into the box and, if NICs join the boxes, their links to the network."""
         given, joined = self.network.nic, self.are_joined_by_nics
         stated = None if given is None else rate("speed of every NIC", given, given, "file", "--nic-gbps")
         nics = self.machine.nics
@@ -386,7 +388,7 @@ Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
 
 
 class _Reached(NamedTuple):
-    """A NIC: its node in each box, the rate at which the GPU or host switch reaches it, and the links on the way."""
+    """A NIC: its node in each box, the rate at which its GPU or host switch reaches it, and the links between them."""
 
     grid: NodeGrid
     through: Rate
@@ -406,9 +408,9 @@ def _ways(machine: Machine, gpu: Gpu, nic: Nic) -> Iterable[list[tuple[str, Rate
 
 
 def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:
-    """Return the links with less bandwidth than the NICs behind them, as (NICs, rate), smallest groups first.
+    """Return the links that have less bandwidth than the NICs behind them, as (NICs, rate), smallest groups first.
 
-    A link is omitted if its NICs partially overlap with the NICs of an earlier link. The network then has more
+    A link is omitted if some, but not all, of its NICs are also behind an earlier link. The network then has more
     bandwidth than the machine, so it still gives an upper bound.
     """
     behind: dict[str, tuple[list[int], Rate]] = {}
@@ -438,7 +440,7 @@ def _sum(rates: Iterable[Rate]) -> Rate:
 
 
 def _joined_by_wires(machine: Machine) -> bool:
-    """Return whether every GPU can reach every other through NVLink, NVSwitches and xGMI."""
+    """Return whether NVLink, NVSwitches and xGMI connect every GPU with every other."""
     position = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
     arcs: list[tuple[int, int]] = []
     for gpu in machine.gpus:
@@ -455,7 +457,7 @@ def _joined_by_wires(machine: Machine) -> bool:
 
 
 def _total(gpu: Gpu, kind: str, target: str = "") -> Rate | None:
-    """Return the total rate of all of a GPU's wires to one target, or None if there are none."""
+    """Return the total rate of a GPU's wires to one target, or None if there are none."""
     wires = [wire.rate for wire in gpu.wires if (wire.kind, wire.target) == (kind, target)]
     return _sum(wires) if wires else None
 
@@ -469,7 +471,8 @@ _NET = re.compile(r"net:([0-9]+)")
 class Fabric:
     """The switches that join hosts.
 
-    leaves:   (host, i) -> (switch that NIC i leads to, limit in GB/s or None); NICs without an entry are unconnected
+    leaves:   (host, i) -> (switch to which NIC i is linked, limit in GB/s or None); NICs without an entry are
+              unconnected
     between:  links between switches, in GB/s
     facts:    assumptions about these switches and links
     """
@@ -486,7 +489,7 @@ def cluster_topology(
     """Return the network of the GPUs in all `hosts`, which are copies of `machine`, joined by `fabric`.
 
     Node ids are as in `boxes_topology`, but with host names instead of box numbers: GPU `n1.0`, NIC `nic:n1.0`.
-    nic: bandwidth of every NIC in GB/s; None means the dump's rates
+    nic: bandwidth of every NIC in GB/s; None means the rates in the file
     """
     boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
     guessed = frozenset[tuple[str, str]]() if boxes.provenance is None else boxes.provenance.guessed

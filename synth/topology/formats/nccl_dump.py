@@ -1,6 +1,6 @@
 """Reads machines from NCCL_TOPO_DUMP_FILE dumps, in the same way as `src/graph/topo.cc` in NCCL and RCCL.
 
-A dump contains links and their counts; the module `rates` has their rates.
+A dump states which links exist and how many; the module `rates` has their rates.
 """
 
 import re
@@ -44,7 +44,7 @@ def read_machine(root: Element) -> Machine:
 
     Elements and attributes that do not describe links are ignored, as in NCCL: GPUs without a rank, NICs without a
     number, PCI devices of other classes, links to GPUs that are not in the file. A file without any <gpu> only gives
-    positions; then PCI devices of the GPU and NIC classes count as GPUs and NICs. A dump may contain several hosts
+    PCI positions; then PCI devices of the GPU and NIC classes count as GPUs and NICs. A dump may contain several hosts
     (`host_hash`) whose GPUs share NVSwitches, and several ranks on one GPU. Raises InvalidInput, which names the
     element and attribute. O(elements).
     """
@@ -61,7 +61,7 @@ def read_machine(root: Element) -> Machine:
 
 
 class _Reader:
-    """Collects the parts of a machine while walking down from the CPUs."""
+    """Collects CPUs, PCI switches, GPUs and NICs of a machine from the elements of a dump."""
 
     def __init__(self, positions_only: bool, newest_capability: int, systems: list[str]) -> None:
         self.positions_only = positions_only
@@ -89,7 +89,7 @@ class _Reader:
             waiting += [(child, below) for child in reversed(pci.findall("pci"))]
 
     def read_pci(self, pci: Element, parent: int) -> int:
-        """Add the device at `pci` and return the host switch that devices below it are linked to."""
+        """Add the device at `pci` and return the index of the host switch to which devices below it are linked."""
         kind = pci.get("class", "")
         gpus, nics = pci.findall("gpu"), pci.findall("nic")
         is_gpu = bool(gpus) or (self.positions_only and kind.startswith(_GPU_CLASSES))
@@ -111,7 +111,7 @@ class _Reader:
         return parent
 
     def named(self, name: str) -> str:
-        """Return `name` as an id that is unique among hosts, because bus ids and numbers repeat on other hosts."""
+        """Return `name` as an id that is unique among several hosts, because bus ids repeat on other hosts."""
         return f"{self.system}.{name}" if len(self.systems) > 1 else name
 
     def read_gpus(self, pci: Element, gpus: list[Element], parent: int, slot: Rate) -> None:
@@ -146,11 +146,11 @@ class _Reader:
             self.add_nic(found, number)
 
     def add_nic(self, nic: Nic, number: int) -> None:
-        """Add `nic` unless it was added before, because network sockets are listed below every CPU."""
+        """Add `nic` unless it was added before: network sockets are listed below every CPU."""
         self.nics.setdefault((self.system, number), nic)
 
     def machine(self, architectures: set[str]) -> Machine:
-        """Return the checked machine after everything has been read."""
+        """Return the machine, checked, after all elements have been read."""
         if not self.gpus:
             raise InvalidInput("the topology dump has no GPU with a rank", "", "dump on a machine with GPUs")
         ranks = [str(rank) for gpu in self.gpus for rank in gpu.ranks]

@@ -1,7 +1,7 @@
 """Reads and writes NCCL graph files: the channels that NCCL found (NCCL_GRAPH_DUMP_FILE), or that it must use.
 
-A channel lists the NIC through which it enters, the GPUs of one box in order, and the NIC through which it leaves.
-With NCCL_GRAPH_FILE, NCCL uses the graphs in the file and searches for the missing ones.
+A channel lists the NIC through which data enter a box, the GPUs of the box in order, and the NIC through which data
+leave. With NCCL_GRAPH_FILE, NCCL uses the graphs in the file and searches for the missing graphs.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _WAY_OUT = "give what NCCL wrote with NCCL_GRAPH_DUMP_FILE"
 
 @dataclass(frozen=True, slots=True)
 class NcclChannel:
-    """A channel: the `gpus` in order, and the `nets` (NICs) through which it enters and leaves (none in one box)."""
+    """A channel: `gpus` of a box in order, and `nets` (NICs) where data enter and leave; empty for a single box."""
 
     gpus: tuple[int, ...]
     nets: tuple[int, ...] = ()
@@ -28,7 +28,7 @@ class NcclChannel:
 
 @dataclass(frozen=True, slots=True)
 class NcclGraph:
-    """A graph. `speed_intra` and `speed_inter` are each channel's GB/s inside a box and between boxes."""
+    """A graph: channels of one pattern. `speed_intra`, `speed_inter`: GB/s per channel in a box and between boxes."""
 
     number: int
     pattern: int
@@ -39,7 +39,7 @@ class NcclGraph:
 
 
 def read_graphs(content: bytes) -> list[NcclGraph]:
-    """Return the graphs with channels in a file. Raises InvalidInput for other files and for malformed numbers."""
+    """Return the graphs in a file that have channels. Raises InvalidInput for other files and for malformed numbers."""
     root = parse_xml(content, "a graph file of NCCL")
     if root.tag != "graphs":
         raise InvalidInput("the root element of a graph file of NCCL must be <graphs>", f"<{root.tag}>", _WAY_OUT)

@@ -127,9 +127,9 @@ _WAY_OUT = "correct the file"
 
 
 def from_graphml_root(root: Element, spec: str) -> Topology:
-    """Return the checked topology below the root element of a GraphML file, read as `from_networkx` reads the graph.
+    """Return the checked topology below the root element of a GraphML file, with the attributes of `from_networkx`.
 
-    Default values of GraphML keys apply. Raises InvalidInput.
+    Default values of GraphML keys apply. Raises InvalidInput for other XML and for invalid networks.
     """
     if tag_of(root) != "graphml":
         raise InvalidInput(

@@ -1,8 +1,7 @@
 """Link rates in GB/s per direction: physical rates, and the rates that NCCL and RCCL expect.
 
-A bound must use the physical rate. The libraries search with lower rates, which account for protocol overhead.
-Sources: vendors' data sheets, the PCI Express standard (after its line code), and `src/graph/topo.h` in NCCL 2.29 and
-RCCL.
+A bound must use the physical rate. The libraries expect lower rates, which account for protocol overhead. Sources:
+vendors' data sheets, the PCI Express standard (after its line code), and `src/graph/topo.h` in NCCL 2.29 and RCCL.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ _RCCL = "RCCL src/graph/topo.h"
 
 
 class Rate(NamedTuple):
-    """A link's physical and expected rates, and the assumption behind them."""
+    """The rate of a link in GB/s: `physical`, and as `expected` by the library; `basis` says where it comes from."""
 
     physical: Fraction
     expected: Fraction
     basis: Assumption
 
     def times(self, count: int) -> Rate:
-        """Return the total rate of `count` such links."""
+        """Return the total rate of `count` parallel links."""
         return self._replace(physical=count * self.physical, expected=count * self.expected)
 
     def as_guess(self, what: str, advice: str) -> Rate:
-        """Return this rate marked as a guess for `what`; `advice` tells the user how to state the real rate."""
+        """Return this rate marked as a guess of `what`. `advice` tells the user how to state the real rate."""
         return self._replace(basis=replace(self.basis, what=what, source="guess", reference=advice))
 
 
@@ -55,7 +54,7 @@ def rate(
     reference: str,
     each: str = "",
 ) -> Rate:
-    """Return a rate with an assumption that describes it; `each` is what carries this rate, such as `a link`."""
+    """Return a Rate with the assumption that describes it. `each` says what has this rate, such as `a link`."""
     bound, derated = Fraction(physical), Fraction(expected)
     unit = f" {each} and direction" if each else ""
     value = f"{gb(bound)}{unit}" + ("" if bound == derated else f", the library expects {gb(derated)}")
@@ -63,7 +62,7 @@ def rate(
 
 
 LOCAL = rate("parts of one chip or host", "5000", "5000", "published", _NCCL)
-"""Rate between parts that the library treats as one, such as a CPU and a socket, or ranks on one GPU."""
+"""Rate between parts that the library treats as a single part, such as a CPU and a socket, or ranks on one GPU."""
 
 _NVLINKS = (
     (100, "NVLink 5", "50", "40.1", "NVIDIA B200 data sheet"),
@@ -96,13 +95,13 @@ _ALL_LANES = 16
 
 
 def nvlink_rate(compute_capability: int) -> Rate:
-    """Return the rate of one NVLink, such as 25 (NCCL expects 20.6) for GPUs of compute capability 90."""
+    """Return the rate of one NVLink: for compute capability 90, 25 GB/s, of which NCCL expects 20.6."""
     _, name, physical, expected, sheet = next(entry for entry in _NVLINKS if compute_capability >= entry[0])
     return rate(name, physical, expected, "published", f"{sheet}; {_NCCL}", "a link")
 
 
 def xgmi_rate(architecture: str) -> Rate:
-    """Return the rate of one of an AMD GPU's xGMI links. Older dumps write 910 for gfx90a."""
+    """Return the rate of one xGMI link of an AMD GPU. `architecture`: gfx target; older dumps write 910 for gfx90a."""
     _, name, physical, expected, sheet = next(entry for entry in _XGMI if architecture.startswith(entry[0]))
     return rate(name, physical, expected, "published", f"{sheet}; {_RCCL}", "a link")
 
@@ -147,7 +146,7 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
 
 
 def lanes_of(value: Fraction, reference: str) -> Rate:
-    """Return the rate of a slot for which hwloc reports `value` GB/s (rounded), by matching generation and lanes."""
+    """Return the rate of a slot for which hwloc reports `value` GB/s (rounded): the matching generation and lanes."""
     for lanes in (16, 8, 4, 2, 1):
         for generation, lane, mbit in _LANE.values():
             if abs(value / (lane * lanes) - 1) < _ROUNDED:
@@ -158,7 +157,7 @@ def lanes_of(value: Fraction, reference: str) -> Rate:
 
 
 def pci_rate_of(generation: int, advice: str, is_known: bool) -> Rate:
-    """Return the rate of an x16 slot in a PCI Express generation, marked as a guess unless `is_known`."""
+    """Return the rate of an x16 slot of a PCI Express generation, marked as a guess unless `is_known`."""
     _, lane, mbit = _of_generation(generation)
     name = f"PCI Express {generation}, 16 lanes"
     found = rate(name, 16 * lane, Fraction(16 * mbit, 8000), "published", f"{advice}; {_NCCL}")
@@ -184,7 +183,7 @@ _INTEL_CPUS = (  # first model of family 6
 
 
 def cpu_rate(attributes: Mapping[str, str], family: int, model: int) -> Rate:
-    """Return the rate between two CPUs in a machine: the maximum that all links of this CPU type carry together."""
+    """Return the rate between two CPUs in a machine: the total of all links that CPUs of this type can have."""
     architecture, vendor = attributes.get("arch", ""), attributes.get("vendor", "")
     if architecture == "ppc64":
         return _between_cpus("POWER9: X-bus", "64", "32")
@@ -255,13 +254,13 @@ _ABOUT_GPUS = re.compile(r"NVIDIA|GeForce|Tesla|Quadro|TITAN|AMD|Instinct|GPU|MA
 
 
 def models_named(text: str) -> tuple[GpuModel, ...]:
-    """Return the models named in lines of `text` that are about GPUs, in the order of `GPU_MODELS`."""
+    """Return the GPU models named in `text`, in the order of `GPU_MODELS`. Only lines about GPUs are considered."""
     lines = "\n".join(line for line in text.splitlines() if _ABOUT_GPUS.search(line))
     return tuple(model for model in GPU_MODELS if re.search(rf"(?<![A-Za-z0-9])(?:{model.pattern})(?![0-9])", lines))
 
 
 def model_called(name: str) -> GpuModel:
-    """Return the model that an option names. Raises InvalidInput for an unknown name."""
+    """Return the GPU model that an option names. Raises InvalidInput for an unknown name."""
     found = models_named(f"GPU {name}")
     if len(found) != 1:
         known = ", ".join(model.name for model in GPU_MODELS)

@@ -34,7 +34,7 @@ class SlurmTree:
     switches: Mapping[str, tuple[str, ...]]
 
     def ordered_nodes(self) -> list[str]:
-        """Return all nodes, ordered so that the nodes below each switch (at any level) are consecutive."""
+        """Return all nodes in an order in which the nodes below each switch (at any level) are consecutive."""
         lower = {name for names in self.switches.values() for name in names}
         below = self._nodes_below()
         return list(dict.fromkeys(node for name, nodes in below.items() if name not in lower for node in nodes))
@@ -69,7 +69,7 @@ def is_slurm_tree(content: bytes) -> bool:
 def parse_slurm_tree(content: bytes) -> SlurmTree:
     """Return the switches in `content`. Raises InvalidInput if a switch has nothing below it or is not described.
 
-    `scontrol` also lists all nodes below upper switches; each node counts once.
+    `scontrol` also lists nodes at upper switches; each node is only counted at its lowest switch.
     """
     nodes: dict[str, tuple[str, ...]] = {}
     switches: dict[str, tuple[str, ...]] = {}
@@ -127,7 +127,7 @@ def _numbers(text: str, whole: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNodes:
-    """Some nodes of a cluster and the switches between them.
+    """Nodes of a Slurm cluster and the switches between them.
 
     names:            names of the nodes; empty for all nodes in `tree`
     oversubscription: total bandwidth of the nodes below a link between switches, divided by the bandwidth of the link
@@ -140,7 +140,7 @@ class SlurmNodes:
 
     @property
     def ranked(self) -> list[str]:
-        """Return the chosen nodes in switch order. Raises InvalidInput for a node without a switch."""
+        """The chosen nodes in switch order. Raises InvalidInput for a node without a switch."""
         ordered = self.tree.ordered_nodes()
         if unknown := sorted(set(self.names) - set(ordered)):
             raise InvalidInput("the file has no switch for node {}", unknown[0], "choose other nodes")
@@ -170,12 +170,12 @@ class SlurmNodes:
             links = kept
 
     def switches(self) -> list[str]:
-        """Return the switches that `links` mention, leaf switches first."""
+        """Return the switches in `links`, leaf switches first."""
         used = {name for link in self.links() for name in link[:2]}
         return [name for name in (*self.tree.nodes, *self.tree.switches) if name in used]
 
     def between_switches(self, node_gb_per_s: Fraction) -> list[NamedLink]:
-        """Return the links between switches if each node sends at `node_gb_per_s`."""
+        """Return the links between switches, with bandwidths for nodes that each send at `node_gb_per_s`."""
         rate, nodes = node_gb_per_s / self.oversubscription, set(self.ranked)
         return [
             NamedLink(lower, upper, rate * width, 0, True) for lower, upper, width in self.links() if lower not in nodes
@@ -193,8 +193,9 @@ def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Top
 def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fraction | None, spec: str) -> Topology:
     """Return the network of the GPUs in all `nodes`, which are copies of `machine`, in switch order.
 
-    Every NIC leads to the switch of its node; links between switches carry as much as all NICs below.
-    nic_gb_per_s: rate of every NIC; None means the dump's rates
+    Every NIC is linked to the switch of its node. Links between switches carry as much as all NICs below, divided by
+    the oversubscription.
+    nic_gb_per_s: rate of every NIC; None means the rates in the dump
     Raises InvalidInput for nodes on no switch or on several, and in the cases of `boxes_topology`.
     """
     hosts = nodes.ranked

@@ -1,4 +1,4 @@
-"""Splitting off: replaces a path through switches by a single arc between its ends, which remembers the path."""
+"""Splitting off: replaces a path through switches by a single arc between its ends, and records the path."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork, members_of
 
 Sets = NDArray[np.bool_]
-"""bool[sets, nodes]: the sink side of each cut."""
+"""bool[sets, nodes]: whether the node is on the sink side of the cut."""
 
 
 class CutTable(NamedTuple):
     """Cuts for the kernels: sets of nodes and their slack, by which the capacity into the set may decrease.
 
-    sides: uint64[nodes, words]: bit i of a node says whether it is on the sink side of cut i
+    sides: uint64[nodes, words]: bit i of a node says whether the node is on the sink side of cut i
     slack: int64 per cut: capacity into the sink side minus the supply outside
     """
 
@@ -37,10 +37,10 @@ def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
 
 
 class PathPieces(NamedTuple):
-    """Each arc's capacity, divided into pieces. All units of a piece take the same path of original arcs.
+    """The capacity of each arc, divided into pieces. All units of a piece take the same path of original arcs.
 
     offsets: int64[arcs + 1]: arc a has the pieces `offsets[a]` to `offsets[a + 1] - 1`
-    amount:  int64 per piece: its units, which add up to the arc's capacity
+    amount:  int64 per piece: its units of capacity, which add up to the arc's capacity
     start, length: int64 per piece: its path is `hops[start : start + length]`
     hops:    int32: arcs of the original network, in travel order
     """
@@ -54,7 +54,7 @@ class PathPieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNetwork:
-    """A network after splitting off arcs at switches, and the paths in the original network that its arcs stand for.
+    """A network after splitting off arcs at switches, and the paths in the original network for which its arcs stand.
 
     No path visits a node twice. All pieces together use at most the capacity of each arc in `original`.
     """
@@ -65,7 +65,7 @@ class SplitNetwork:
 
     @staticmethod
     def of(network: ForestNetwork) -> SplitNetwork:
-        """Return `network` before anything is split off: every arc is a single piece."""
+        """Return a SplitNetwork for `network` in which nothing is split off: every arc is a single piece."""
         arcs = len(network.src)
         ones = np.ones(arcs, dtype=np.int64)
         each = np.arange(arcs + 1, dtype=np.int64)
@@ -74,7 +74,7 @@ class SplitNetwork:
         )
 
     def paths(self, arc: int) -> list[tuple[int, list[int]]]:
-        """Return every piece of `arc` as (units, original arcs in travel order)."""
+        """Return the pieces of `arc` as (units of capacity, original arcs in travel order)."""
         amount, start, length, hops = self.pieces[1:]
         own = range(int(self.pieces.offsets[arc]), int(self.pieces.offsets[arc + 1]))
         return [(int(amount[piece]), hops[start[piece] : start[piece] + length[piece]].tolist()) for piece in own]
@@ -82,8 +82,7 @@ class SplitNetwork:
 
 class Splits(NamedTuple):
     """Split i moves `amount[i]` units from every arc of the path `arcs[offsets[i]:offsets[i + 1]]` to the arc between
-    its ends. If both ends are the same node, the units are dropped.
-    """
+    its ends. If both ends are the same node, the units are dropped."""
 
     amount: Integers
     offsets: Integers
@@ -94,7 +93,7 @@ class Splits(NamedTuple):
 
 
 def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
-    """Return the network with its capacities after `splits`, ignoring paths. O(arcs log arcs)."""
+    """Return the network with the capacities after `splits`, without tracking paths. O(arcs log arcs)."""
     left = network.capacity.copy()
     np.subtract.at(left, splits.arcs, np.repeat(splits.amount, np.diff(splits.offsets)))
     src, dst = _ends(network, splits)

@@ -1,6 +1,6 @@
 """Groups of switches that are removed together, as tables for the kernel that proposes splits.
 
-A cluster is a set of ranks that remain connected without a group, for example a GPU box below a network.
+A cluster is a set of ranks that remain connected without the group, for example a GPU box below a network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Distances = NDArray[np.uint16]
 
 
 def levels(network: ForestNetwork) -> Integers:
-    """Return int64 per node: number of arcs on a shortest path from any rank, or the node count if there is no path."""
+    """Return int64 per node: hop count of a shortest path from any rank, or the node count if there is no path."""
     level = np.full(network.nodes, network.nodes, dtype=np.int64)
     level[: network.compute_count] = 0
     while True:
@@ -35,7 +35,7 @@ def levels(network: ForestNetwork) -> Integers:
 
 
 def fabrics(network: ForestNetwork) -> Ranks:
-    """Return the connected component of each switch (int32), or -1 for ranks and for switches without arcs."""
+    """Return int32 per node: number of the connected component of switches, or -1 for ranks and unused switches."""
     ranks = network.compute_count
     between = (network.src >= ranks) & (network.dst >= ranks)
     label = connected_labels(network.nodes, network.src[between], network.dst[between])
@@ -48,10 +48,11 @@ def fabrics(network: ForestNetwork) -> Ranks:
 
 
 def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
-    """Return the connected components below each fabric: (labels as rows [heights, nodes], row of each fabric).
+    """Return the clusters of ranks below each fabric: (labels as rows [heights, nodes], row of each fabric).
 
-    Direct arcs between ranks are below every fabric. Of two fabrics, the lower one has switches nearer to ranks,
-    reaches far fewer ranks, or has far wider arcs. A rail that lacks a rank is not below the other rails.
+    A fabric is a connected component of switches. Direct arcs between ranks are below every fabric. Of two fabrics, the
+    lower one has switches nearer to ranks, reaches far fewer ranks, or has far wider arcs. A rail that lacks a rank is
+    not below the other rails.
     """
     heights = _heights(network, fabric, level, int(fabric.max(initial=-1)) + 1)
     distinct = sorted(set(heights))
@@ -78,7 +79,7 @@ def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int)
 
 
 def _magnitudes(values: Integers) -> dict[int, int]:
-    """Return a class number for each value. A class contains values up to 3/2 times its smallest value."""
+    """Return a class number for each value. The largest value in a class is at most 3/2 times the smallest."""
     magnitudes: dict[int, int] = {}
     smallest, number = 0, -1
     for value in np.unique(values).tolist():
@@ -89,7 +90,7 @@ def _magnitudes(values: Integers) -> dict[int, int]:
 
 
 class SwitchGroups(NamedTuple):
-    """Disjoint groups of switches without arcs between groups.
+    """Disjoint groups of switches without arcs between groups, as tables.
 
     A group's ports are the nodes around it, sorted by cluster, then by node. When a group is removed, pairs of ports in
     different clusters come first.
@@ -99,13 +100,13 @@ class SwitchGroups(NamedTuple):
     table_offsets:  int64 per group: position in `distance` at which its table begins
     distance:       uint16, one table [size, size] per group: length of a shortest path from one switch to another
     turn:           int64 per group: number of earlier groups with the same ports
-    port_offsets:   int64[groups + 1]
+    port_offsets:   int64[groups + 1]: first port of each group
     cluster_of:     int64 per port: its cluster, counted over all groups
     group_clusters: int64[groups + 1]: first cluster of each group
     cluster_ports:  int64[clusters + 1]: first port of each cluster
     entry_offsets, entries: arcs from each port into the group
     exit_offsets, exits:    arcs from the group to each port
-    inner_offsets, inner:   arcs between a group's switches, by the node they start from
+    inner_offsets, inner:   arcs between a group's switches, by source
     length:         int64 per arc of the network: its length, or 0 outside groups
     """
 
@@ -130,7 +131,7 @@ class SwitchGroups(NamedTuple):
 def switch_groups_of(
     network: ForestNetwork, group: Ranks, clusters: NDArray[np.integer], row_of: NDArray[np.integer]
 ) -> SwitchGroups:
-    """Return the tables for the groups in `group`. O(arcs log arcs), and `spreading_lengths` for each group.
+    """Return the tables for the switches in `group`. O(arcs log arcs), and `spreading_lengths` for each group.
 
     group:    int32 per node: 0, 1, … for the switches of each group, -1 for all other nodes
     clusters: [rows, nodes]: labels of clusters; row `row_of[g]` is for group g
@@ -171,7 +172,7 @@ def switch_groups_of(
 
 
 def _rows(owner: NDArray[np.integer], values: NDArray[np.integer], count: int) -> tuple[Integers, Integers]:
-    """Return (offsets, values) of compressed rows."""
+    """Return (offsets, values) of compressed rows: the values of owner v are `values[offsets[v]:offsets[v + 1]]`."""
     order = np.argsort(owner, kind="stable")
     return np.searchsorted(owner[order], np.arange(count + 1)).astype(np.int64), values[order].astype(np.int64)
 
@@ -186,7 +187,7 @@ def _places(group: Ranks, members: NDArray[np.integer], count: int) -> tuple[Int
 def _distance_tables(
     network: ForestNetwork, group: Ranks, place: Integers, sizes: Integers
 ) -> tuple[Integers, list[Distances]]:
-    """Return (length per arc, each group's distance table)."""
+    """Return (length per arc, distance table of each group)."""
     from_group = group[network.src]
     inside = np.flatnonzero((from_group == group[network.dst]) & (from_group >= 0))
     offsets, inner = _rows(from_group[inside], inside, len(sizes))
@@ -201,9 +202,9 @@ def _distance_tables(
 def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers, Distances]:
     """Return (length per arc, uint16[size, size] distances) inside a group of switches; `FAR` if there is no path.
 
-    Arcs that close no triangle, such as those between groups of routers, are longer than others. With equal lengths,
-    paths over two of a dragonfly's global links would be as short as those over one, and would overload them. This
-    affects only the quality of proposals. O(size * arcs * log arcs).
+    Arcs that close no triangle, such as the global links of a dragonfly, are longer than others. With equal lengths,
+    paths over two global links would be as short as paths over one, and would overload these links. This affects only
+    the quality of proposals. O(size * arcs * log arcs).
     """
     if len(src) == 0:
         return np.zeros(0, dtype=np.int64), np.where(np.eye(size, dtype=np.bool_), 0, FAR).astype(np.uint16)

@@ -1,4 +1,4 @@
-"""Removes switches without loss: a whole fabric at a time with one test, or switch by switch if that fails.
+"""Removes switches without loss: a complete fabric at a time with one test, or switch by switch if that fails.
 
 Theorems 7 and 8 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum flows.
 Here, all pairs in a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
@@ -39,10 +39,10 @@ Flags = NDArray[np.bool_]
 
 
 def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
-    """Return flags of switches that have at most two neighbours, and the splits after which they can be dropped.
+    """Return (flags of switches that have at most two neighbours, splits after which these switches can be dropped).
 
     No cut between the other nodes gets smaller, because a switch forwards at most the smaller of both capacities. If
-    two such switches are neighbours, the higher-numbered one waits for the next call. O(arcs log arcs).
+    two such switches are neighbours, the higher-numbered switch is left for the next call. O(arcs log arcs).
     """
     first, last = _outer_neighbours(network)
     # Narrow: a switch with arcs, but without neighbours other than `first` and `last`.
@@ -62,7 +62,7 @@ def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
 
 
 def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
-    """Return each node's lowest- and highest-numbered neighbour in either direction, or the node if it has none."""
+    """Return the lowest- and highest-numbered neighbour of each node, in either direction; the node itself if alone."""
     first = np.arange(network.nodes, dtype=np.int64)
     last = first.copy()
     nodes, others = np.concatenate([network.src, network.dst]), np.concatenate([network.dst, network.src])
@@ -75,7 +75,7 @@ def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
 
 
 def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
-    """Return the splits between each chosen switch's neighbours, whose numbers add up to `ends[switch]`."""
+    """Return the splits between the neighbours of each chosen switch, whose numbers add up to `ends[switch]`."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     entry = np.flatnonzero(chosen[network.dst])
     switch = network.dst[entry]
@@ -97,9 +97,8 @@ _CUTS_PER_CALL = 512
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
     """Return `network` with arcs between ranks instead of switches, into which all trees still fit.
 
-    This is always possible if no switch has more capacity out than in. Usually takes one or two runs of the oracle.
-    Source: bandwidth-optimal pipeline, section 2.2.
-
+    This is always possible if no switch has more capacity out than in. Usually takes one or two runs of the oracle,
+    which tests all cuts. Source: bandwidth-optimal pipeline, section 2.2.
     Args:
         network: a network whose cuts can all carry its trees (`carries_all_trees`).
         patience: see `PATIENCE`.
@@ -133,7 +132,7 @@ class _Removal:
         self.sets = np.zeros((0, self.split.network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
-        """Drop switches that no tree can use, or all switches if they are not needed. Return whether any are left."""
+        """Drop switches that no tree can use, or all if they are not needed. Return whether switches are left."""
         network = self.split.network
         while (useless := _blind_switches(network)).any():
             self.split = without_switches(self.split, useless)
@@ -188,7 +187,7 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Split off arcs at `groups`. Return False if known cuts forbid every split or if nothing new is learned."""
+        """Split off arcs at `groups`. Return False if known cuts forbid every split or if no new cuts are found."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)
@@ -207,7 +206,7 @@ class _Removal:
         return low > 0 or len(self.sets) > known
 
     def _is_feasible(self, splits: Splits) -> bool:
-        """Return whether all cuts hold after `splits`, and learn the violated ones."""
+        """Return whether all cuts remain wide enough after `splits`. Violated cuts are added to `sets`."""
         broken = narrow_cuts(network_after(self.split.network, splits), _CUTS_PER_CALL)
         both = np.concatenate([self.sets, broken])
         self.sets, _ = np.unique(both, return_index=True, axis=0)  # without the index NumPy would import numpy.ma
@@ -222,7 +221,7 @@ def _used_switches(network: ForestNetwork) -> NDArray[np.bool_]:
 
 
 def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
-    """Return flags of switches that have only incoming or only outgoing arcs, so that no tree can use them."""
+    """Return flags of switches with only incoming or only outgoing arcs, which no tree can use."""
     entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
     entered[network.dst], left[network.src] = True, True
     blind = entered ^ left
@@ -231,7 +230,7 @@ def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
 
 
 def _between_ranks(split: SplitNetwork) -> SplitNetwork:
-    """Return `split` with only ranks as nodes and with each arc's pieces sorted by path length."""
+    """Return `split` with only the ranks as nodes, and with the pieces of each arc sorted by path length."""
     network, pieces = split.network, split.pieces
     owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
     order = np.lexsort((pieces.length, owner))

@@ -1,8 +1,9 @@
-"""Makes optimal trees for large symmetric networks: for one block or rank, which translations map to all others.
+"""Makes optimal trees for large symmetric networks: for one block or rank, from which translations map to all others.
 
-Tree packing treats every root separately, which repeats the same work in all identical boxes. Here, the work is done
-once, and the schedule is kept and verified in symmetric form (`chorale.synth.schedule.symmetric`). Optimality is not
-assumed: if a link would carry more trees than in the optimum, the trees are rejected, and the general method is used.
+General tree packing treats every root separately, which repeats the same work in all identical boxes. Here, the work is
+done once, and the schedule is kept and verified in symmetric form (`chorale.synth.schedule.symmetric`). Optimality is
+not assumed: if a link would carry more trees than in the optimum, the trees are rejected, and the general method is
+used.
 
 A block is a box of GPUs, a group of routers or a single rank; translations map any block to any other. If blocks are
 joined by network ports, the ports are the bottleneck: every block must receive all others' data once. So a rank's data
@@ -40,7 +41,7 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.translations import TranslatedLinks, Translations
 
 MAX_GENERATORS = 4
-"""Up to this number of symmetries are tried both together and one by one; more are only tried together."""
+"""Up to this number of symmetries are tried together and one by one; more are only tried together."""
 
 
 def symmetric_forest(
@@ -49,8 +50,8 @@ def symmetric_forest(
     """Return the unverified allgather, reduce_scatter or allreduce along trees that reach the optimum.
 
     Returns:
-        The schedule, or None if `topology` has no translations or if none of the constructions here finds such trees.
-        Takes as long as `optimum`, then O(roots of a block * links + base rows * log links).
+        The schedule, or None if `topology` has no translations or if no construction here finds such trees. Takes as
+        long as `optimum`, then O(roots of a block * links + base rows * log links).
 
     Raises:
         InvalidInput: in the same cases as `optimum`.
@@ -66,7 +67,7 @@ def symmetric_forest(
 
 
 def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
-    """Return allgather trees that take the optimal time, or None if none of the constructions here finds such trees."""
+    """Return allgather trees that take the optimal time, or None if no construction here finds such trees."""
     candidates = list(_groups(topology))
     if not candidates:
         return None
@@ -104,9 +105,9 @@ def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]
 def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
     """Return rows of trees of least height: every node receives each tree from a neighbour one hop nearer to the root.
 
-    Root 0's tree reaches node v as root -v's tree reaches node 0, so node 0's choices are enough. Returns None if there
-    are switches, parallel links or several orbits of ranks, or if nearer neighbours cannot carry everything. O(degree *
-    (links + nodes)).
+    The tree of root 0 reaches node v as the tree of root -v reaches node 0, so the choices of node 0 are enough.
+    Returns None if there are switches, parallel links or several orbits of ranks, or if nearer neighbours cannot carry
+    everything. O(degree * (links + nodes)).
     """
     links, translations = topology.links, moves.translations
     if topology.switch_count or translations.rank_orbits > 1:
@@ -128,9 +129,9 @@ def shortest_path_rows(topology: Topology, moves: TranslatedLinks, carried: Inte
 
 
 def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
-    """Return the first block's roots' rows, with k trees each, within `carried` trees per link, or None if none fit.
+    """Return rows for the roots in the first block, k trees each, within `carried` trees per link, or None if none fit.
 
-    Each root's data enter every block at one rank (`enter_blocks`), which sends them along trees in its block.
+    Each root's data enter every other block at one rank (`enter_blocks`), which sends them along trees in its block.
     """
     translations = moves.translations
     owner = block_owners(topology, translations)
@@ -183,8 +184,8 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
 def block_owners(topology: Topology, translations: Translations) -> Integers:
     """Return int64 per node: the translation that maps the first block to the node's block, or -1 outside all blocks.
 
-    The first block contains the first rank of every orbit. A switch belongs to the block of its nearest ranks if this
-    is a single block and no translation leaves the switch in place: an NVSwitch or a router in a group, but not a
+    The first block contains the first rank of every orbit. A switch belongs to the block of its nearest ranks if all of
+    these are in one block and no translation leaves the switch in place: an NVSwitch or a router in a group, but not a
     switch that joins blocks. O(rounds * links).
     """
     links, ranks = topology.links, topology.compute_count
@@ -207,7 +208,7 @@ def block_owners(topology: Topology, translations: Translations) -> Integers:
 
 
 class _Entries(NamedTuple):
-    """Entries into all blocks except the first, sorted by root, then by block.
+    """The path on which each root's data enter each other block, sorted by root, then by block.
 
     root:    int32 per entry: rank whose data enter, in the first block
     block:   int32 per entry: translation that maps the first block to the entered block
@@ -224,7 +225,7 @@ class _Entries(NamedTuple):
 def enter_blocks(
     topology: Topology, moves: TranslatedLinks, owner: Integers, carried: Integers, k: int
 ) -> tuple[_Entries, Integers] | None:
-    """Return entries of k trees for all roots in the first block, and the trees that links can still carry, per orbit.
+    """Return (entries of k trees for all roots in the first block, number of trees that links can still carry).
 
     A link between blocks counts as twice as long as a link inside a block. Among a block's nearest ranks, the rank at
     the root's position is chosen unless it already has its share of all entries; otherwise, the rank with the fewest
@@ -254,7 +255,7 @@ def enter_blocks(
 
 
 def _block_trees(topology: Topology, owner: Integers, room: Integers, supply: Integers) -> TreeTransfers | None:
-    """Return transfers along low trees in the first block, over the complete network's links, or None if none exist.
+    """Return transfers along low trees in the first block, over links of `topology`, or None if there are none.
 
     Args:
         owner: int64 per node, from `block_owners`.

@@ -1,4 +1,4 @@
-"""Trees for racks such as NVL72, in which ranks have links to two switches and are the bottleneck, not their box.
+"""Trees for racks such as NVL72, in which ranks have links to two switches. The bottleneck is the rank, not the box.
 
 A rank's links to both switches are always busy, so a root's data enter each box over several of the box's ranks.
 Translations map any rank to any other, so all links of one kind carry the same load, and only the number of messages
@@ -20,7 +20,7 @@ Table = NDArray[np.int64]
 
 
 class BaseRows(NamedTuple):
-    """Columns as in `chorale.synth.schedule.schedule.Transfers`, int64, over `routes`."""
+    """The rows of a base schedule: int64 columns as in `chorale.synth.schedule.schedule.Transfers`, over `routes`."""
 
     step: Integers
     route: Integers
@@ -35,7 +35,7 @@ class BaseRows(NamedTuple):
         return int(self.step.max(initial=-1)) + 1
 
     def loads(self, topology: Topology) -> Integers:
-        """Return int64 per link: units of all rows. O(hops of all rows)."""
+        """Return int64 per link: units of data of all rows. O(hops of all rows)."""
         of_route = np.zeros(len(self.routes), dtype=np.int64)
         np.add.at(of_route, self.route, self.hi - self.lo)
         loads = np.zeros(len(topology.links), dtype=np.int64)
@@ -45,7 +45,7 @@ class BaseRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """Every rank's path to one of its switches and back, which may lead through a NIC.
+    """The path from every rank to one of its two switches and back, which may lead through a NIC.
 
     up, down: int64[ranks, links of the path];  switch: int64 per rank
     room: number of rank 0's messages that these links can carry in addition to all other ranks' messages
@@ -57,15 +57,15 @@ class _Side:
     room: int
 
     def routes(self, source: Integers, target: Integers) -> Table:
-        """Return int64[messages, links]: the links from each source over the switch to its target."""
+        """Return int64[messages, links]: the links from each source over the switch to the target."""
         return np.asarray(np.concatenate([self.up[source], self.down[target]], axis=1))
 
 
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
     """Return the rows of rank 0's k trees within `carried` trees per link, or None if none fit or ranks differ.
 
-    The root spreads its data in its own box. From there, the data enter every other box over enough of its ranks
-    that links inside boxes can serve the rest, at the same places in all boxes. The entered ranks take turns in this.
+    The root spreads its data in its own box. From there, the data enter every other box over so many of its ranks that
+    links inside boxes can serve the rest, at the same places in all boxes. The entered ranks take turns in serving.
     O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:
@@ -82,7 +82,7 @@ def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integer
 
 
 def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> list[_Side]:
-    """Return ranks' paths to their switches, which are images of rank 0's; empty if rank 0 has other links."""
+    """Return the paths of ranks to their switches, as images of rank 0's paths; empty if rank 0 has other links."""
     links, element = topology.links, moves.translations.element[: topology.compute_count, None]
     times = len(moves.translations) // moves.sizes[moves.orbit]
     sides = []
@@ -113,9 +113,9 @@ def _path_to_switch(topology: Topology, link: int) -> list[int]:
 
 
 def _places(inner: _Side, outer: _Side) -> Table | None:
-    """Return int64[boxes, ranks of a box], rank 0 first. Each box has one inner switch, and each place one outer one.
+    """Return int64[boxes, ranks of a box], rank 0 first: ranks in a row share an inner, in a column an outer switch.
 
-    Returns None if the switches are not arranged like this.
+    Returns None if the switches are not arranged in this way.
     """
     order = np.lexsort((outer.switch, inner.switch))
     boxes = len(set(inner.switch.tolist()))
@@ -130,7 +130,7 @@ def _places(inner: _Side, outer: _Side) -> Table | None:
 
 
 def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> BaseRows:
-    """Return rank 0's rows. `entries` says how often its data enter other boxes, added up over k trees."""
+    """Return the rows of rank 0. `entries` is the number of times its data enter other boxes, summed over k trees."""
     boxes, width = places.shape
     # entered[box, place]: number of trees (always the first ones) that enter there: all trees at a box's first places,
     # and some trees at the next place.
