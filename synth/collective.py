@@ -104,7 +104,6 @@ class Collective:
 
 
 def custom_collective(custom: CustomCollective) -> Collective:
-    """Return a Collective that wraps the definition `custom`."""
     return Collective(CollectiveName.CUSTOM, custom=custom)
 
 

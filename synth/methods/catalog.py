@@ -238,7 +238,6 @@ METHODS: Mapping[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """Return the method called `name`. Raises UnknownName, which lists the existing names."""
     return METHODS[name_among("method", name, METHODS, METHOD_ALIASES)]
 
 

@@ -100,12 +100,10 @@ def joined_routes(first: Routes, second: Routes) -> Routes:
 
 
 def reversed_certificate(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the time-reversed schedule's certificate."""
     return {"kind": "reversed", "of": certificate} if certificate else {}
 
 
 def joined_certificate(scatter: Mapping[str, Any], gather: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the certificate of two schedules in sequence."""
     return {"kind": "concatenation", "parts": [scatter, gather]}
 
 

@@ -47,7 +47,6 @@ def check_topology(topology: Topology) -> Topology:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that repeats an earlier one, or None if all `names` differ. O(n)."""
     earlier: set[str] = set()
     for name in names:
         if name in earlier:

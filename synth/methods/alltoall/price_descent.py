@@ -145,7 +145,6 @@ class MixedFlows:
         return MixedFlows(flows, self.parts, tuple(one.loads() for one in flows))
 
     def rate(self) -> Fraction:
-        """Return the mixture's exact rate on the problem to which its flows belong."""
         problem = self.flows[0].problem
         whole = np.zeros(len(problem.class_size), dtype=object)  # Python integers: a part of a load may have 70 bits
         for loads, part in zip(self.loads, self.parts, strict=True):

@@ -180,7 +180,6 @@ class Trees:
 
 
 def no_trees(nodes: int) -> Trees:
-    """Return an empty set of trees for a network with this number of nodes."""
     nothing = np.empty(0, dtype=np.int32)
     return Trees(nothing, nothing.astype(np.int64), np.empty((0, nodes), dtype=np.int32))
 

@@ -41,7 +41,6 @@ class SemidirectProduct:
         return tuple(element for size, element in factors if size > 1)
 
     def product(self, first: Elements, second: Elements) -> Elements:
-        """Return `first` times `second`, element by element."""
         a, b, c = self._coordinates(first)
         a_second, b_second, c_second = self._coordinates(second)
         powers = np.array([pow(self.r, exponent, self.m) for exponent in range(self.k)], dtype=np.int64)

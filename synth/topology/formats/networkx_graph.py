@@ -41,7 +41,6 @@ def parse_xml(content: bytes, what: str) -> Element:
 
 
 def tag_of(element: Element) -> str:
-    """Return the tag of `element` without its namespace."""
     return element.tag.rpartition("}")[2]
 
 

@@ -42,7 +42,6 @@ def narrowest(*rates: Rate) -> Rate:
 
 
 def gb(value: Fraction) -> str:
-    """Return a rate as a string, such as `20.6 GB/s`."""
     return f"{float(value):.6g} GB/s"
 
 
@@ -107,7 +106,6 @@ def xgmi_rate(architecture: str) -> Rate:
 
 
 def c2c_rate(link_mb_per_s: int, count: int) -> Rate:
-    """Return the total rate of the chip-to-chip links between a GPU and its CPU."""
     value = Fraction(link_mb_per_s * count, 1000)
     return rate("NVLink-C2C of a GPU and its CPU", value, value, "file", "bw and count of <c2c>")
 

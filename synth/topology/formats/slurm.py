@@ -62,7 +62,6 @@ class SlurmTree:
 
 
 def is_slurm_tree(content: bytes) -> bool:
-    """Return whether `content` looks like Slurm's topology."""
     return re.search(rb"^\s*SwitchName=", content, re.MULTILINE | re.IGNORECASE) is not None
 
 
