@@ -72,7 +72,7 @@ class HostDevice:
 
     def tensor(self, address: int, elements: int, dtype: str) -> Any:
         """Return the vector at `address` as a PyTorch tensor."""
-        import torch  # noqa: PLC0415 - as below
+        import torch  # noqa: PLC0415 - takes seconds
 
         words = np.dtype(f"i{ELEMENT_TYPES[dtype].dtype.itemsize}")
         return torch.from_numpy(_view(address, elements, dtype).view(words)).view(getattr(torch, dtype))

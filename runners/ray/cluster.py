@@ -142,7 +142,7 @@ def _start(cpus: int, attempts: int) -> None:
                     _temp_dir=str(temporary_folder(MAX_PARENT_BYTES) / "ray"),  # Ray makes it accessible to all users
                 )
             break
-        except Exception as error:  # the same here: ports, memory, a read-only folder, …
+        except Exception as error:  # Ray raises many types here too: no port, no memory, a read-only folder, …
             ray.shutdown()
             if attempt == attempts:
                 way_out = "see `chorale doctor`, or point RAY_ADDRESS at a running cluster"

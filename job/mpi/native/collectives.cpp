@@ -1,4 +1,4 @@
-// MPI functions that intercept calls of the library's. Decisions depend only on arguments that MPI requires to be the
+// The MPI functions that intercept a program's calls. Decisions depend only on arguments that MPI requires to be the
 // same on all ranks, so that all ranks decide alike.
 #include <mpi.h>
 

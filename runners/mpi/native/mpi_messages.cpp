@@ -15,7 +15,7 @@ using TestSome = int (*)(int count, void* requests, int* done_count, int* done, 
 
 constexpr int success = 0;  // MPI_SUCCESS
 
-// A message of the engine. pieces: MPI messages still on their way; is_fresh: tested since the last question
+// A message of the engine. pieces: MPI messages still on their way; is_fresh: tested since `test` last asked
 struct Request {
     size_t under_way = 0;
     bool is_fresh = false;
@@ -59,7 +59,7 @@ private:
         return request;
     }
 
-    // One test of all requests answers one question about each of them.
+    // One MPI_Testsome for all requests answers the engine's next question about each of them.
     int test(Request& request) {
         if (request.under_way > 0 && !request.is_fresh && !look()) return -1;
         request.is_fresh = false;

@@ -36,12 +36,11 @@ struct alignas(16) Vector {
 // The description of a call by its host, in words of 64 bits.
 //
 // state:  state of this rank, zero before the first call except for semaphores: for each block the number of its
-// finished
-//         calls, the bytes of a piece, how often these changed, and whether a thread reports why it gave up; then the
-//         number of signals taken from each slot, semaphores, barriers
-// broken: for all plans of this rank: whether a block gave up, so that no block waits any longer record: for the host:
-// whether a block gave up, then for each block step, reason, rank, and 1 + the number of the signal
-//         or of the piece of scratch whose packet is missing; 0 if the block did not give up
+//         finished calls, the bytes of a piece, how often these changed, and whether a thread reports why it gave up;
+//         then the number of signals taken from each slot, semaphores, barriers
+// broken: for all plans of this rank: whether a block gave up, so that no block waits any longer
+// record: for the host: whether a block gave up, then for each block step, reason, rank, and 1 + the number of the
+//         signal or of the piece of scratch whose packet is missing; 0 if the block did not give up
 // bases:  address of each window of each rank, then multicast addresses of the windows of all ranks, or 0
 // half:   distance between the two halves of packets in bytes
 struct Binding {
