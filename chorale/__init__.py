@@ -1,14 +1,14 @@
 """Design, verify and tune collective communication for a given network.
 
-The functions below are what notebooks and jobs need; everything is imported when it is first used.
+Notebooks and jobs need only the functions below; each is imported on first use.
 
 >>> import chorale as ch
 >>> schedule = ch.synthesize("torus:4x4", "allreduce", method="bfb")
 >>> schedule.schedule.method, str(schedule.cost.bandwidth_factor)
 ('bfb', '15/8')
 
-`chorale.synth`, `chorale.runners`, `chorale.tuner` and `chorale.experiments` contain everything below these functions;
-each has a short list of stable names.
+They build on `chorale.synth`, `chorale.runners`, `chorale.tuner` and `chorale.experiments`, which each export a short
+list of stable names.
 """
 
 from typing import TYPE_CHECKING

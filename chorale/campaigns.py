@@ -1,4 +1,4 @@
-"""Run tuning campaigns from Python and find the results that they registered."""
+"""Run tuning campaigns from Python and load the results that they registered."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def tune(
         minutes: Time limit for the search.
         resume: Whether to continue the newest launch of the campaign with this name.
         sampler: Sampler name, as in a campaign, or an Optuna sampler.
-        pruner: Pruner name, as in a campaign, or an Optuna pruner, which sees the speed-up after each size.
+        pruner: Pruner name, as in a campaign, or an Optuna pruner; it gets a trial's speed-up after each size.
         storage: Storage address, as in a campaign, or an Optuna storage.
         callbacks: Functions called with Optuna's study and the trial after every trial; `study.stop()` ends the search.
         **keys: Further campaign keys, such as seed, baselines or search; see `chorale tune --schema`.
@@ -112,7 +112,7 @@ def tune(
 
 
 def _spec_of(network: Network) -> str:
-    """Return the spec from which workers build the network. Raises InvalidInput if it describes another network."""
+    """Return the spec of `network` for the workers. Raises InvalidInput if the spec describes a different network."""
     if isinstance(network, str):
         return network
     spec = network_of(network).spec
@@ -140,7 +140,7 @@ def best(
 
 
 class TuningResult(Methods, Shown, TuneReport):
-    """The results of a launch; its measurements remain in the data folder.
+    """Results of one launch of a tuning campaign; the measurements themselves remain in the data folder.
 
     _study: the Optuna study that chose the trials; _home: the data folder
     """
@@ -155,14 +155,12 @@ class TuningResult(Methods, Shown, TuneReport):
 
     @cached_property
     def best(self) -> Mapping[int, Mapping[str, Any]]:
-        """Best program by size in bytes: the rows of `best` in the output of `chorale tune --json`."""
+        """Rows of `best` in the output of `chorale tune --json` (the best program at a size), by size in bytes."""
         return {row["size_bytes"]: row for row in tune_document(self)["best"]}
 
     @cached_property
     def table(self) -> Table:
-        """Return the tuning table for jobs, after checking every program again. Raises CheckFailed if nothing was
-        measured.
-        """
+        """The tuning table for jobs, with every program checked again. Raises CheckFailed if nothing was measured."""
         return table_of_campaign(self._home, self.name, JobGroup(None, None), (MEASURED_DTYPE,), False)
 
     def save_table(self, path: str | Path) -> Path:
@@ -179,7 +177,7 @@ class TuningResult(Methods, Shown, TuneReport):
         return self._study
 
     def to_frame(self) -> DataFrame:
-        """Return a pandas frame with a row for each trial and size: parameters, state, microseconds and speed-up."""
+        """Return a pandas frame with a row for each trial and size: parameters, state, time (µs) and speed-up."""
         import pandas as pd  # noqa: PLC0415 - installed with MLflow; takes half a second to import
 
         final = {ranked.trial.number: ranked.sizes for ranked in self.ranked_trials}

@@ -109,7 +109,7 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Mixin for result classes that extend those of other packages. It only adds the next steps as methods."""
+    """Mixin for result classes: they extend a result class of another package by methods for the next steps."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
@@ -223,10 +223,10 @@ def _verified(schedule: SomeSchedule) -> VerifiedSchedule:
 def judge(
     results: str | Path, network: Network, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
-    """Judge a file's measured times. The result has a `.verdict`, and `.sizes` with each size's bound and expectation.
+    """Judge a file's measured times; the result has a `.verdict` and `.sizes` with bounds and expected times.
 
     Args:
-        results: A file that nccl-tests, rccl-tests, OSU or `chorale run --json` wrote, in any form.
+        results: Output file of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form.
         network: The measured network, as a topology spec, a topology or a NetworkX graph.
         collective: The collective to judge, if the file has several or does not name it.
         link_gbps: Link rate in Gbit/s, for networks whose links have no rate.
@@ -351,13 +351,13 @@ class NetworkTopology(Methods, Topology):
         return checked(self, target, lower_bound(self, target))
 
     def tune(self, collective: str = "allreduce", **options: Any) -> TuningResult:
-        """Run a tuning campaign on this network, see `chorale.tune`."""
+        """Run a tuning campaign on this network; `chorale.tune` lists the options."""
         from chorale.campaigns import tune  # noqa: PLC0415 - Optuna and MLflow are optional
 
         return tune(self, collective, **options)
 
     def plot(self) -> Picture:
-        """Return a drawing with bandwidths and names."""
+        """Return a drawing of the network with link bandwidths and node names."""
         return Picture(lambda path: plots.plot_topology(self, path))
 
     def _repr_svg_(self) -> str | None:

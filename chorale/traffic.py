@@ -1,4 +1,4 @@
-"""Plan an all-to-all with given sizes, for frameworks that plan every batch. Inputs and outputs are arrays."""
+"""Plan all-to-alls with given message sizes, for frameworks that plan every batch. Data are passed as arrays."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
 
 @in_words_of_arguments
 def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
-    """Return a plan for `traffic` that is at least as fast as a library's, and a proven lower bound on the time.
+    """Return a plan for `traffic`, at least as fast as a communication library, and a proven lower bound on the time.
 
-    Thread-safe; uses no processes or files. On boxes with rails a call takes 0.3 ms for 64 GPUs and 40 ms for 1,024
-    GPUs. The first call takes longer, because it analyses the network. To benefit from that, pass the same topology
-    object (from `chorale.topology`) every time.
+    Thread-safe; uses no processes or files. On GPU boxes connected by rails, a call takes 0.3 ms for 64 GPUs and 40 ms
+    for 1,024 GPUs. The first call is slower because it analyses the network: pass the same topology object (from
+    `chorale.topology`) every time, so that this is done only once.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: A whole number for each pair of ranks. The diagonal holds what ranks keep, which crosses no link.
+        traffic: Amount for each (sender, receiver) pair, a whole number. The diagonal is what ranks keep.
 
     Raises:
         InvalidInput: The traffic sends nothing, is no square matrix of whole numbers, or has the wrong number of ranks.
@@ -64,7 +64,7 @@ def _topology(network: Network) -> Topology:
 class AllToAllPlan:
     """The plan of an all-to-all; `plan` has the details.
 
-    time, bound: time of the busiest link, and the proven lower bound for any plan, in amount / bandwidth.
+    time, bound: time of the busiest link, and a proven lower bound on it for any plan; unit: amount / bandwidth
     """
 
     plan: TrafficPlan
@@ -94,7 +94,7 @@ class AllToAllPlan:
 
     @property
     def pieces(self) -> Pieces:
-        """Return arrays `source`, `target`, `sender`, `receiver` and `amount`; only for boxes with rails.
+        """Return arrays `source`, `target`, `sender`, `receiver`, `amount` of all transfers; only for boxes with rails.
 
         Row i: `amount` goes from `source` to `sender` in its box, over its NIC to the NIC of `receiver`, and from there
         to `target`. Within a box, sender and receiver are -1, or both are the relaying rank. The rows of a pair carry
@@ -115,7 +115,7 @@ class AllToAllPlan:
 
     @in_words_of_arguments
     def with_traffic(self, traffic: Traffic) -> AllToAllPlan:
-        """Return a plan that splits other traffic in the same proportions as this plan, with a new bound."""
+        """Return a plan that splits other traffic in this plan's proportions, with a new lower bound."""
         matrix = traffic_matrix("traffic", traffic)
         require_ranks(matrix, self.plan.topology.compute_count, self.plan.topology.spec)
         return AllToAllPlan(along(self.plan, matrix))
@@ -175,9 +175,9 @@ def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_T
 
 
 class Replanner:
-    """Reuses a plan until a new one is worth its cost. Call it with each batch's traffic, in bytes.
+    """Reuses a plan until a new one saves more time than it costs. Call it with each batch's traffic, in bytes.
 
-    A new plan is computed if the bound shows that it could save more than it costs, and kept if it really does.
+    A new plan is computed if the bound shows that it could save more than it costs, and used if it really does.
     Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)

@@ -1,4 +1,4 @@
-"""Find a machine's fabric with the installed tools; if there are none, emulate a network on its cores."""
+"""Find a machine's fabric with the installed tools; if no tool is installed, emulate a network on the CPU cores."""
 
 import os
 import shutil

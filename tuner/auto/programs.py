@@ -100,7 +100,7 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield a row for each size (the fastest program and its share of the bound), then the refused programs."""
+    """Yield rows for the smallest and largest size (fastest program, fraction of the bound) and for refusals."""
     running = [program for program in programs if program["refused"] is None]
     sizes = list(enumerate(running[0]["predicted"])) if running else []
     for index, row in [*sizes[:1], *sizes[1:][-1:]]:

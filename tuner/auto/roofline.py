@@ -1,4 +1,4 @@
-"""Compare a fabric's limit with the rates that the library and the best schedule reach on it."""
+"""Compare the rates of the library and of the best schedule on a fabric with the fabric's proven limit."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ _BY_BANDWIDTH = Options()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """Measured times, and the shortest time that the links allow if their rate is known."""
+    """Measured times of several schedules and, if the link rate is known, the shortest time that the links allow."""
 
     measurement: Measurement
     limit: LinkLimit | None
@@ -244,7 +244,7 @@ def synthesized_allreduce(topology: Topology, method: str, options: Options = _B
 def _measured(
     fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], deadline_s: float, home: Path
 ) -> tuple[list[MeasuredContest], str | None]:
-    """Measure sizes in ascending order until `deadline_s`; return the results and, if some are missing, the reason."""
+    """Measure sizes in ascending order until `deadline_s`; return results and, if sizes are missing, the reason."""
     if fabric.has_accelerators:
         return [], "these are published rates; `chorale doctor` shows what the msccl runner needs to measure here"
     if not fabric.is_emulated:

@@ -44,7 +44,7 @@ from chorale.tuner.reports.bound import network_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table
 
 _LARGE_GAP = Fraction(1, 100)
-"""A schedule whose gap to its bound is larger comes with a warning."""
+"""If a schedule is slower than its bound by more than this fraction, a warning is printed."""
 
 
 def alltoall(
@@ -126,7 +126,7 @@ def _rate_result(
     output: str | None,
     stages: Stopwatch,
 ) -> Result:
-    """Bound the rate. If `output` is given, also build, verify and save a schedule."""
+    """Bound the rate of an all-to-all. If `output` is given, also build, verify and save a schedule."""
     with status_line(f"all-to-all on {topology.spec}") as show, stages.stage("rate"):
 
         def tell(lower: Fraction, upper: Fraction) -> None:
@@ -201,7 +201,7 @@ def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
 def _traffic_result(
     plan: TrafficPlan, following: Sequence[TrafficMatrix], allowed: Fraction, output: str | None, stages: Stopwatch
 ) -> Result:
-    """Verify `plan`, write its schedule if `output` is given, compare it, and plan again for each of `following`."""
+    """Verify `plan`, save its schedule to `output`, compare it with direct sending, and plan for `following`."""
     topology, matrix, mean, counts = plan.topology, plan.matrix, plan.matrix.mean, plan.chunks
     with stages.stage("verification"):
         verified = _verified_traffic(plan)
@@ -275,7 +275,7 @@ def _traffic_result(
 
 
 def _replanned(plan: TrafficPlan, matrices: Sequence[TrafficMatrix], gap: Fraction) -> Iterator[dict[str, Any]]:
-    """Yield a description, with times, of the plan for each of `matrices`, which starts from the previous plan."""
+    """Plan for each of `matrices`, starting from the previous plan; yield a description of each plan, with times."""
     for matrix in matrices:
         wall, processor = time.perf_counter(), time.process_time()
         plan = replan(plan, matrix, gap)
@@ -305,7 +305,7 @@ def _more(gap: Fraction) -> str:
 def _routing_result(
     topology: Topology, batch: TokenBatch, steps: int, combine: bool, output: str | None, stages: Stopwatch
 ) -> Result:
-    """Plan dispatch and combine of `batch`, verify both, compare them with sending every copy, and advise."""
+    """Plan and verify dispatch and combine of `batch`, compare them with sending every copy, and suggest placements."""
     routing = route_tokens(batch, topology.compute_count)
     with stages.stage("plan"):
         plan = plan_dispatch(topology, routing)
@@ -364,7 +364,7 @@ def _routing_result(
 
 
 def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
-    """Return the advised steps with their bounds, and the planned times after the last step and with EPLB's rule."""
+    """Return suggested placement changes with time bounds, and planned times after them and with EPLB's rule."""
     steps, ranks = advise(topology, batch, most), topology.compute_count
     after = batch._replace(placement=steps[-1].placement) if steps else batch
     replicas = sum(step.other is None for step in steps)

@@ -27,7 +27,7 @@ class ChoraleCommand(TyperCommand):
         names = {name for parameter in self.params for name in parameter.opts}
         for own, (other, factor) in _RATES.items():
             if own in names and other not in names:
-                # `args` with the value of `other` as one of the option `own`
+                # `args` in which the option `other` is replaced by `own`, with its value converted
                 converted: list[str] = []
                 is_rate = False
                 for word in args:
@@ -74,7 +74,7 @@ class ChoraleCommand(TyperCommand):
                 formatter.write_dl([(method.name, method.summary) for method in METHODS.values()])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line. METHOD may be left out; only the parser treats it as a list."""
+        """Return the parts of the usage line. METHOD is shown as optional, although the parser treats it as a list."""
         return [piece.replace("[METHOD]...", "[METHOD]") for piece in super().collect_usage_pieces(ctx)]
 
 
@@ -169,7 +169,7 @@ def _parameter(name: str, annotation: Any, default: Any, helps: Mapping[str, str
 
 
 def _times(text: str, factor: Fraction, option: str) -> str:
-    """Return the product as a decimal number if that is exact, else as a fraction."""
+    """Return `text` times `factor`: as a decimal number if that is exact, else as a fraction."""
     try:
         value = Fraction(text) * factor
     except (ValueError, ZeroDivisionError):

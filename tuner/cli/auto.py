@@ -22,7 +22,7 @@ from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
 METHODS = ("bfb", "biring", "rabenseifner")
 BASELINE = "rabenseifner"
-"""MPICH's algorithm at these sizes."""
+"""The allreduce algorithm that MPICH uses at these sizes."""
 SIZES = "16KiB,64KiB,256KiB"
 _LIMIT_S = 45.0
 _COLOURS = ("#0f766e", "#f59e0b", "#64748b", "#7c3aed")

@@ -215,7 +215,7 @@ def best(
 
 
 def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield table rows for a measurement, in common units."""
+    """Yield table rows (label, text) that describe a measurement."""
     ends = " to ".join(format_us(value / 1e6) for value in measured.get("time_us_interval", ()))
     interval = f" ({ends}, {measured['confidence']:.0%})" if ends else ""
     yield "size", measured["size"]

@@ -1,7 +1,6 @@
 """All commands by name, with one line of help each; a command's module is imported only when the command is used.
 
-`chorale --help` and the list of commands need no module. A command is the function with its name in the module; a group
-is the `CommandLine` called `NAME_app`.
+A command is the function of that name in its module; a group of commands is the `CommandLine` called `NAME_app`.
 """
 
 import importlib
@@ -84,7 +83,7 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return name, command and remaining arguments."""
+        """Import the module of the command; return its name, the command and the remaining arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, None if listed is None else load_command(str(name)), rest
 

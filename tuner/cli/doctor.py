@@ -35,9 +35,9 @@ from chorale.tuner.tracking.mlflow_address import what_is_at
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check.
+    """The result of one check of `chorale doctor`.
 
-    required: whether the quickstart campaign needs what is checked; otherwise only `needed_for` does
+    required: whether the quickstart campaign needs what is checked; otherwise only `needed_for` needs it
     way_out:  how to fix it, in words
     command:  command that fixes it, if there is one
     """
@@ -73,7 +73,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Check whether `attempt`, which returns a description, succeeds. way_out: by default, the fix in the error"""
+    """Check whether `attempt` succeeds; it returns a description. `way_out` defaults to the fix in its error."""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:

@@ -48,7 +48,7 @@ def experiment(
         raise InvalidInput("the experiment {} has no plot", name, "leave out --plot")
     home = Home.from_environment()
     store = run.PartStore(home.create(home.experiments))
-    # If all parts run here, a known executor is not started: on Ray it would be a second cluster.
+    # Experiments that measure times run their parts in this process: starting Ray here would add a second cluster.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, status_line(name) as show:
         result = run.run_experiment(

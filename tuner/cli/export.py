@@ -225,7 +225,7 @@ def export(
             try:
                 programs = (*programs, build_program(verified, options).program)
             except InvalidInput as refusal:
-                if targets or not programs:  # one of the default targets is enough for a job
+                if targets or not programs:  # Without --target, one of the two default targets is enough
                     raise
                 notice(f"left out: {refusal}")
     served = _served(sizes, dtype, programs)

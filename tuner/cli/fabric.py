@@ -133,7 +133,7 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Return what carries packets, and its result in the self-test."""
+    """Describe the process that carries packets and the link rates that it reached in the self-test."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.links.wire_pid} has ended; take the fabric down"
     test = fabric.links.self_test

@@ -117,7 +117,7 @@ def find(
 
 
 def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
-    """Parse N or FIRST:LAST. Of a range, keep the sizes for which a network exists."""
+    """Parse N or FIRST:LAST; return the node counts, for a range only those for which a network exists."""
     first, colon, last = text.partition(":")
     if not (first.isdecimal() and len(first) < 10 and (not colon or (last.isdecimal() and len(last) < 10))):
         raise InvalidInput("--nodes must be a number or a range", text, "write for example 64 or 5:2000")

@@ -56,7 +56,7 @@ GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v", "--insecure-clu
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with the code of the contract: 0, 1, 2, 3 or 130."""
+    """Run the command line and exit with code 0, 1, 2, 3 or 130."""
     command = sys.argv[1:] if arguments is None else arguments
     hide_passwords()
     try:

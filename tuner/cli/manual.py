@@ -24,7 +24,7 @@ _EXIT = (
 
 
 def shared_files(release: str) -> dict[str, str]:
-    """Return all files below the prefix: completions, and a manual page for `chorale` and for each of its commands."""
+    """Return the files to install, by path below the prefix: completions, and a manual page for each command."""
     files = {
         path: get_completion_script(prog_name="chorale", complete_var="_CHORALE_COMPLETE", shell=shell) + "\n"
         for shell, path in COMPLETIONS.items()

@@ -57,7 +57,7 @@ def collective_name(text: str) -> str:
 
 
 def named(names: Iterable[str], parse: Callable[[str], str], what: str, *flags: str, metavar: str = "NAME") -> Any:
-    """Return an option whose value is one of `names`, parsed by `parse`. what: description for its help text"""
+    """Return an option whose value is one of `names`, parsed by `parse`. `what` describes it in the help text."""
     help_text = f"{what}: {', '.join(names)}."
     return typer.Option(*flags, metavar=metavar, parser=parse, autocompletion=offer(names), help=help_text)
 
@@ -178,7 +178,7 @@ class Prices:
 
 
 def sized_options(topology: Topology, size: str | None, link_gbps: str | None) -> Options:
-    """Return the size for which to choose a method, and the link rate if bandwidths are relative to it."""
+    """Return method options for a buffer size, with the link rate if the topology's bandwidths are relative to it."""
     counts_links = size is not None and topology.bandwidth_unit == "link"
     rate = NetworkModel.of(link_gbps=link_gbps).link_gbps if counts_links else None
     return Options(size_bytes=None if size is None else parse_size(size), link_gbps=rate)

@@ -29,9 +29,7 @@ def emit_json(document: Mapping[str, Any]) -> None:
 
 
 def print_result(result: Result, as_json: bool) -> None:
-    """Print a result as its JSON document or as its tables and texts, after its warnings; end with its exit code or
-    failure.
-    """
+    """Print warnings, then the result as JSON or as text. Raises its failure, or exits with its exit code."""
     for warning in result.document.get("warnings", ()):
         people.print(f"warning: {warning['message']}", soft_wrap=True)
     if as_json:

@@ -35,7 +35,7 @@ def stopping_in_order() -> Iterator[None]:
 
 
 def take_stop_signals() -> None:
-    """Let the first of STOP_SIGNALS raise KeyboardInterrupt from now on; further ones do not interrupt the cleanup."""
+    """From now on, let the first of STOP_SIGNALS raise KeyboardInterrupt; later ones do not interrupt the cleanup."""
     for number in STOP_SIGNALS:
         signal.signal(number, interrupt)
 
@@ -53,9 +53,9 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def stop_before_the_job_ends() -> float | None:
-    """Make this process stop in an orderly way some seconds (`STOP_VARIABLE`) before its Slurm job ends.
+    """Stop this process in an orderly way some seconds (`STOP_VARIABLE`) before its Slurm job ends.
 
-    Returns the seconds until then, or None without a job or a limit. At least 1, even if the job is too short.
+    Returns the seconds until this stop, at least 1, or None if there is no job or the job has no time limit.
     """
     if "SLURM_JOB_ID" not in os.environ:
         return None

@@ -109,7 +109,7 @@ class MeasuredUntil:
         budget = () if self.budget is None else parse_budget(self.budget)
         goal = Goal(parse_precision(self.precision), reference, *budget)
         if config.capabilities.is_live:
-            goal = replace(goal, launches=MIN_SAMPLES)  # repetitions in one launch of the ranks share its mode
+            goal = replace(goal, launches=MIN_SAMPLES)  # times within one launch are correlated
         return goal
 
 
@@ -199,7 +199,7 @@ def run(
 
 
 def _reference(reference: str, file: str, topology: Topology, read: Callable[..., Runnable]) -> Runnable:
-    """Return the reference that is measured together with `file`, for the same network."""
+    """Return the program of `reference`. Raises InvalidInput if it is `file` itself or is for another network."""
     if reference == file:
         raise InvalidInput(
             "the reference {} is the same file", reference, "name another file (a copy shows how times scatter)"
@@ -223,9 +223,9 @@ def _failure(runner: str, failure: base.RunFailure) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Report on the measured program in `file` and on the reference.
+    """Results of `chorale run`: measured times of the program in `file` and of the reference.
 
-    limit:      limit that the links impose on times, if known
+    limit:      shortest times that the links allow, if known
     executions: rows of `report_executions`, if executions were traced
     """
 
@@ -239,9 +239,7 @@ class RunReport:
 
     @property
     def crowded(self) -> str | None:
-        """Reason why times say nothing about a network (more ranks than cores on loopback), or None if they are
-        meaningful.
-        """
+        """Reason why the times are meaningless (more ranks than cores, on loopback), or None if they are meaningful."""
         environment, ranks = self.driven.measurement.environment, rank_count(self.program)
         cores = environment.get("cores")
         if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:
@@ -249,7 +247,7 @@ class RunReport:
         return f"{ranks} ranks take turns on {cores} cores, and loopback is no network"
 
     def row(self, measured: base.SizeMeasurement) -> dict[str, Any]:
-        """Return the document for the measurement at one size."""
+        """Return the JSON document of the measurement at one size."""
         algbw = measured.size_bytes / measured.median_s / 1e9
         limit = self.limit
         of_limit = {} if limit is None else {"efficiency": limit.efficiency(measured.median_s, measured.size_bytes)}
@@ -266,7 +264,7 @@ class RunReport:
         }
 
     def result(self) -> Result:
-        """Return the results, compared with the reference and with the limit of the links."""
+        """Return the result of the command: times, compared with the reference and with the limit of the links."""
         driven, measurement, reference = self.driven, self.driven.measurement, self.reference
         analyses = analyse(measurement, self.file, reference, per_launch=driven.per_launch)
         for line in self._notices(analyses):

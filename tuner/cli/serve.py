@@ -150,7 +150,7 @@ def _end(days: float | None, expires: datetime | None, forever: bool) -> datetim
 
 
 def _facts(entry: access.TokenEntry) -> dict[str, Any]:
-    """Return the fields of an entry that may be shown: all but the hash."""
+    """Return the fields of a token's entry that may be shown: all except the hash."""
     facts = entry.model_dump(mode="json", exclude={"sha256"})
     return facts | {"expired": entry.expires is not None and entry.expires.timestamp() <= time.time()}
 

@@ -44,10 +44,10 @@ _SHOWN_NODES = 12
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison: a verified schedule or a checked program, and the name of its file.
+    """A schedule or program in a comparison, with the name of its file.
 
-    `fidelity` applies to schedules. Programs are simulated as flows through buffers of `buffer_bytes`; None stands for
-    their runtimes' buffers.
+    fidelity:     simulation model for schedules; programs are always simulated as flows
+    buffer_bytes: buffer of each connection in simulations of programs; None: the default of their runtime
     """
 
     name: str
@@ -64,13 +64,13 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Time per byte of the vector on the busiest link: of each step of a schedule, or of a complete program."""
+        """Time per byte on the busiest link: summed over the steps of a schedule, or of a complete program."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)
 
     def document(self) -> dict[str, Any]:
-        """Return the exact cost terms and the resources, as JSON."""
+        """Return exact costs and resource use as JSON."""
         content, terms = self.content, {}
         if isinstance(content, VerifiedSchedule):
             schedule, factor = content.schedule, content.cost.bandwidth_factor
@@ -90,9 +90,7 @@ class Side:
         return trace.end_s + self.pricing.unmodelled_program_s(content)
 
     def library(self, size_bytes: int) -> dict[str, Any]:
-        """Return the algorithm that the library's model chooses and its time in microseconds; both are null without a
-        model.
-        """
+        """Return the algorithm that the library's cost model chooses, and its time in µs; null if there is no model."""
         algorithms = library_algorithms(self.topology, self.collective)
         if not algorithms:
             return {"library": None, "library_us": None}

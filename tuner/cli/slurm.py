@@ -121,13 +121,13 @@ def stop_job(name: str, address: str | None) -> bool:
 
 
 def job_name(text: str) -> str:
-    """Return the name of a job, and of its files, for a campaign or a file called `text`."""
+    """Return the name of the Slurm job, and of its files, for a campaign or a file called `text`."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
     return f"chorale-{name}"
 
 
 def _arguments(options: SlurmOptions) -> Iterator[str]:
-    """Yield the command and its arguments, without the Slurm options; array tasks share the measurements."""
+    """Yield the command and its arguments for the job, without the Slurm options. Array tasks also get `--set`."""
     context, after = options.context, []
     about_slurm = {each.name for each in fields(options)}
     yield str(context.info_name)

@@ -112,7 +112,7 @@ def synth(
 
 
 def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
-    """Return the method given before the topology or, if there is none, `auto` or the method for switches that add."""
+    """Return the method given before the topology; without one, `auto`, or the in-network method for --in-network."""
     if in_network:
         if methods not in ([], [AUTO], [IN_NETWORK]):
             rule = f"--in-network goes with the method {AUTO} or {IN_NETWORK}, or none"
@@ -216,7 +216,7 @@ def failures(
 
 
 def _part(text: str) -> str | Fraction:
-    """Return the part of each link that an option names."""
+    """Return a --part option as a name or as a fraction of the link. Raises InvalidInput for anything else."""
     if text in (NVLINK, PLANE):
         return text
     part = parse_rational(text, "--part")

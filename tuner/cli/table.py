@@ -239,7 +239,7 @@ def _signing_key(sign: bool) -> bytes | None:
 
 
 def _written(table: Table, output: Path, key: bytes | None) -> Result:
-    """Write a table, which is signed if there is a key; return its description."""
+    """Write a table, signed if there is a key; return its description."""
     data = table_bytes(table, key)
     write_file(output, data)
     _, digest = parse_table(data)
@@ -251,7 +251,7 @@ def _written(table: Table, output: Path, key: bytes | None) -> Result:
 
 
 def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:
-    """Return whether links were checked, and the sends without a path."""
+    """Return whether the table's sends were checked against the network's links, and the sends without a path."""
     spec = table.topology.get("spec")
     if not isinstance(spec, str):
         return "not checked: the table names no network of the job", ()

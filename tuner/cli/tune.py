@@ -130,7 +130,7 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
 
 
 def _plan(campaign: Campaign, topology: Topology) -> Result:
-    """Return what a launch would do. The search is imported only here because it needs Optuna."""
+    """Return what a launch would do. Imports the search only here, because the search needs Optuna."""
     from chorale.tuner.launch.priors import learned_priors  # noqa: PLC0415 - as above
     from chorale.tuner.search.space import search_space  # noqa: PLC0415 - as above
 

@@ -70,10 +70,10 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
 
 
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
-    """Show trials of the detached launch of campaign `follow` as they finish, or end the launch of `stop` and remove
-    it from the cluster; print the results, or raise the error that ended it.
+    """Follow the detached launch of campaign `follow` until it ends, or end the launch of campaign `stop`.
 
-    Asks only the given cluster, by default the one in which the launch was started from this data folder.
+    Prints its results, or raises the error that ended it. Only the cluster at `address` is asked; by default, the one
+    in which the launch was started from this data folder.
     """
     campaign = str(follow if stop is None else stop)
     home = Home.from_environment()

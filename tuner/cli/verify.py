@@ -88,7 +88,7 @@ def verify(
 
 
 def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
-    """Return title, bandwidth unit and document; the time is for the size for which the schedule was made."""
+    """Return title, bandwidth unit and JSON document; times are for the size for which the schedule was made."""
     schedule, stated = load_for_inspection(file)
     size_bytes = schedule.parameters.get("size_bytes")
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
@@ -115,7 +115,7 @@ def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
 def _verify_program(
     file: str, spec: str | None, collective: CustomCollective | None, output: str | None
 ) -> tuple[str, str, dict[str, Any]]:
-    """Return title, bandwidth unit and document; write the program with its size limit if a file is given."""
+    """Return title, bandwidth unit and JSON document; if `output` is given, write the program with its size limit."""
     lifted = read_unchecked(read_file(file, MAX_TEXT_BYTES), collective)
     program = lifted.program
     topology, is_named = program_files.network_to_judge_on(spec, program)
@@ -185,7 +185,7 @@ def lift(
 
 
 def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
-    """Return a table about a program on a network with bandwidths in `unit`. Faults come first."""
+    """Return a table of facts about a program, violations first. `unit` is the unit of bandwidths."""
     table = facts_table(title, _verdict_rows(document, MAX_SHOWN))
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
@@ -195,7 +195,7 @@ def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
 
 
 def _verdict_document(verdict: Verdict, is_named: bool) -> dict[str, Any]:
-    """Return the JSON document of `verdict`. is_named: whether the network is known"""
+    """Return the JSON document of `verdict`. is_named: whether the user or the program named the network"""
     alone = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
     return {
         "ok": not verdict.violations,
@@ -208,7 +208,7 @@ def _verdict_document(verdict: Verdict, is_named: bool) -> dict[str, Any]:
 def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
     """Write the program in `file` to `output`, limited to sizes at which it cannot hang.
 
-    Raises InvalidInput without an output, or if a limit does not fix it.
+    Raises InvalidInput if `output` is None, or if no size limit fixes the program.
     """
     if output is None:
         raise InvalidInput("--fix needs the name of the file to write", "", "add -o FILE")
@@ -276,7 +276,7 @@ class ProgramOptions:
     dtype: opt.ElementTypeName = "float32"
 
     def lowering(self, verified: VerifiedSchedule) -> LoweringOptions:
-        """Return the options for lowering `verified`; unset ones follow from its sizes and the depth of its trees."""
+        """Return the lowering options; unset ones are derived from the schedule's sizes and the depth of its trees."""
         schedule = verified.schedule
         in_place = self.in_place
         if in_place is None:

@@ -24,7 +24,7 @@ from chorale.tuner.config.values import is_program_file_name, read_program_file
 from chorale.tuner.files.home import CAMPAIGN_NAME
 
 BASELINE_OF_LIBRARY = "library"
-"""The baseline that stands for the library's own algorithms on the network."""
+"""Name of the baseline that stands for the library's own algorithms on the network."""
 
 
 class SearchSection(campaign_values.CampaignSection):
@@ -77,7 +77,7 @@ class SearchSection(campaign_values.CampaignSection):
     @model_validator(mode="before")
     @classmethod
     def _has_candidates(cls, section: Any) -> Any:
-        """Fill in the methods predicted to be the fastest if neither methods nor programs are given."""
+        """If neither methods nor programs are given, use `auto`: the methods predicted to be the fastest."""
         if not isinstance(section, dict) or "methods" in section or section.get("programs"):
             return section
         return {"methods": [AUTO], **section}
@@ -89,7 +89,7 @@ class SearchSection(campaign_values.CampaignSection):
         return self
 
     def dimensions(self) -> dict[str, tuple[campaign_values.Value, ...]]:
-        """Return the values to search for each field of a candidate."""
+        """Return the values to search, by name of the field of a candidate."""
         chosen: dict[str, list[campaign_values.Value]] = {
             "method": [*self.methods, *(read_program_file(path).name for path in self.programs)]
         }
@@ -132,7 +132,7 @@ class TrackingSection(campaign_values.CampaignSection):
     """MLflow experiment; default: the campaign's name."""
 
     def address(self, default: str) -> str:
-        """Return the store's complete address; `default` if the campaign names none."""
+        """Return the complete address of MLflow's store; `default` if the campaign does not set it."""
         return default if self.mlflow_uri is None else self.mlflow_uri.reveal()
 
 
@@ -227,7 +227,7 @@ class Campaign(campaign_values.CampaignSection):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Names of the baselines in records: files by name and content. Raises InvalidInput for a missing file."""
+        """Names of the baselines in records; files with a hash of their content. InvalidInput for a missing file."""
         return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property
@@ -257,7 +257,7 @@ class Campaign(campaign_values.CampaignSection):
 
 
 def without_former_keys(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored campaign without the keys that only earlier versions had."""
+    """Return a stored campaign without the keys that this version no longer has."""
     known = {field.alias or name for name, field in Campaign.model_fields.items()}
     return {key: value for key, value in document.items() if key in known}
 
@@ -265,10 +265,10 @@ def without_former_keys(document: Mapping[str, Any]) -> dict[str, Any]:
 def make_workers(
     campaign: Campaign, topology: Topology, home: Path, address: str | None = None
 ) -> Callable[[], Workers]:
-    """Return a function that starts a campaign's workers.
+    """Return a function that starts the worker processes of a campaign.
 
-    They run on the Ray cluster at `address` or RAY_ADDRESS, or on the one that this process has joined. Without a
-    cluster they are local processes, but for campaigns that need node resources a small cluster is started here.
+    They run on the Ray cluster at `address` or RAY_ADDRESS, or on the one that this process has joined. Otherwise they
+    are local processes; if the campaign requires node resources, a small Ray cluster is started on this machine.
     """
     section = campaign.runner
     make_runner = runner_factory(section, topology, home)
@@ -288,5 +288,5 @@ def make_workers(
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:
-    """Return a picklable function that creates the runner; runners store machine measurements in `home`."""
+    """Return a picklable function that creates the runner; `home` is the folder for machine measurements."""
     return partial(section.config.for_network(topology).create, home, section.measurers)

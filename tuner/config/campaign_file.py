@@ -1,4 +1,4 @@
-"""Create campaigns from YAML files, with overrides and errors that name the key, and from job records."""
+"""Create campaigns from YAML files, with `key=value` overrides, or from records of jobs."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _fault(fault: ErrorDetails) -> InvalidInput:
 
 
 def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
-    """Return the keys that lead to a fault, and its section's kind of runner (pydantic mixes the two)."""
+    """Return the path of keys to a fault, and the kind of runner if the fault is in the runner's section."""
     keys = [str(part) for part in fault["loc"]]
     if len(keys) > 1 and keys[0] == _KIND[0]:
         return [keys[0], *keys[2:]], keys[1]
@@ -171,7 +171,7 @@ _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """A job record, divided into one campaign for each collective that all ranks call together.
+    """Time that a recorded job spends in collectives: covered by campaigns, one per collective, or not covered.
 
     seconds: collective -> size in bytes -> time, for calls that campaigns cover
     left:    reason -> time, for calls that no campaign covers
@@ -185,7 +185,7 @@ class RecordedJob:
 
     @staticmethod
     def of(record: Record) -> RecordedJob:
-        """Return the work in `record`. Element types are merged, because trials only move bytes."""
+        """Return the times of the calls in `record`. Element types are merged, because trials only move bytes."""
         seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         left: dict[str, float] = defaultdict(float)
         timed = record.seconds > 0
@@ -208,7 +208,7 @@ class RecordedJob:
 
     @property
     def covered(self) -> float:
-        """Return the share of the recorded time that campaigns cover; 0 without recorded times."""
+        """Covered time as a fraction of the recorded time; 0 if no times were recorded."""
         total = self.covered_s + sum(self.left.values())
         return self.covered_s / total if total else 0.0
 
@@ -243,7 +243,7 @@ def recorded_campaigns(
 
 
 def coverage_lines(job: RecordedJob, campaigns: Sequence[Campaign]) -> Iterator[str]:
-    """Yield lines about the calls that the campaigns cover, and about the others."""
+    """Yield lines that list which calls of the job the campaigns cover, and which not."""
     total = job.covered_s + sum(job.left.values())
     what = "s that the job spent" if job.timed else "GB that the job moved"
     yield f"campaigns cover {job.covered:.0%} of the {total:.4g} {what} in collectives"

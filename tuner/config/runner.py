@@ -75,7 +75,7 @@ class RunnerSection(CampaignSection):
 
 
 def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
-    """Return the section model for `runner`: the common keys and its options, and no others."""
+    """Return the pydantic model of the campaign section for `runner`: the common keys and the runner's options."""
     bases: tuple[type[Any], ...] = (RunnerSection,) if runner.is_nested else (runner, RunnerSection)
     fields: dict[str, Any] = {"kind": (Literal[runner.name], Field(default=runner.name, description=runner.summary))}
     if runner.is_nested:
@@ -86,7 +86,7 @@ def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
 
 
 def section_union(sections: Iterable[type[RunnerSection]]) -> Any:
-    """Return the union of `sections`, discriminated by `kind`, which is local by default."""
+    """Return the union of `sections`, discriminated by the key `kind` (default: local)."""
     models = tuple(sections)
     return Annotated[Union[models], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007 - built from a tuple
 

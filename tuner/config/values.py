@@ -34,7 +34,7 @@ from chorale.synth.redaction import is_hidden, redacted
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 
 REVEALED = {"reveal": True}
-"""`model_dump` context for documents that are passed to a process of the same user and never written to a file."""
+"""`model_dump` context that shows passwords, for documents passed to a process of the same user and never stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def with_password(address: str, variable: str) -> str:
 
 
 def _serialized(address: Address | str, info: SerializationInfo) -> str:
-    """Return the address for a document. It is a plain string if the model did not validate it."""
+    """Return the address as text. It is a plain string if the model was built without validation."""
     whole = address.reveal() if isinstance(address, Address) else address
     return whole if info.context == REVEALED else redacted(whole)
 
