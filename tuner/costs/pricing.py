@@ -1,4 +1,4 @@
-"""Network costs for simulations (rates and latencies as options, or a calibration), and the traffic to price.
+"""Costs of messages on a network, from options or from a calibration, and the traffic whose time is simulated.
 
 A calibration file is the output of `chorale run --calibrate --json`; traffic comes from a schedule file or a method.
 """
@@ -57,9 +57,9 @@ from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_i
 from chorale.tuner.files.topology_specs import load_topology
 
 MAX_MESSAGES = 2**22
-"""Maximum number of messages in a simulation, over all loops; each takes about a kilobyte and ten microseconds."""
+"""Maximum number of messages in a simulation; each takes about a kilobyte of memory and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
-"""Target -> size of a connection's buffer, through which long chunks are streamed; as in NCCL's protocol Simple."""
+"""Target -> size of a connection's buffer in bytes, as in NCCL's protocol Simple; long chunks are sent in pieces."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 
@@ -76,7 +76,7 @@ def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
 
 
 def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
-    """Return the shortest time per byte (of the vector) that the busiest link allows, in 1 / bandwidth_unit."""
+    """Return the time that the busiest link needs per byte of the vector, in 1 / bandwidth_unit."""
     loads, parts = _loads(program, topology)
     return topology.links.longest_time(loads) / (program.chunks * parts)
 
@@ -139,14 +139,14 @@ def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int |
 
 
 def lowering_loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None) -> float:
-    """Return the time of `program` divided by its schedule's time, minus 1, in the flow model without latencies."""
+    """Return by what fraction `program` is slower than its schedule (0.05: 5 %) in the flow model without latencies."""
     topology = verified.schedule.topology
     planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
     return simulate_program(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
 
 
 def _parts(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> tuple[int, int, int]:
-    """Return a simulation's loop, slice and message counts."""
+    """Return the numbers of loops and slices in which a simulation cuts the data, and its number of messages."""
     loops, slices = 1, 1
     if buffer_bytes is not None and not program.one_sided:
         loops, slices = buffer_splits(size_bytes / program.chunks, buffer_bytes)
@@ -170,14 +170,13 @@ def calibration_of(document: Any) -> Calibration:
 
 
 CALIBRATION_METHODS = ("bfb", "ring")
-"""A method with few steps and one with many, so that their times contain alpha a different number of times."""
+"""A method with few steps and one with many, so that their times contain the latency (alpha) differently often."""
 CALIBRATION_INSTANCES = (1, 4)
 """The same bytes in one message or in four, so that the times contain the overhead a different number of times."""
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
-    """Return programs, by name, to measure together with `program`, so that latency, overhead and bandwidth can be
-    separated.
+    """Return programs to measure together with `program`, by name, to separate latency, overhead and bandwidth.
 
     The result is empty unless the collective is allgather, reduce_scatter or allreduce.
     """
@@ -202,7 +201,7 @@ _LATENCIES = ("link_latency_us", "hop_us")
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Either a network model or a calibration; `settings` describes it in reports.
+    """Costs of messages: either a network model or a measured calibration; `settings` describes them in reports.
 
     stated: names of the settings that the user gave
     """
@@ -237,7 +236,7 @@ class Pricing:
         return Pricing.of({**dict.fromkeys(DEFAULTS), **options})
 
     def network(self, topology: Topology) -> NetworkModel:
-        """Return the model for `topology`. Raises InvalidInput if it does not fit or the link rate is unknown."""
+        """Return the model for `topology`. Raises InvalidInput if it does not fit, or if the link rate is unknown."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
         model = NetworkModel() if self.model is None else NetworkModel.of(**self.settings_on(topology))  # type: ignore[arg-type]  # as above
@@ -245,7 +244,7 @@ class Pricing:
         return model
 
     def settings_on(self, topology: Topology) -> Mapping[str, str | None]:
-        """Return the settings for `topology`. If it states latencies, the default ones are not added."""
+        """Return the settings for `topology`; default latencies become 0 if the topology states its own."""
         if not any(topology.links.latencies_s):
             return self.settings
         own = [name for name in _LATENCIES if name in self.settings and name not in self.stated]
@@ -286,7 +285,7 @@ def goodput_row(size_bytes: int, time_s: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedTraffic:
-    """Traffic and its source; `schedule_id` is None if the traffic is known without a schedule."""
+    """Traffic of a collective and the method that produced it; `schedule_id` is None if no schedule was built."""
 
     traffic: Traffic
     method: str

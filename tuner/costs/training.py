@@ -22,7 +22,7 @@ FORMAT = "chorale-training-profile/1"
 SHIPPED = ("resnet-50", "bert-large", "gpt2-small", "gpt2-medium", "gpt2-large", "switch-base-256", "switch-c-2048")
 MAX_LAYERS = 2**16
 _BACKWARD_OPERATIONS = 2
-"""Backward operations per forward operation: one for the gradients of inputs, and one for those of parameters."""
+"""Backward operations per forward operation: one computes the gradients of inputs, one the gradients of parameters."""
 
 _Amount = Annotated[int, Field(ge=0)]
 _Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -64,7 +64,7 @@ class Stage(_Strict):
 
 
 class TrainingProfile(_Strict):
-    """A model as one rank trains it.
+    """The work of training a model, as one rank sees it.
 
     samples:     number of samples in the batch on each rank
     flops_per_s: operations per second in layers with `forward_flops`

@@ -19,7 +19,7 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def kind_of_tables(tables: Collection[str]) -> str | None:
-    """Return the tool that made `tables`: MLflow, Optuna, or None if it is another tool or there are no tables."""
+    """Return the tool that created `tables`, MLflow or Optuna; None if the tables belong to neither."""
     if set(tables) >= _OPTUNA:
         return "Optuna"
     return "MLflow" if set(tables) >= _MLFLOW else None

@@ -38,7 +38,7 @@ UNKNOWN = "unknown"
 
 
 class _Call(NamedTuple):
-    """A call. `size_bytes` is the size of input or output, whichever is larger; `group` is None for all ranks."""
+    """One call of a collective. `size_bytes`: the larger of its input and output; `group`: None for all ranks."""
 
     collective: str
     dtype: str

@@ -85,7 +85,7 @@ _ONLY_PLACES = (
 
 
 def read_network(file: str, options: MachineOptions) -> ReadNetwork:
-    """Return the network in a file in any supported format. Raises InvalidInput for options that do not apply to it."""
+    """Return the network in a file of any supported format. Raises InvalidInput for options unfit for the format."""
     spec, content = f"file:{file}", read_file(file, MAX_XML_BYTES)
     machine = machine_of(content, spec, options.model)
     if machine is not None:
@@ -146,7 +146,7 @@ def machine_of_option(options: MachineOptions) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNetwork:
-    """A cluster's switches and nodes.
+    """A Slurm cluster's switch tree, with the options that determine its nodes and rates.
 
     machine: network of each node, whose GPUs are ranks; None if nodes are ranks
     rate:    GB/s of every NIC; None for the rates in the dump

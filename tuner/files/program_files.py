@@ -48,7 +48,7 @@ def load_code(
 
     If `network` is None, it is taken from the program name, provided that `chorale lower` wrote it. Otherwise all ranks
     are connected with each other if `any_network` is set, or InvalidInput is raised. Raises CheckFailed unless the
-    program performs its collective on the network. A program that hangs above some size is returned with that limit.
+    program performs its collective on the network. If a program hangs above some buffer size, its sizes are limited.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
@@ -113,7 +113,7 @@ def load_runnable(
     """Return the program of a schedule file, lowered with the options `target`, or of a program file, see `load_code`.
 
     any_network: whether a program that names no network may run with all ranks connected
-    collective:  collective of a program file that cannot name it
+    collective:  custom collective that the program file performs but does not describe
     """
     if not is_schedule_name(file) or is_plan_file(file):
         return Runnable(*load_code(file, network, any_network=any_network, collective=collective))

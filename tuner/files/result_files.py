@@ -60,7 +60,7 @@ class Results:
     bus_ratio: float | None = None
 
     def of_ranks(self, ranks: int) -> Results:
-        """Return the results with sizes of the whole vector on `ranks` ranks."""
+        """Return the results with sizes of the whole vector; sizes of one rank's part are multiplied by `ranks`."""
         if not self.per_rank:
             return self
         rows = tuple(replace(row, size_bytes=row.size_bytes * ranks) for row in self.rows)
@@ -108,7 +108,7 @@ _JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
 _CSV = re.compile(
     r"^(?=.*size)(?=.*time)(\"?[A-Za-z_#][\w ]*\"?)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
 )
-"""Beginning of a document; launcher output may precede it."""
+"""Beginning of JSON or CSV results; output of a launcher may precede them."""
 
 
 def collective_named(text: str) -> str | None:

@@ -21,7 +21,7 @@ def save_topology(topology: Topology, path: Path) -> None:
 
 
 def absolute_spec(spec: str) -> str:
-    """Return `spec` with the paths of its files absolute, so that it means the same in every folder.
+    """Return `spec` with absolute file paths, so that it is valid in every folder.
 
     A spec without files is returned unchanged. Raises InvalidInput for an invalid spec.
     """

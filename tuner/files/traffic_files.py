@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,2})?([KMGT]?
 
 
 def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatrix:
-    """Return the matrix in the file that `text` names, or the skew that it describes, for the ranks of `spec`."""
+    """Return the traffic matrix of the file `text`, or the skewed matrix that `text` describes (zipf:S)."""
     if text.startswith(_SKEW):
         return zipf_matrix(ranks, _exponent(text), seed)
     matrix = traffic_matrix(text, _rows(text))

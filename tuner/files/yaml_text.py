@@ -1,4 +1,4 @@
-"""Load YAML from untrusted sources: values cannot become longer than their text."""
+"""Load YAML from untrusted sources; aliases and very long values are refused."""
 
 from typing import Any
 

@@ -23,13 +23,9 @@ from chorale.tuner.trials.records import TrialRecord
 
 MLFLOW_PAUSE_S = 10.0
 SERVER_TRIES, LOCAL_TRIES = 8640, 3
-"""Number of attempts to upload to MLflow at the end. A server may come back within a day, but a local folder that is
-not writable will not become writable by waiting.
-"""
+"""Attempts to upload to MLflow at the end: a server may return within a day, but a read-only folder stays read-only."""
 FORMER_SELF_S = 300.0
-"""Seconds that a restarted launch waits for the lock of its previous process. That process may keep running
-after Ray has declared its node dead, and a file server may release the lock even later.
-"""
+"""Seconds that a restarted launch waits for the lock of its previous process, which may still be running."""
 
 
 class LaunchState(StrEnum):

@@ -30,7 +30,7 @@ Times = dict[str, list[float]]
 
 
 SECONDS_PER_CONTEST = 20.0
-"""Default time limit of the final comparison per size. If the trials took longer, it may take as long as the trials."""
+"""Default limit of the final comparison in seconds per size; the time of all trials, if that is longer, is allowed."""
 
 
 def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
@@ -43,9 +43,7 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether a final comparison makes sense. It does if there are two programs, or if one was faster than the
-    baselines at some size.
-    """
+    """Return whether to compare at the end: two programs exist, or one was faster than the baselines at some size."""
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
     return len(best) >= 2 or (faster and not campaign.one_winner)
@@ -105,7 +103,7 @@ class FinalRound:
         return records.FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
 
     def _contests(self, trials: Sequence[records.CompleteTrial]) -> list[SizeContest]:
-        """Return a contest for each size between the trials that may be the best there."""
+        """For each size, return a contest (repeated comparison) of the trials that may be the fastest at it."""
         deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
         # Contests are evaluated after FIRST_BATCH launches, and then each time the number of launches has doubled.
@@ -181,9 +179,7 @@ class FinalRound:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
-        """Yield a finalist's results at each size: from the final comparison if it was compared at that size, else
-        from its trial.
-        """
+        """Yield a finalist's result at each size: from the final comparison if it was part of it, else the trial's."""
         for result in trial.sizes:
             times = self._times[result.size_bytes]
             baselines = {name: tuple(times[name]) for name in result.baseline_times_s if name in times}

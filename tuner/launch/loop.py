@@ -94,9 +94,7 @@ class RequestBuilder:
         return {name: result.program for name, result in adopted.items() if result is not None}
 
     def baseline_builds(self) -> dict[str, BuildRequest]:
-        """Return build requests for the baselines that are neither files nor the library's algorithms, by their names
-        in measurements.
-        """
+        """Return build requests for baselines that are neither files nor library algorithms, by measurement name."""
         return {
             name: self.build(Candidate(method))
             for name, method in self.references.items()
@@ -104,7 +102,7 @@ class RequestBuilder:
         }
 
     def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> base.Race | None:
-        """Return the race of trial `name` against the `measured` trials, or None if there are none or racing is off."""
+        """Return the rule that ends trial `name` early if `measured` trials are faster; None if racing is off."""
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
             return None
@@ -205,9 +203,7 @@ class BuiltTrial(PendingTrial):
         return replace(self, so_far=replace(measurement, results=results))
 
     def pruned(self, now_s: float, reason: str, sizes: tuple[SizeResult, ...] = ()) -> PrunedTrial:
-        """Return the record of a candidate that a pruner ended after measuring `sizes`. `sizes` is empty if these
-        results are part of another trial.
-        """
+        """Return the record of a trial that a pruner ended; `sizes`: its results; empty if another trial has them."""
         return PrunedTrial(*self._facts(now_s), reason, sizes, self.built.program_id)
 
     def measured(
@@ -277,8 +273,8 @@ class TrialLoop:
     """Runs the trials of one launch until its budget or search space is exhausted.
 
     A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record is passed first
-    to the store, then to the search, then to the listeners, so that after a crash the others can be completed from the
-    store. At most `campaign.parallel` trials are pending: being built, waiting, or being measured. If a candidate's
+    to the store, then to the search, then to the listeners, so that after a crash the store can bring the others up to
+    date. At most `campaign.parallel` trials are pending: being built, waiting, or being measured. If a candidate's
     program was already measured, the candidate shares that measurement.
     """
 
@@ -453,9 +449,7 @@ class TrialLoop:
         self._end(trial, trial.measured(self._clocks.monotonic_s(), outcome, names, weights, self._controls.times_s))
 
     def _goes_on(self, trial: BuiltTrial) -> bool:
-        """Report the last size to the pruner. Return True if the trial needs no further step here, because the pruner
-        ended it or its next size is being measured.
-        """
+        """Report the last size to the pruner; return True if that ends the trial or its next size is being measured."""
         assert trial.so_far is not None
         weights, references = self._campaign.size_weights, self._requests.references
         sizes = size_results(trial.so_far, trial.trial_id, references, weights, self._controls.times_s)

@@ -209,9 +209,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
-"""Shares of a job's time for trials and for the final comparison. The rest is for the promotion gate
-and the report.
-"""
+"""Fractions of a Slurm job's time for the trials and for the final comparison; promotion and report get the rest."""
 
 
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:

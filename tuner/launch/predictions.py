@@ -1,4 +1,4 @@
-"""Use predicted times to decide, before a launch, what `auto` and `library` mean and the order of the methods."""
+"""Before a launch, replace `auto` and `library` by concrete methods and order the methods, by predicted times."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -82,9 +82,7 @@ def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None
 
 
 def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
-    """Return the method with the shortest predicted time at each size, largest size first. The result is empty if none
-    applies.
-    """
+    """Return the method with the shortest predicted time at each size, largest size first; empty if none applies."""
     try:
         chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
     except InvalidInput:

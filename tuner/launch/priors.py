@@ -1,4 +1,4 @@
-"""A launch's priors, from earlier launches and from recorded runs. They are saved for --resume."""
+"""Prior knowledge for the search of a launch, from earlier launches and recorded runs; it is saved for --resume."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ from chorale.tuner.trials.store import JOURNAL, read_snapshot
 _log = logging.getLogger("chorale.prior")
 
 RECORD = "record"
-"""Value of the key `prior` that stands for the shipped record instead of a campaign."""
+"""Value of the campaign key `prior` for the recorded runs that Chorale ships, instead of a campaign's name."""
 
 PRIOR_FILE = "prior.json"
 FORMAT = "chorale-prior/1"
@@ -40,7 +40,7 @@ MOST_LAUNCHES = 40
 
 MOST_BYTES = 4 * 2**20
 LEAST_POINTS = 3
-"""Minimum number of points in the space that a prior must know to be used."""
+"""Minimum number of points of the search space that a prior must cover to be used."""
 
 _GENERATORS = {"ForestColl": "forest"}
 """Generator named in the record -> Chorale method that produces equivalent schedules."""
@@ -145,9 +145,7 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
 
 
 def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
-    """Return earlier launches of the same collective: first those under the same conditions, then those on the same
-    network, then the others.
-    """
+    """Return earlier launches of the collective: under the same conditions, on the same network, then all others."""
     conditions = conditions_of(campaign, topology)
     earlier = []
     names = sorted(path.name for path in home.campaigns.glob("*") if named is None or path.name in named)
@@ -172,9 +170,7 @@ def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named:
 
 
 def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[tuple[Candidate, Floats]]:
-    """Yield the points of `space` that a launch measured. The gains for `sizes_bytes` are taken at the launch's nearest
-    sizes.
-    """
+    """Yield the points of `space` that a launch measured, with log speed-ups at its sizes nearest to `sizes_bytes`."""
     try:
         trials = read_snapshot(one.folder).trials
     except (OSError, ChoraleError) as error:
@@ -189,9 +185,7 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each fabric in the shipped record, for runners on GPUs. If the campaign replays the record, the
-    fabric that it replays is skipped.
-    """
+    """Yield a prior for each fabric in the shipped record, only for GPU runners; a replayed fabric is left out."""
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
     if not (replays or abilities.protocols):

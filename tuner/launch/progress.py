@@ -33,9 +33,7 @@ RECENT = 6
 
 
 class LaunchProgress:
-    """Base class of progress displays. It is a launch's context manager, is notified of every finished trial, and shows
-    nothing itself.
-    """
+    """Base class of progress displays: a context manager that is notified of every finished trial; it shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -144,8 +142,8 @@ class Overhead:
     """Accumulates the time that a process spends on a launch.
 
     trials:    number of finished trials
-    seconds:   stage -> seconds that the loop spent on it: asking and telling the `search`, submitting to workers
-               (`order`), saving to disk (`save`), notifying listeners (`show`)
+    seconds:   stage -> seconds that the loop spent on it: asking the sampler and reporting to it (`search`), submitting
+      to workers (`order`), saving to disk (`save`), notifying listeners (`show`)
     worked_s:  kind of work -> seconds that workers spent on it; `worked_cpu_s` is their CPU time
     elapsed_s: from the first suggestion to the last record
     notes:     how often the search's model failed, by the fallback that was used

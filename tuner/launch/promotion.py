@@ -170,9 +170,7 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`. The library's algorithms cannot be measured without a program, so if there is no other, the
-        best trial's program is measured with them.
-        """
+        """Measure `rivals`. Library algorithms need a program beside them: if there is none, use the best trial's."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:

@@ -107,7 +107,7 @@ class LaunchWork:
                 workers.close()
 
     def ranked_trials(self) -> list[RankedTrial]:
-        """Return the trials to choose from."""
+        """Return the trials from which the best programs are chosen."""
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
         if self.campaign.deterministic:
             return reproducible_trials(

@@ -81,8 +81,7 @@ _SHADE = "0.88"
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
-    """Plot the frontier of `findings` into `path` (.png, .svg or .pdf), with the impossible region in grey and the
-    other candidates.
+    """Plot the frontier of `findings` and the other candidates into `path` (.png, .svg or .pdf); impossible area: grey.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """

@@ -1,4 +1,4 @@
-"""Place nodes in drawings: by family, switched networks in rows by level or on a circle, others by forces."""
+"""Place nodes in drawings: by family, switched networks in rows or on a circle, others by a force-directed layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, p
 from chorale.synth.topology.topology import Topology
 
 Positions = NDArray[np.float64]
-"""float64[nodes, 2]."""
+"""Coordinates of the nodes, float64[nodes, 2]."""
 _LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows, and their distance as a share of the widest row
 _LONGEST_ROW = 16  # maximum number of compute nodes in the row of a single switch
 
@@ -23,10 +23,10 @@ _LONGEST_ROW = 16  # maximum number of compute nodes in the row of a single swit
 def switched_positions(topology: Topology) -> Positions | None:
     """Return float64[nodes, 2] for a network whose compute nodes are only linked to switches, or else None.
 
-    Compute nodes are in a row. Switches are in rows above, ordered by their distance from compute nodes; those that
-    lead only to compute nodes are below if there are others above. If linked switches have the same distance and all
-    are next to compute nodes, they are on a circle with their compute nodes outside; many compute nodes surround a
-    single switch.
+    Compute nodes form a row. Switches form rows above it, ordered by their distance from compute nodes; switches that
+    lead only to compute nodes are drawn below if there are other switches. If all switches are next to compute nodes
+    and linked with each other, they form a circle with their compute nodes outside. A single switch with many compute
+    nodes is drawn in their middle.
     """
     graph, ranks = _graph(topology), range(topology.compute_count)
     level = {node: depth for depth, nodes in enumerate(nx.bfs_layers(graph, ranks)) for node in nodes}

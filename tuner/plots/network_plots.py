@@ -36,7 +36,7 @@ _FAN = 0.22
 
 @dataclass(frozen=True, slots=True)
 class DrawnConnection:
-    """`count` links of one bandwidth between two nodes: from src to dst only if `one_way`, else in each direction."""
+    """`count` links of equal bandwidth between two nodes: from src to dst only if `one_way`, else in each direction."""
 
     src: int
     dst: int
@@ -46,7 +46,7 @@ class DrawnConnection:
 
 
 def connections_of(topology: Topology) -> list[DrawnConnection]:
-    """Return the connections to draw: links in both directions become one, others stay one-way. No self-loops."""
+    """Return the connections to draw: opposite links become one, others stay one-way, and self-loops are left out."""
     counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
     for link in topology.links:
         if link.src != link.dst:
@@ -82,7 +82,7 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
 
 
 def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
-    """Return a parabola; `bend` is its height relative to the height at which it clears a row of nodes."""
+    """Return a connection's curve, a parabola. `bend`: its height; 1 is high enough to clear a row of nodes."""
     start, end = places[connection.src], places[connection.dst]
     along = end - start if connection.src < connection.dst else start - end
     length = float(np.hypot(*along))
@@ -366,7 +366,7 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64]
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
-    """Draw each step's share of the bandwidth time, and the average load of links during the step."""
+    """Draw each step's fraction of the bandwidth time, and the average load of links during the step."""
     steps, whole = np.arange(1, len(busy) + 1), busy.max(axis=1).sum()
     axes.bar(steps, busy.max(axis=1) / whole, width=0.75, color="#c7d2fe", label="busiest link")
     axes.bar(steps, busy.mean(axis=1) / whole, width=0.4, color="#3730a3", label="mean of all links")

@@ -123,7 +123,7 @@ def schedule_trace(
 def _add_spans(
     spans: list[Event], traffic: Traffic, network: NetworkModel, size_bytes: int, pipeline_chunks: int, begin_s: float
 ) -> FlowTimes:
-    """Add the events of one stream, which begins at `begin_s`; return its times."""
+    """Append the events of `traffic`, which starts at `begin_s` seconds, to `spans`; return its simulated times."""
     is_pipelined, links = traffic.kind == "pipelined", traffic.topology.links
     chunks = pipeline_chunks if is_pipelined else 1
     graph = pipelined_flows(traffic, chunks) if is_pipelined else stepped_flows(traffic)

@@ -1,4 +1,4 @@
-"""Simulate campaigns on recorded tasks: times are drawn from the record plus noise, and a contest per size decides.
+"""Simulate campaigns on recorded runs: a measurement is a recorded time with noise, and contests decide at each size.
 
 For comparison there are two other searches: a random forest as in SMAC, and successive halving. Like Optuna's samplers,
 they see only one value per trial, the mean over sizes of the logarithm of the speed-up.
@@ -341,13 +341,13 @@ GOAL, WRONG = 1.05, 1.05
 
 
 def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> dict[str, float]:
-    """Replay one campaign on `task` and return its statistics. Shares refer to the entries of the tuning table.
+    """Replay one campaign on `task` and return its statistics. Fractions are fractions of the tuning table's entries.
 
     trials_mean, trials_all: number of trials until the mean over the sizes, or every size, is within 5 % of the best;
-        the number of all trials plus one if that is not reached
+      the number of all trials plus one if that is not reached
     seconds, full_seconds: measuring time until the mean is within 5 %, with and without `thrifty`
     final_seconds: measuring time of the final comparisons
-    coverage: share of the intervals that contain the true ratio
+    coverage: fraction of the intervals that contain the true ratio
     """
     campaign = ReplayedCampaign(task, options, seed, prior)
     campaign.search()
@@ -389,9 +389,9 @@ def replay_document(
     prior: str | None = None,
     begin: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Replay all tasks in the records.
+    """Replay campaigns on all tasks in the records; return the JSON document of `chorale replay`.
 
-    prior: which tasks to learn from
+    prior: recorded task or fabric from whose results the search starts, or None
     begin: called with the name of each task when it begins
 
     Raises InvalidInput for unknown names.
@@ -415,7 +415,7 @@ def replay_document(
 
 
 def task_row(task: GridTask, options: ReplayOptions, seeds: int, prior: Prior | None = None) -> dict[str, Any]:
-    """Return a task's row, with means over `seeds` campaigns."""
+    """Return the report's row for a task, with means over `seeds` replayed campaigns."""
     replays = [replayed(task, options, seed, prior) for seed in range(seeds)]
     mean = {key: float(np.mean([each[key] for each in replays])) for key in replays[0]}
     return {

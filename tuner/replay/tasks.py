@@ -1,4 +1,4 @@
-"""Turn recorded runs into search tasks. A task has a collective's configurations on a fabric and the library's runs.
+"""Turn recorded runs into search tasks: a collective's configurations on a fabric, and the library's runs there.
 
 Runs are read from tables of runs, and from result files of nccl-tests and other tools. The names of result files say
 which configuration was run.
@@ -92,7 +92,7 @@ LARGEST_BYTES = 2**30
 """Larger sizes are ignored: they take most of a record's time and add little information."""
 
 MIN_SHARE = 0.8
-"""A size is used only if at least this share of the configurations was measured at it."""
+"""A size is used only if at least this fraction of the configurations was measured at it."""
 
 _CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 
@@ -103,7 +103,7 @@ class GridTask:
 
     times_s:   recorded times (candidates, sizes), used as the true times
     library_s: the library's recorded times (sizes)
-    unchecked: share of the times whose results were not checked for correctness
+    unchecked: fraction of the times whose results were not checked for correctness
     """
 
     name: str
@@ -126,7 +126,7 @@ class GridTask:
 
     @property
     def best_s(self) -> Floats:
-        """The best time at each size, the library's included."""
+        """The shortest recorded time at each size in seconds, including the library's."""
         return np.asarray(np.minimum(self.times_s.min(axis=0), self.library_s))
 
 
@@ -145,7 +145,7 @@ class _Recorded:
 
 
 def replay_tasks(table: RecordedTable) -> list[GridTask]:
-    """Return a record's tasks in its order.
+    """Return the tasks in a record, in the record's order.
 
     A collective on a fabric is a task if at least two configurations and the library were measured. Runs with wrong
     results, and runs in which the program did not execute (see `chorale.runners.recorded.table`), do not count. Raises
@@ -197,9 +197,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a point of a search space for each configuration. Configurations with identical parameters get different
-    method names.
-    """
+    """Yield a search point for each configuration; if parameters are identical, the method names are made different."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):

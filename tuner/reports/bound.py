@@ -30,7 +30,7 @@ MOST_RANKS = 128
 
 @dataclass(frozen=True, slots=True)
 class BoundReport:
-    """A checked bound and, for collectives that use trees, the optimum for the given k and for any k.
+    """A checked bound and, for collectives that use trees, the optimum for the requested and for any number of trees.
 
     two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
     pairs:      for allreduce, the best pairs of trees; only on small fabrics and if two phases may not be optimal
@@ -54,7 +54,7 @@ def checked(topology: Topology, collective: Collective, bound: Bound) -> Bound:
 
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
-    """Return the bound on `collective`, checked by independent code. `k` applies only to collectives that use trees."""
+    """Return the bound on `collective`, checked by independent code. k: trees per root, if it is made of trees"""
     lower_bounds.require_reach(topology)
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:
@@ -86,9 +86,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
 
 
 def assumption_facts(topology: Topology) -> dict[str, Any]:
-    """Return the key `assumptions` for the document of a network read from a machine. The result is empty for other
-    networks.
-    """
+    """Return the key `assumptions` of a document if the network was read from a machine, else nothing."""
     return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
 
 
@@ -100,7 +98,7 @@ def network_facts(topology: Topology) -> dict[str, Any]:
 
 
 def assumption_rows(document: Mapping[str, Any], *sources: str) -> Iterator[tuple[str, str]]:
-    """Yield a table row for each assumption in a document. If `sources` are given, only assumptions from these."""
+    """Yield a table row for each assumption in a document; if `sources` are given, only for assumptions from them."""
     for fact in document.get("assumptions", ()):
         if fact["source"] in (sources or (fact["source"],)):
             yield f"assumed ({fact['source']})", f"{fact['what']}: {fact['value']} ({fact['reference']})"
@@ -117,9 +115,7 @@ def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any]
 
 
 def machine_bounds(topology: Topology) -> dict[str, Any]:
-    """Return the keys `bound` and `expected` for an allreduce on a network read from a machine. The result is empty for
-    other networks and for large ones.
-    """
+    """Return the keys `bound` and `expected` for an allreduce; empty for large networks or those of no machine."""
     if not topology.assumptions or topology.compute_count > MOST_RANKS:
         return {}
     bound = bound_facts(topology, bound_report(topology, ALLREDUCE, None).bound)
@@ -127,7 +123,7 @@ def machine_bounds(topology: Topology) -> dict[str, Any]:
 
 
 def bound_label(certificate: Mapping[str, Any]) -> str:
-    """Return a bound's label in tables; bounds that depend on assumptions have a different one."""
+    """Return a bound's label in tables, which says whether the bound depends on assumptions."""
     return "bound under these assumptions" if certificate.get("under") else "proven bound"
 
 
@@ -357,9 +353,7 @@ def plan_failures(
 
 
 def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str, Any]:
-    """Return the row for `failure`, or for the fabric without failures if it is None. The time per byte and its bound
-    are in 1 / bandwidth_unit.
-    """
+    """Return the row for `failure` (None: without failures); time per byte and bound are in 1 / bandwidth_unit."""
     started_s, topology = time.perf_counter(), request.topology
     row: dict[str, Any] = {
         "failure": str(failure) if failure else None,

@@ -284,9 +284,7 @@ def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
 
 
 def find_table(document: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each network on the frontier. The best for the workload is bold. If all networks
-    have the same size, the last row is the bound.
-    """
+    """Return a table with a row per network on the frontier, the best for the workload in bold, and the bound last."""
     is_one, best = "sizes" not in document, document.get("best")
     table = ruled_table(caption="bandwidth time: × size / node bandwidth", show_footer=is_one)
     bound = document["bound"] if is_one else {"steps": "", "bandwidth_factor": "0"}

@@ -1,4 +1,4 @@
-"""Better hints for errors: for a word that names a different kind of thing than expected, and for callers in Python."""
+"""Improve the hints of errors: for words that name another kind of thing than expected, and for callers in Python."""
 
 import re
 from collections.abc import Mapping

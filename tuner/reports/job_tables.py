@@ -67,7 +67,7 @@ DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 
 
 Row: TypeAlias = tuple[JobEntry, TableProgram | None]
-"""What to run in a range of sizes (for any element type and all ranks of a job), and its program."""
+"""A table entry for a range of sizes (for any element type and all ranks of a job), and its program."""
 
 
 def table_row(
@@ -79,7 +79,7 @@ def table_row(
     provenance: Mapping[str, Any] | None = None,
     settings: LibrarySettings | None = None,
 ) -> Row:
-    """Return what to run in a range of sizes. See `JobEntry` for the fields."""
+    """Return the table entry for a range of sizes; see `JobEntry` for the fields."""
     digest, stated = None if program is None else program.digest, None if settings is None else settings.to_json()
     what = collective.name.value, ANY_DTYPE, None, collective.root, sizes.first, sizes.last, digest
     return JobEntry(*what, measured, certificate, provenance or {}, stated), program
@@ -97,9 +97,7 @@ class JobGroup:
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return the number of the job's ranks. otherwise: value from the network or program, for a group that does not
-        state it
-        """
+        """Return the number of the job's ranks, or `otherwise` (from the network or program) if the group has none."""
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
@@ -202,7 +200,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return the gap between a program and the bound without the switches' help, with its checked certificate."""
+    """Return the gap of a program to the bound for programs without help of switches, with its checked certificate."""
     achieved = program_time_per_byte(program, network)
     return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 
@@ -385,9 +383,7 @@ def _measured(entry: TableEntry) -> dict[str, Any]:
 def _registered(
     home: Home, campaign: Mapping[str, Any], network: Topology, launch_id: str
 ) -> dict[str, dict[str, Any]]:
-    """Return model, version and run of each program that a launch registered, by id. The result is empty if MLflow is
-    unavailable.
-    """
+    """Return model, version and run of each program that a launch registered, by program id; empty without MLflow."""
     found: dict[str, dict[str, Any]] = {}
     try:
         mlflow = MlflowStore(campaign["tracking"]["mlflow_uri"] or home.mlflow_uri, home.artifacts)

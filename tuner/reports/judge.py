@@ -21,14 +21,14 @@ from chorale.tuner.reports.bound import assumption_facts, assumption_rows, check
 from chorale.tuner.reports.tables import Columns, rows_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
-"""A result is good, or fair, if it reaches at least this share of the library's own expectation."""
+"""A result is good, or fair, if it reaches at least this fraction of the rate that the library's model predicts."""
 _UNUSUAL = 1.3
 """A size is unusually slow if its time divided by the expectation is this many times the ratio at nearby sizes."""
 _ABOVE = 1.005
 _LATENCY_LENIENCE = 0.6
 """Factor for `GOOD` and `FAIR` at sizes limited by latency, because latencies vary more between hosts than rates."""
 _REACHES = 0.75
-"""If the model's best algorithm reaches this share of the bound, the links are the limit, else the algorithm is."""
+"""If the model's best algorithm reaches this fraction of the bound, the links are the limit, else the algorithm is."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
 
@@ -116,7 +116,7 @@ class Judgement:
 def judge(
     content: bytes, name: str, topology: Topology, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
-    """Judge measured results.
+    """Compare measured times with the proven bound and with the library's own model.
 
     Args:
         content: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any of their formats.
@@ -172,9 +172,7 @@ def judge(
 
 
 def _chosen(found: Sequence[Results], collective: str | None, topology: Topology) -> Results:
-    """Return the results of `collective`, or the only results. If there are several runs, choose one with the network's
-    number of ranks.
-    """
+    """Return the results of `collective`, or the only ones; of several runs, one with the network's number of ranks."""
     if len(found) == 1 and found[0].collective is None and collective is not None:
         return replace(found[0], collective=collective)
     chosen = [each for each in found if collective is None or each.collective == collective]
@@ -193,9 +191,7 @@ def _chosen(found: Sequence[Results], collective: str | None, topology: Topology
 
 
 def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:
-    """Return an explanation if the results are for another number of ranks, or else None. The ratio busbw / algbw shows
-    the number of ranks more reliably than the list of devices.
-    """
+    """Return why results are for another number of ranks, or None. busbw / algbw is trusted more than device lists."""
     ranks = topology.compute_count
     is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # both were busbw up to 2.8
     if results.bus_ratio is not None and not is_old:
@@ -242,9 +238,7 @@ def _judged(
 
 
 def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAlgorithm | None, links: str) -> str:
-    """Return what limits a size: latency if it is at least half of the modelled time, the algorithm if it is far from
-    the bound, else `links`.
-    """
+    """Return the limit: latency if it is half of the time, the algorithm if it is far from the bound, else `links`."""
     if best is None or best.latency_s == 0:
         moving_us = bound_us if best is None else best.seconds(size_bytes) * 1e6
         if moving_us < measured_us / 2:
@@ -257,9 +251,7 @@ def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAl
 
 
 def _with_unusual(sizes: Sequence[JudgedSize]) -> list[JudgedSize]:
-    """Return `sizes`, with a note at each size that is slower than nearby sizes (relative to expectation) or than a
-    larger size.
-    """
+    """Return `sizes` with a note at each that is slower than a larger one or, against expectation, than neighbours."""
     beside = [size.measured_us / (size.library_us or max(size.bound_us, 1e-9)) for size in sizes]
     found = list(sizes)
     for index, size in enumerate(sizes):

@@ -166,9 +166,7 @@ def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclG
 
 
 def graph_table(document: dict[str, Any]) -> Table:
-    """Return a table with a row for each graph in the file and for Chorale's rings. Rates are in GB/s, summed over all
-    channels.
-    """
+    """Return a table with a row per graph and one for Chorale's rings; rates are in GB/s, summed over all channels."""
     table = Table(title=f"channels on {document['topology']['spec']}, GB/s of all together")
     for heading in ("graph", "channels", "NCCL says", "links carry", "busiest link", "order"):
         table.add_column(heading)

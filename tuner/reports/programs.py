@@ -95,7 +95,7 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
 
 
 def show_table(title: str, document: Mapping[str, Any]) -> Table:
-    """Return a document's table, without its long lists."""
+    """Return the table of a schedule's or program's document, without the long lists."""
     table = facts_table(title)
     unit = document["topology"]["bandwidth_unit"]
     flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}
@@ -165,7 +165,7 @@ def prediction(
 
 
 def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[str, str]]:
-    """Return a notice if groups of thread blocks were requested but not all blocks of a plan share them."""
+    """Return a notice if thread blocks should work in groups, but some blocks of the plan work alone."""
     if options.block_group == 1 or not isinstance(program, ExecutionPlan):
         return []
     alone = [
@@ -200,11 +200,10 @@ def loss_document(
 ) -> dict[str, Any]:
     """Return a document about the time that lowering costs: `program` is compared with its schedule.
 
-    `loss` is the lost share at `size_bytes` (default: the program's largest size, else 1 GiB). If it is large, `advice`
-    suggests better options: other numbers of channels and finer chunks are tried, except for large plans, where each
-    attempt takes many seconds. The document is empty for stepped schedules, which lose nothing, and if simulating would
-    take too long.
-
+    `loss` is the relative loss of time at `size_bytes` (default: the program's largest size, else 1 GiB). If it is
+    large, `advice` suggests better options: other numbers of channels and finer chunks are tried, except for large
+    plans, where each attempt takes many seconds. The document is empty for stepped schedules, which lose nothing, and
+    if simulating would take too long.
     options: lowering options of `program`
     """
     schedule, size_bytes = verified.schedule, size_bytes or options.max_bytes or LARGE_BYTES

@@ -233,9 +233,7 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
 
 
 def _distinct_trees(schedule: AnySchedule) -> int | None:
-    """Return the number of different trees per root, on average and rounded up. Equal trees count once, because they
-    are stored as one row with several chunks.
-    """
+    """Return the average number of different trees per root, rounded up. Equal trees form one row with more chunks."""
     if schedule.trees_per_root is None:
         return None
     ranks, collective = schedule.topology.compute_count, schedule.collective

@@ -50,13 +50,13 @@ def with_fraction(text: str, exact: Fraction) -> str:
 
 
 def bandwidth_time_text(factor: Fraction) -> str:
-    """Return a bandwidth factor, T_B / (M / B), in words: `0.94 × size / node bandwidth (15/16)`."""
+    """Format a bandwidth factor (bandwidth time × node bandwidth / size): `0.94 × size / node bandwidth (15/16)`."""
     return with_fraction(f"{decimal(factor)} × size / node bandwidth", factor)
 
 
 def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the time per byte T_B / M: `2.88 ps/byte (3/1040 per GB/s)`; if bandwidths are relative to a link's rate,
-    `0.23 × size / link rate (15/64)`.
+    """Format the time per byte of the buffer: `2.88 ps/byte (3/1040 per GB/s)`, or `0.23 × size / link rate (15/64)` if
+    bandwidths are relative to a link's rate.
     """
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(time_per_byte)} × size / link rate", time_per_byte)
@@ -66,8 +66,8 @@ def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
 
 
 def algbw_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the rate M / T_B: `346.7 GB/s (1040/3)`; if bandwidths are relative to a link's rate,
-    `4.27 × link rate (64/15)`.
+    """Format the rate (buffer size / time): `346.7 GB/s (1040/3)`, or `4.27 × link rate (64/15)` if bandwidths are
+    relative to a link's rate.
     """
     rate = 1 / time_per_byte
     if unit not in BYTES_PER_S:

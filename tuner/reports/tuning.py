@@ -61,9 +61,7 @@ def tune_table(report: TuneReport) -> Table:
 
 
 def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, float]:
-    """Return the limits that the links impose at an entry's size: on the time, and on the speed-up over the measured
-    baseline.
-    """
+    """Return the links' limits at an entry's size: the least time, and the speed-up over the measured baseline."""
     if report.limit is None:
         return {}
     least_s = report.limit.least_s(choice.result.measured_bytes)

@@ -26,12 +26,10 @@ FIRST_STARTS = 2
 """Number of points that the priors alone choose. The second is tried only if they have weight after the first."""
 
 CAUTION = 1.0
-"""Strength of the initial assumption that a prior predicts nothing, as an equivalent number of measured points. Each
-point deviates by as much as the prior expects points to vary."""
+"""Caution about priors: each counts as contradicted by this many points that lack the gains which it expects."""
 
 LEAST_SKILL = 0.2
-"""Minimum share of the measurements' variance that a prior must explain when each point is predicted from the
-others. A prior that explains less is dropped."""
+"""Minimum fraction of the variance of left-out measurements that a prior must predict; weaker priors are dropped."""
 
 MOST_SPREAD = 0.5
 """Largest standard deviation of a prior's expected gains. A prior that varies more is scaled down to this value."""
@@ -116,7 +114,7 @@ class PriorMix:
         ]
 
     def belief(self, measured: Mapping[Any, Floats]) -> Floats:
-        """Return the gains that the weighted priors expect, shape (points, sizes). Only differences have meaning."""
+        """Return the gains that the weighted priors expect (points, sizes); only differences of points have meaning."""
         return np.asarray(np.tensordot(self.weights(measured), self._expected, axes=1))
 
 
@@ -197,9 +195,7 @@ times change over a parameter's range, over how many doublings of the size they 
 
 
 MOST_SURPRISE = 6.0
-"""Maximum distance of the covariance parameters from their expectation, in prior deviations. Without variance in the
-values the likelihood would drive them to infinity.
-"""
+"""Limit of covariance parameters, in prior deviations: without it, constant values would drive them to infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,12 +395,12 @@ class AcquisitionOptimizer:
         """Return a point that is in none of the arguments; at least one must exist. Never raises, whatever the values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
-        counts both.
+        counts both kinds of failure.
 
         gains:  logarithm of the speed-up over the baseline at each size, for at least one measured point
         failed: points without a measurement; treated like the slowest measured point
         busy:   pending points; treated as average until they have results (constant liar: Ginsbourger, Le Riche and
-                Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
+          Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
         """
         usable = {point: np.clip(np.nan_to_num(values), -MOST_GAIN, MOST_GAIN) for point, values in gains.items()}
         with _linear_algebra().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""The search space of a campaign: the points in its grid that make sense for its runner, network and sizes."""
+"""The search space of a campaign: the parameter combinations that are useful for its runner, network and sizes."""
 
 import math
 import random
@@ -113,7 +113,7 @@ def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptio
 
 
 def is_native(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether `program` can be measured in the same run as programs lowered for the runner's own target."""
+    """Return whether `program` has the target and the placement (in or out of place) of the runner's own programs."""
     lowering = section.config.lowering()
     return (program.target, program.in_place) == (lowering.target, lowering.in_place)
 
@@ -158,9 +158,7 @@ class CampaignConstraints:
         return self.limits.one_sided_operations is not None
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Return whether `parameter` changes anything for schedules of `method`; nothing does for a program
-        from a file.
-        """
+        """Return whether `parameter` changes anything for schedules of `method`; never for a program from a file."""
         if is_adopted(method):
             return False
         if is_library_method(method):
@@ -215,7 +213,7 @@ class CampaignConstraints:
 
 
 def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
-    """Return the points of `campaign` that make sense on `topology`."""
+    """Return the search space of `campaign`: the parameter combinations that are useful on `topology`."""
     section = campaign.runner
     constraints = CampaignConstraints(
         section.config,

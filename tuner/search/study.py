@@ -31,7 +31,7 @@ SIZES_GP, GRID = "sizes-gp", "grid"
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return the sampler called tpe, random, nsga2, qmc or gp (the last needs PyTorch), or one for planned points."""
+    """Return the sampler called tpe, nsga2, qmc or gp (gp needs PyTorch), or a random one for all other names."""
     with warnings.catch_warnings():
         # Optuna marks QMC and grouping as experimental, but the interfaces used here are stable.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -152,7 +152,7 @@ def call_back(callbacks: Iterable[Callback], study: Study, trial: FrozenTrial) -
 
 
 GAINS = "chorale.gains"
-"""User attribute of a trial: size in bytes -> logarithm of the speed-up there."""
+"""User attribute of a trial: size in bytes -> logarithm of the speed-up at this size."""
 
 REASON = "chorale.reason"
 """User attribute of a trial without a result: the reason."""
@@ -206,9 +206,7 @@ class Outcome:
 def ended_trial(
     record: TrialRecord, outcome: Outcome, parameters: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
 ) -> FrozenTrial:
-    """Return a finished Optuna trial for `record`, to be added to a study. The speed-ups at the sizes are its
-    intermediate values, numbered from 1.
-    """
+    """Return a finished Optuna trial for `record`; the speed-ups at the sizes are its intermediate values 1, 2, …"""
     sizes = () if isinstance(record, FailedTrial) else record.sizes
     return create_trial(
         params=dict(parameters),
@@ -232,7 +230,7 @@ def log_speedup(size: SizeResult) -> float:
 MIN_TRIALS = 4
 
 BEST_PART = 0.25
-"""Share of trials that count as the best for importances. In most launches, a tenth would be too few."""
+"""Fraction of trials that count as the best when importances are computed; a tenth would usually be too few."""
 
 
 def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:

@@ -179,9 +179,7 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return a token's SHA-256, which is stored instead of the token. Tokens have 256 random bits, so a salt or a slow
-    hash is not needed.
-    """
+    """Return the SHA-256 of a token, which is stored in its place. Random 256-bit tokens need no salt or slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -297,9 +295,7 @@ def token_file(home: Home) -> Path:
 
 
 def local_token(home: Home) -> str:
-    """Return the local token, which is created at the first start. Anyone who can read it in the data folder is an
-    administrator on loopback.
-    """
+    """Return the local token, created at the first start. Whoever can read it is an administrator on loopback."""
     return home.secret(home.service / "local-token", lambda: make_token()[0])
 
 

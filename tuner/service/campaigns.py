@@ -39,9 +39,7 @@ MAX_POINTS = 10**5
 
 
 def takes_text(annotation: Any) -> bool:
-    """Return whether values of this type can contain arbitrary text: strings, paths, mappings and Any, but not
-    literals.
-    """
+    """Return whether values of this type can contain arbitrary text: strings, paths, mappings and Any, not literals."""
     if get_origin(annotation) is Literal:
         return False
     if annotation in (str, bytes, Any, object, dict):
@@ -66,9 +64,7 @@ def exposure(field: FieldInfo) -> Exposure | None:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field, because it is marked accordingly, or because it has no mark and
-    accepts text without a pattern.
-    """
+    """Return whether requests may not set the field: its mark forbids it, or it has no mark and accepts any text."""
     if (mark := exposure(field)) is not None:
         return not mark.from_requests
     return takes_text(field.annotation) and not any(getattr(part, "pattern", None) for part in field.metadata)
@@ -144,9 +140,7 @@ def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> N
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign as callers may see it, with the server's values hidden, and with its profile's name in
-    place of the runner.
-    """
+    """Return a stored campaign as callers may see it: without the server's values, and the runner named by profile."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
@@ -174,9 +168,7 @@ class DetachedLaunches:
     """Starts and stops campaign launches: detached actors in the Ray cluster to which this process belongs."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
-        """Start the launch `launch_id`, or resume the newest one if it is None. Raises CheckFailed if a launch of the
-        campaign is running.
-        """
+        """Start launch `launch_id` (None: resume the newest). Raises CheckFailed if the campaign is already running."""
         name = detached_name(campaign["name"])
         with DetachedActors() as actors:
             former = actors.find(name)
@@ -275,9 +267,7 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the addresses of the MLflow, Ray and Optuna pages, if known from the settings or from MLflow's
-        address.
-        """
+        """Addresses of the MLflow, Ray and Optuna pages, if known from the settings or from MLflow's address."""
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:
@@ -326,9 +316,7 @@ class Campaigns:
         return self._launches.state(name)
 
     def snapshot(self, name: str, caller: Caller, number: int | None = None) -> LaunchSnapshot:
-        """Return launch `number` of a campaign, by default the newest. Raises NotFound if it has written
-        nothing yet.
-        """
+        """Return launch `number` of a campaign (default: the newest). Raises NotFound if it has written nothing yet."""
         self._require_visible(name, caller)
         folders = launch_folders(self.home, name)
         chosen = [folder for folder in folders if number is None or folder.name == str(number)]
@@ -368,9 +356,7 @@ class Campaigns:
             raise NotFound("the name must belong to a campaign of yours", name, "list your campaigns at /v1/campaigns")
 
     def _require_own_name(self, name: str, caller: Caller) -> None:
-        """Raise InvalidInput if there is a campaign with this name that belongs to another user or was not launched by
-        the service.
-        """
+        """Raise InvalidInput if a campaign of this name belongs to another user or was not launched by the service."""
         owner = self._store.campaign_owner(name)
         exists = owner is not None or self.home.campaign(name).exists() or self._launches.state(name)[0] != STORED
         if exists and owner != caller.name and not caller.sees_all:

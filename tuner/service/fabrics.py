@@ -25,9 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class WatchedFabrics:
-    """The fabrics whose watches write to a data folder. Thread-safe, because all state is in files that are replaced
-    atomically.
-    """
+    """The fabrics whose watches write to a data folder. Thread-safe, because files are replaced atomically."""
 
     def __init__(self, home: Home, unix_s: Callable[[], float] = time.time) -> None:
         self._folder = home.root / "watch"

@@ -67,8 +67,7 @@ def nodes_view(topology: Topology) -> list[dict[str, Any]]:
 
 
 def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
-    """Return a description of a network with the data for drawing it, or with a reason instead if it is too large to
-    draw.
+    """Return a description of a network, with data for drawing it or, if it is too large to draw, the reason.
 
     Raises InvalidInput if the network is not valid or exceeds `limits`.
     """
@@ -147,9 +146,7 @@ def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us:
 
 
 def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
-    """Return the importance of each parameter. Call this in a separate process, so that the service need not import
-    Optuna.
-    """
+    """Return the importance of each parameter. For separate processes, so that the service need not import Optuna."""
     from chorale.tuner.search.study import importances  # noqa: PLC0415 - takes a second to import
 
     return importances(trials)

@@ -75,7 +75,7 @@ class SizeVerdict:
 Floats = NDArray[np.float64]
 
 MAX_POOLED = 8.0
-"""Maximum degrees of freedom with which the pooled variance counts against a pair's own variance."""
+"""Maximum weight of the pooled variance, in degrees of freedom, when it is mixed with a pair's own variance."""
 
 LEAST_DEVIATION = 5e-4
 """Lower limit for the standard deviation of the logarithm of a launch's time, because clocks are not more precise."""

@@ -77,9 +77,7 @@ def _make_tables(uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A metric's value. `step` is MLflow's x axis, for example the size in bytes. If `when_ms` is 0, the time
-    given to `log` is used.
-    """
+    """A metric's value. step: MLflow's x axis, such as the size in bytes; when_ms: 0 for the time given to `log`"""
 
     name: str
     value: float
@@ -116,7 +114,7 @@ _USER_VARIABLE, _PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKIN
 
 
 def without_credentials(uri: str) -> str:
-    """Return `uri` without user and password. MLflow gets those in environment variables, which it never prints."""
+    """Return `uri` without user and password, which MLflow reads from environment variables and never prints."""
     if not uri.startswith(("http://", "https://")):
         return uri
     bare, user, password = split_credentials(uri)
@@ -197,7 +195,7 @@ class MlflowStore:
                     return runs
 
     def _enter(self, runs: dict[str, RunState], key: str, run: RunState) -> None:
-        """Store `run` under `key`. If there is one already, keep the finished one, else the one with the smaller id."""
+        """Store `run` under `key`. If the key has a run, keep the finished one, else the one with the smaller id."""
         rivals = sorted(
             [run, *([runs[key]] if key in runs else [])], key=lambda state: (not state.finished, state.run_id)
         )
@@ -310,8 +308,7 @@ class MlflowStore:
             return None if found is None else _version(found)
 
     def _of_model(self, name: str, ask: Callable[[], Answer]) -> Answer | None:
-        """Return the result of `ask`, a request about the model `name`, or None if what it asks for does not exist.
-
+        """Return the result of `ask`, a request about the model `name`, or None if the model or alias does not exist.
         A direct request is faster than a search. But a server with authentication refuses requests about a model that
         does not exist, so after a refusal the model is searched for.
         """

@@ -113,9 +113,7 @@ def register(
 
 
 def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str, str]:
-    """Return the tags that distinguish versions, see `is_same`. Raises CheckFailed for a baseline that could not be
-    built.
-    """
+    """Return the tags that distinguish versions (see `is_same`). Raises CheckFailed for an unbuilt baseline."""
     runner = {RUNNER: campaign.runner.kind}
     if winner.library is not None:
         return runner | {LIBRARY_ALGORITHM: winner.library}
@@ -126,9 +124,7 @@ def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str
 
 
 def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Return whether the tags of two versions describe the same program with the same buffers, or the same library
-    algorithm, measured by the same kind of runner.
-    """
+    """Return whether the tags of two versions have the same program, buffers, library algorithm and kind of runner."""
     return all(registered.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
 
 
@@ -299,10 +295,9 @@ def load_best(
 def find_champion(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str
 ) -> tuple[ModelVersion, SizeClass]:
-    """Return the version that `alias` names for the size class of `size_bytes`, or else for the nearest class that has
-    one.
+    """Return the version that `alias` names for the size class of `size_bytes`, or else for the nearest class.
 
-    Raises CheckFailed if there is none for that network and collective.
+    Raises CheckFailed if the network and collective have no such version.
     """
     target = SizeClass.of(size_bytes)
     candidates = []

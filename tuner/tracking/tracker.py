@@ -81,7 +81,7 @@ NOTICE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow has recorded about a launch. If that is incomplete, `problem` gives the reason in one line.
+    """What MLflow has recorded about a launch. If records are missing, `problem` gives the reason in one line.
 
     `seconds` is the time that this process spent uploading trials.
     """
@@ -155,9 +155,7 @@ class Tracker:
         return self._opening
 
     def await_opening(self, patience_s: float) -> None:
-        """Wait up to `patience_s` seconds until the attempt to connect has ended, because two threads must not create
-        tables at the same time.
-        """
+        """Wait up to `patience_s` seconds for the connection, because two threads must not create tables at once."""
         wait([self.start()], patience_s)
 
     @property
@@ -188,8 +186,7 @@ class Tracker:
         patience_s: float,
         try_again: Callable[[], bool] = lambda: False,
     ) -> TrackingResult:
-        """Upload everything that is missing and close the parent run. Give up after about `patience_s` seconds without
-        progress.
+        """Upload everything that is missing and close the parent run; give up after `patience_s` without progress.
 
         If MLflow cannot be reached, `try_again` is called. It may wait, and returns whether to try once more.
         """

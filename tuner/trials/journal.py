@@ -153,9 +153,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> bytes:
-    """Return the content of the journal at `path`. Raises InvalidInput for a file that is not regular, unreadable or
-    too large.
-    """
+    """Return the journal at `path`. Raises InvalidInput for a file that is not regular, unreadable or too large."""
     with open(_open_regular(path, os.O_RDONLY), "rb") as stream:
         content = stream.read(MAX_JOURNAL_BYTES + 1)
     if len(content) > MAX_JOURNAL_BYTES:

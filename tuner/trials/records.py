@@ -66,9 +66,7 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters from which ids are computed. Plan and library parameters are included only if they
-        differ from the default.
-        """
+        """Return the parameters from which ids are computed: those of plans and libraries only if not the default."""
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 
@@ -240,8 +238,7 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results by which it is ranked. They come from the final comparison if there was one, else from
-    the trial.
+    """A trial with the results by which it is ranked: from the final comparison if there was one, else its own.
 
     verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
     """
@@ -313,9 +310,7 @@ def size_results(
 
 
 def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
-    """Return the baselines' times in `measurement`, in seconds, by name in records. The result is empty if no baselines
-    were run.
-    """
+    """Return the baselines' times in `measurement`, in seconds, by name in records; empty if no baselines were run."""
     return {
         references[name]: tuple(size.times_s for size in sizes)
         for name, sizes in measurement.results.items()

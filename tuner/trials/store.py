@@ -184,9 +184,7 @@ class LaunchSnapshot:
 
 
 def read_snapshot(folder: Path) -> LaunchSnapshot:
-    """Return the state of the launch in `folder`; an incomplete last line is ignored. Raises CheckFailed if the journal
-    is not readable.
-    """
+    """Return the state of the launch in `folder`, without an incomplete last line. CheckFailed if it is unreadable."""
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
         content = journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL)))
@@ -274,9 +272,7 @@ def campaign_rows(home: Home) -> list[dict[str, Any]]:
 
 
 def launched_campaign(home: Home, name: str) -> Campaign:
-    """Return the campaign recorded in the journal of the newest launch of `name`. Raises InvalidInput if that launch
-    cannot be resumed.
-    """
+    """Return the campaign in the journal of the newest launch of `name`. InvalidInput if it cannot be resumed."""
     document = dict(read_launch(launch_folder(home, name)).campaign)
     if HIDDEN in json.dumps(document):
         way_out = "continue with `chorale tune FILE --resume`"
@@ -285,9 +281,7 @@ def launched_campaign(home: Home, name: str) -> Campaign:
 
 
 def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
-    """Return the folder of launch `number` of a campaign, by default the newest. Raises InvalidInput if there
-    is none.
-    """
+    """Return the folder of launch `number` of a campaign (default: the newest). Raises InvalidInput if missing."""
     folders = journals.launch_folders(home, name)
     chosen = [folder for folder in folders if number is None or int(folder.name) == number]
     if not chosen:

@@ -127,9 +127,7 @@ def fastest_baseline(result: SizeResult) -> str:
 
 
 def _decided_entry(ranked: Sequence[RankedTrial], index: int) -> TableEntry:
-    """Return the final comparison's conclusion, which is a program only if that is proven to be faster than the
-    baselines.
-    """
+    """Return the final comparison's choice: a program only if it is proven to be faster than the baselines."""
     verdict = ranked[0].verdicts[index]
     by_name = {item.trial.trial_id: item for item in ranked}
     shown = by_name.get(verdict.name or verdict.leader) or ranked[0]

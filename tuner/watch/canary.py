@@ -188,7 +188,7 @@ class Canary:
     _turn: Lock = field(default_factory=Lock)
 
     def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
-        """Compare the programs of both tables by alternating repetitions. Empty if both tables run the same programs.
+        """Compare the programs of both tables by alternating repetitions; empty report if the programs are the same.
 
         Sizes with the same pair of programs are measured together.
         """
@@ -214,7 +214,7 @@ class Canary:
         """Return the ratios of times at each size, and the reason if there are too few for a decision.
 
         The first repetition has no warm-up, which is a disadvantage for the candidate, because it still has to open its
-        connections. If the candidate is not slower even so, that decides. Otherwise this repetition is discarded.
+        connections. If the candidate is not slower despite that, nothing more is measured; otherwise it is discarded.
         """
         cold = self._measured(programs, sizes, until_s, warmup=0)
         if not isinstance(cold, Measurement):
@@ -301,8 +301,7 @@ class Publication:
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the current table to the file `path`, and a record of this and the previous table into `folder`. Not
-    thread-safe.
+    """Writes the current table to `path`, and a record of it and the previous table to `folder`. Not thread-safe.
 
     folder: existing folder that only this watch uses
     """
@@ -371,8 +370,7 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Renewal:
-    """A fabric's current table, and the procedure that replaces it. Only `plan_ahead` may be called while another
-    method is running.
+    """A fabric's current table and how it is replaced. Only `plan_ahead` may be called while another method runs.
 
     healthy: the declared fabric, without failures
     canary:  compares tables before they are published; None to skip the comparison

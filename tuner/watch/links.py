@@ -16,7 +16,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 
 SLOW_BELOW = 0.85
-"""A link whose rate is below this share of its declared rate is slow."""
+"""A link whose rate is below this fraction of its declared rate is slow."""
 FLAPS, FLAP_WINDOW_S, QUIET_S = 4, 60.0, 30.0
 """A link with this many changes within this window is flapping until it has been unchanged for `QUIET_S` seconds."""
 STEPS = 20
@@ -57,7 +57,7 @@ class LinkTracker:
 
     @property
     def part(self) -> Fraction:
-        """A slow link's rate as a share of its declared rate: a multiple of 1/20 between 0 and 1, both excluded."""
+        """A slow link's rate divided by its declared rate: a multiple of 1/20 between 0 and 1, both excluded."""
         steps = round(self._rate / self.declared_bits_per_s * STEPS)
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
@@ -88,7 +88,7 @@ class FabricState:
     """Differences from the declared fabric.
 
     dead:  links that must not be used
-    slow:  pairs (slow link, remaining share of its declared rate)
+    slow:  pairs (slow link, remaining fraction of its declared rate)
     nodes: ranks that are cut off
     """
 
@@ -98,9 +98,7 @@ class FabricState:
 
     @staticmethod
     def of(trackers: Mapping[Link, LinkTracker]) -> FabricState:
-        """Return the state given by the trackers. A rank is cut off if all its incoming or all its outgoing links are
-        dead.
-        """
+        """Return the state given by the trackers. A rank is cut off if all its incoming or outgoing links are dead."""
         dead = {link for link, tracker in trackers.items() if not tracker.in_force_bits_per_s}
         alive = trackers.keys() - dead
         ranks = {rank for link in trackers for rank in link}
@@ -159,7 +157,7 @@ class ListedLinks:
         self._is_new = True
 
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
-        """See LinkSource. Raises InvalidInput for a line that cannot be read."""
+        """Yield the state of all links if the file has changed. Raises InvalidInput for a line that cannot be read."""
         text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
         if text == self._text and not self._is_new:
             time.sleep(limit_s)

@@ -81,7 +81,7 @@ def create_api(
     audit: middleware.AuditLog,
     body_limits: middleware.BodyLimits,
 ) -> FastAPI:
-    """Return the application. All refusals have the same form: rule, value, way out."""
+    """Return the application. All refusals have the same form: rule, value and fix."""
     version = importlib.metadata.version("chorale-collectives")
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
     metrics = middleware.Metrics(lambda: scheduler.counts)

@@ -26,9 +26,7 @@ client opens another one."""
 MAX_STREAMS = 32
 """Maximum number of open streams per token."""
 LOOKS_SHARE = 0.05
-"""Share of a processor that polling may take for all of a token's streams. With many streams, each one is polled less
-often.
-"""
+"""Fraction of a processor for polling all streams of a token; with many streams, each one is polled less often."""
 LOOK_S = 0.001
 """Processor time that polling takes in addition to reading the topic: for the thread and the event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100

@@ -236,9 +236,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(CollectorRegistry):
-    """Prometheus metrics: requests by route and status, their durations, and the counts of unfinished jobs, which are
-    obtained from `counts` at every scrape.
-    """
+    """Prometheus metrics: requests by route and status, their durations, and unfinished jobs (`counts` at a scrape)."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         super().__init__()

@@ -170,9 +170,7 @@ class JobSpec(BaseModel):
     priority: Priority = 5
 
     def facts(self) -> dict[str, Any]:
-        """Return everything on which the result's content key depends, except the network. Floats are given as exact
-        text.
-        """
+        """Return everything except the network on which the result's content key depends; floats as exact text."""
         facts = self.model_dump(exclude={"kind", "priority", "topology"})
         return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 

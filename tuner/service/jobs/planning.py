@@ -19,7 +19,7 @@ from chorale.tuner.service.access import TooManyRequests
 
 MOST_WAITING = 8
 IMPORTED_BYTES = 2**29
-"""More memory than an idle process uses after all imports. A process that uses even more is not reused."""
+"""Upper limit of the memory that a process needs after all imports. A process that uses more is not reused."""
 IDLE_S = 300.0
 """An idle process ends after this time, even if its service was killed."""
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -89,7 +89,7 @@ class PlanningProcesses(Planning):
                 self._changed.notify_all()
 
     def call(self, owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Call `function` in one of the processes and return its result; see `Planning` and this class."""
+        """Call `function` in one of the processes, within the limits, and return its result or raise its error."""
         with self.turn(owner):
             with self._lock:
                 pool = self._idle.pop() if self._idle else None

@@ -122,9 +122,7 @@ class JobScheduler:
         return job
 
     def job(self, job_id: str, caller: Caller) -> Job:
-        """Return the current state of a job of `caller`. Raises NotFound if it does not exist or belongs to
-        another user.
-        """
+        """Return the current state of a job of `caller`. Raises NotFound if it does not exist or is another user's."""
         job = self.store.job(job_id)
         if job is None or (job.owner != caller.name and not caller.sees_all):
             raise NotFound("the id must belong to a job of yours", job_id, "list your jobs at /v1/jobs")
@@ -154,9 +152,7 @@ class JobScheduler:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Return how many jobs are waiting and running. Takes no lock: a health check must not wait for a
-        slow disk.
-        """
+        """Return how many jobs are waiting and running. Takes no lock: a health check must not wait for a slow disk."""
         running = tuple(self._running.values())  # an atomic copy, because the thread may change the dictionary
         return {"queued": len(self._waiting), "running": sum(len(computation.jobs) for computation in running)}
 

@@ -80,9 +80,7 @@ class JobPlanner:
         return JobPlan(content_id(content), job_specs.memory_estimate(min(nodes, _MOST_NODES.get(spec.kind, nodes))))
 
     def _require_schedule(self, spec: job_specs.ProgramSpec | job_specs.PriceSpec) -> dict[str, Any]:
-        """Return the document of the synthesis whose schedule is to be lowered or simulated. Raises InvalidInput if
-        that is impossible.
-        """
+        """Return the document of the synthesis whose schedule `spec` needs. Raises InvalidInput if it has none."""
         if isinstance(spec, job_specs.ProgramSpec):
             target_named(spec.target)
             spec.options()  # raises for values out of range
