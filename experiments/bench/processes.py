@@ -1,4 +1,4 @@
-"""Defines benchmarks, including benchmarks that run complete commands in separate processes.
+"""Benchmarks of complete commands, which run in separate processes.
 
 Commands are compared with limits and with a Python process that does nothing.
 """
@@ -47,10 +47,10 @@ class BenchmarkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark. `run` runs one of `cases`; `goals` are the ratios that each case should reach.
+    """A benchmark. `run` runs one of its cases; `goals` has the cases, each with the ratio that it should reach.
 
     is_exact: whether ratios compare exact costs. If so, a missed goal is a regression, not the effect of a busy
-              machine.
+      machine.
     """
 
     name: str

@@ -42,7 +42,7 @@ from chorale.tuner.reports.tables import Stopwatch
 
 _BLOCK = bytes(2**22)
 _HASHED_BLOCKS = 16
-"""Number of blocks that are actually hashed. The time for the others is extrapolated."""
+"""Number of blocks of 4 MiB that are hashed; the time for more blocks is extrapolated."""
 
 
 def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
@@ -111,7 +111,7 @@ def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
 
 
 def written_program(case: str) -> BenchmarkOutcome:
-    """Return facts about the text, and the seconds to write it and to parse it with Python's XML parser.
+    """Write a program's text; return facts about it, and the seconds to write it and to parse it with Python's parser.
 
     `case` has the form TARGET METHOD COLLECTIVE SPEC.
     """
@@ -153,7 +153,7 @@ RANKS = Benchmark(
 
 
 def rate_at_scale(spec: str) -> BenchmarkOutcome:
-    """Return facts about the bounds for `spec`, and the times of building the network with bounds and of the reference.
+    """Bound the all-to-all rate of `spec`; return facts about the bounds, and the times of our code and the reference.
 
     `processor` is our code's processor time.
     """

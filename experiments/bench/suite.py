@@ -90,7 +90,7 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
 
 
 def _by_programs(topology: Topology) -> Fraction:
-    """Return T_B / M for a network with unit links.
+    """Return the least bandwidth time per byte of BFB on a network with unit links, by linear programs.
 
     This is the worst node's minimum load in shards, summed over all steps.
     """
@@ -106,7 +106,7 @@ def _by_programs(topology: Topology) -> Fraction:
 
 
 def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int, int]]) -> Fraction:
-    """Return the least U for which each shard that is `step` hops away can arrive while no link carries more than U."""
+    """Return the smallest maximum link load with which `node` receives all shards from `step` hops away, in shards."""
     shards = [source for source, lengths in hops.items() if lengths[node] == step]
     pairs = [(job, link) for job, shard in enumerate(shards) for link, near in enumerate(into)
              if hops[shard][near] == step - 1]  # fmt: skip

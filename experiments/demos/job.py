@@ -192,7 +192,7 @@ def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: in
 
 
 def part(trainings: Mapping[str, Training], rows: Sequence[Json]) -> Json:
-    """Return the figures for one kind of training: DDP or FSDP2."""
+    """Return the results of the demo for one kind of training, DDP or FSDP2."""
     gloo, chorale = trainings["gloo"], trainings["chorale"]
     assert chorale.report is not None
     return {

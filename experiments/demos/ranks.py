@@ -1,4 +1,4 @@
-"""Runs a torch script as every rank of a job on an emulated fabric, importing torch only once for all ranks."""
+"""Run a torch script as all ranks of a job on an emulated fabric; torch is imported only once."""
 
 import atexit
 import ctypes

@@ -1,4 +1,4 @@
-"""Our finder's frontiers compared with the printed one, for every size up to 2,000 nodes, and by kind (figure 15)."""
+"""Our finder's Pareto frontiers compared with the paper's, for sizes up to 2,000 nodes and by kind (figure 15)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -138,7 +138,7 @@ _POPULAR = 3
 
 
 def kind_of(spec: str) -> str:
-    """Return the figure's name for a topology: its expansions' letters, such as LC, or its family if it has none."""
+    """Return the figure's name for a topology: the letters of its expansions, such as LC, or else its family."""
 
     def letters(tree: SpecTree | Number | Option) -> set[str]:
         if not isinstance(tree, FunctionCall):

@@ -1,4 +1,4 @@
-"""Figures 3, 7 and 18: costs by the model.
+"""Figures 3, 7 and 18: costs in the paper's model (steps T_L, bandwidth time T_B).
 
 Line graphs of optimal bases and generalized Kautz graphs are compared with the minimum bandwidth time; allreduce and
 all-to-all on many nodes of degree 4 are compared with rings, trees and tori.
@@ -66,7 +66,7 @@ _RIVALS: Mapping[str, tuple[str, Callable[[int], str | None]]] = {
     _TREES: ("double-binary-tree", lambda nodes: f"dbt:{nodes}"),
     _TORUS: ("traditional-torus", _torus),
 }
-"""Allreduce method, and function from a number of nodes to a spec, or to None if there is no such network."""
+"""Network -> allreduce method, and function from number of nodes to spec, or to None if there is no such network."""
 _SPREAD: Mapping[str, Callable[[int], str | None]] = {
     _KAUTZ: lambda nodes: f"genkautz:{FIGURE_7_DEGREE},{nodes}",
     _CIRCULANT: _circulant,
@@ -76,7 +76,7 @@ _SPREAD: Mapping[str, Callable[[int], str | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class _RatioClaim:
-    """The text says that `slow` takes `printed` times as long as `fast`, on average over `nodes`."""
+    """A claim in the paper's text: `slow` takes `printed` times as long as `fast`, on average over `nodes`."""
 
     collective: str
     fast: str
@@ -198,7 +198,7 @@ BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 
 """Number of nodes by spec."""
 FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
-"""The largest network whose schedule is built and verified; on larger ones, the exact cost is predicted."""
+"""Largest number of nodes for which a schedule is built and verified; beyond, the exact cost is predicted."""
 _LINE_GRAPHS = [
     (base, size, times)
     for base, size in BASES.items()

@@ -58,7 +58,7 @@ class MeasuredSchedule:
 
     @property
     def factor(self) -> Fraction:
-        """T_B in M/B, where B is the bandwidth out of a node, or out of the busiest node if nodes differ."""
+        """Bandwidth time T_B in units of M/B: data size over the bandwidth out of a node (of the busiest one)."""
         factor = self.cost.bandwidth_factor
         return self.cost.time_per_byte * int(np.bincount(self.topology.links.src).max()) if factor is None else factor
 
@@ -85,7 +85,7 @@ def distance_bound(topology: Topology) -> Fraction:
 
 
 def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None) -> list[Quantity]:
-    """Return a verified allgather's steps, T_B in M/B and diameter and, with `gap`, the certified all-to-all rate."""
+    """Return a verified allgather's steps, bandwidth time, diameter and, with `gap`, the certified all-to-all rate."""
     least, hops = least_bandwidth_factor(measured.topology.compute_count), measured.diameter
     quantities = [
         Quantity("steps", Interval.exactly(measured.cost.steps), hops, "the network has that diameter"),
@@ -101,7 +101,7 @@ def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None)
 
 
 def bound_quantities(nodes: int) -> list[Quantity]:
-    """Return the bounds on the same quantities for any network of `nodes` nodes."""
+    """Return bounds on steps, bandwidth time, diameter and all-to-all rate of any network with `nodes` nodes."""
     steps = Interval.exactly(least_steps(nodes, DEGREE))
     return [
         Quantity("steps", steps),
@@ -123,7 +123,7 @@ _TABLE_7_QUICK_NODES = 128
 
 
 def _table_4(row: PublishedRow) -> Row:
-    """Compare the times; an allreduce takes 2 (T_L + T_B), as the caption says."""
+    """Compare a printed row with our times; an allreduce takes 2 (T_L + T_B), as the caption says."""
     quantities = (
         bound_quantities(row.nodes)
         if row.is_bound
@@ -141,7 +141,7 @@ def _table_4(row: PublishedRow) -> Row:
 
 
 def _table_5(row: PublishedRow) -> Row:
-    """Compare the steps of a verified allreduce; the caption says that T_B is optimal, 2 (N - 1) / N."""
+    """Compare a printed row with the steps of a verified allreduce. By the caption, T_B is optimal, 2 (N - 1) / N."""
     measured = measure_schedule(row.spec, row.method, ALLREDUCE)
     taken, least = measured.cost.steps, 2 * least_steps(row.nodes, DEGREE, bidirectional=True)
     steps = Quantity("steps", Interval.exactly(taken), least, f"{least} is least on any network")
@@ -155,7 +155,7 @@ def _table_5(row: PublishedRow) -> Row:
 
 
 def _table_7(row: PublishedRow) -> Row:
-    """Compare a row. Add a remark if a topology from the paper's bases is as good in both costs and better in one."""
+    """Compare a printed row with ours. Add a remark if a topology from the paper's bases dominates it."""
     if row.is_bound:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
@@ -176,7 +176,7 @@ def _frontier(nodes: int) -> tuple[TopologyCandidate, ...]:
 
 
 def _table_8(row: PublishedRow) -> Row:
-    """Compare T_L and both Moore bounds; the text says that T_B is optimal, (N - 1) / N."""
+    """Compare a printed row with T_L and both Moore bounds; the text says that T_B is optimal, (N - 1) / N."""
     measured = measure_schedule(row.spec, row.method)
     two_way = least_steps(row.nodes, DEGREE, bidirectional=True)
     quantities = [
@@ -240,7 +240,7 @@ _WARM_UP = "hypercube:3"
 
 
 def _table_6(case: tuple[str, str]) -> list[Row]:
-    """Compare the quality, which the paper proves and figure 10 shows, and the seconds on one core."""
+    """Compare the costs of BFB, which the paper proves optimal, and its seconds on one core with a printed row."""
     spec, printed_s = case
     topology = parse_topology(spec)
     _load_code()

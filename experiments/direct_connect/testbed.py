@@ -312,7 +312,7 @@ class _LinearFit:
     picture: str
 
     def row(self, points: Sequence[Row]) -> Row:
-        """Return the line through `points` and their distances from it."""
+        """Fit a line to `points`; return the row with the line and its relative errors."""
         xs, ys = [float(point[self.x]) for point in points], [point[self.y] for point in points]
         slope, fixed = linear_regression(xs, ys, proportional=self.through_zero)
         errors = [abs(slope * x + fixed - y) / y for x, y in zip(xs, ys, strict=True)]

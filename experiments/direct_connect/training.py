@@ -188,7 +188,7 @@ _EXPERTS = (
 
 
 def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest, ...], at_once: int) -> Experiment:
-    """Return the experiment for `contests`. Quick runs leave out those with more than `at_once` nodes."""
+    """Return the experiment for `contests`. Quick runs leave out contests with more than `at_once` nodes."""
 
     by_nodes = {contest.nodes: contest for contest in contests}
     return Experiment(

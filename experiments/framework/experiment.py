@@ -120,7 +120,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A table's rows in the paper's order, and where the table is."""
+    """A published table: its rows in the paper's order, and its place in the paper."""
 
     source: str
     rows: tuple[PublishedRow, ...]
@@ -195,7 +195,7 @@ class Quantity:
 
 
 def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
-    """Return a comparison's row. It holds unless one of our quantities is worse than the printed one.
+    """Return the row that compares our values with a published row; `holds` is false if one of ours is worse.
 
     A printed number that is proved impossible on that network does not count against ours; `reason` states the proof.
     """
@@ -216,7 +216,7 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
-    """Return `compared`, extended by T_B and the claim that T_B is the minimum."""
+    """Return `compared` with our bandwidth time T_B added, which must equal `minimum` for the row to hold."""
     optimal = factor == minimum
     return {
         **compared,

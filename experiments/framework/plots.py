@@ -26,7 +26,7 @@ _MAX_COLUMNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Draws a panel with its lines for each title to a .png, .svg or .pdf file. Equal rows give equal bytes.
+    """Draws a panel per title, with a line per name, to a .png, .svg or .pdf file. Equal rows give equal bytes.
 
     points:  turns rows into points, in the order in which panels, lines and their points are drawn
     log:     which axes are logarithmic

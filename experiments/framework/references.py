@@ -56,7 +56,7 @@ _HALVINGS = 30
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Return the model whose alpha fits the time at the smallest known size and whose efficiency fits the largest.
+    """Return the model whose latency fits the time at the smallest known size, and whose efficiency fits the largest.
 
     known_gbps: algorithmic bandwidths in GB/s by vector size in bytes
     """

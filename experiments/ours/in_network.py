@@ -48,18 +48,18 @@ _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not 
 
 
 def in_network_allreduce(topology: Topology) -> VerifiedSchedule:
-    """Return the verified schedule of an allreduce in which switches act, or one of ranks alone if it is faster."""
+    """Return the verified schedule of an allreduce with switches that add and multicast, or without if faster."""
     return synthesize(IN_NETWORK, topology, ALLREDUCE, None, SerialExecutor())
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
-    """Return two certified minimum times per byte, for ranks alone and with the switches' abilities."""
+    """Return certified minimum times per byte of an allreduce: for ranks alone, and with the switches' abilities."""
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
-    """Return GB/s for each of NCCL's algorithms with its best protocol."""
+    """Return GB/s for each of NCCL's algorithms with its best protocol, by the model."""
     rates: dict[str, float] = {}
     for each in algorithms:
         rates[each.name] = max(rates.get(each.name, 0.0), size_bytes / each.seconds(size_bytes) / 1e9)

@@ -133,7 +133,7 @@ CHANNELS_LIVE = Experiment(
 
 
 _METHODS = ("bfb", "recursive-doubling", "swing-latency")
-"""The method with the lowest link loads, and for small sizes those with the fewest steps."""
+"""The method with the lowest link loads, and two methods with the fewest steps, for small sizes."""
 
 _ENGINE_LIVE_TIMEOUT_S = 300.0
 _SIZES, _QUICK_SIZES = tuple(2**power for power in range(12, 25, 2)), (2**16, 2**18)

@@ -303,9 +303,9 @@ _ABLE_SHARE = 0.7
 
 
 def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
-    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, some of which act.
+    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, some of them able.
 
-    Links have the same bandwidth in both directions.
+    Able switches add and multicast. Links have the same bandwidth in both directions.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     while True:

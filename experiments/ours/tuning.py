@@ -121,7 +121,7 @@ def _tasks() -> tuple[GridTask, ...]:
 
 
 def _replays(names: Sequence[str], noises: Sequence[str], seeds: int) -> list[Case]:
-    """Return (task name, noise, strategy, number of seeds)."""
+    """Return the cases: (task name, noise, strategy, number of seeds)."""
     has_torch = find_spec("torch") is not None  # Optuna's gp needs it
     strategies = [name for name in REPLAYED_TUNER_STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
     return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
@@ -178,7 +178,7 @@ REPLAYED_TUNER = Experiment(
 
 
 DEVELOPED_ON = ("allgather 8+8", "reduce_scatter 8+8")
-"""The tasks on which the strategies were developed. Results on the others were only looked at."""
+"""The tasks on which the strategies were developed. All other tasks only test them."""
 
 TASKS = tuple(
     (fabric, collective)
@@ -198,7 +198,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, str, str, int]]:
-    """Return (fabric, collective, strategy, number of seeds)."""
+    """Return the cases: (fabric, collective, strategy, number of seeds)."""
     return [(*task, strategy, seeds) for task in tasks for strategy in TUNING_STRATEGIES_STRATEGIES]
 
 

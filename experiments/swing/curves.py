@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     RING: ("hamiltonian-ring",),
     MIRRORED: ("mirrored-recursive-doubling", "mirrored-rabenseifner"),
 }
-"""The methods for each line in a figure. It shows the faster of the latency- and the bandwidth-optimal variant."""
+"""The methods for each line in a figure; it shows the faster of the latency- and bandwidth-optimal variants."""
 RIVALS = (DOUBLING, BUCKET, RING)
 """Gains are relative to the best of these. The mirrored variant is the paper's own and so not a rival (section 5.1)."""
 
