@@ -90,7 +90,6 @@ class CommandGroup(TyperGroup):
 
 @cache
 def load_command(name: str) -> TyperCommand | TyperGroup:
-    """Return the command `name`, one of `COMMANDS`, with its module imported."""
     module = importlib.import_module(f".{COMMANDS[name][0]}", __package__)
     attribute, part = name.replace("-", "_"), CommandLine()
     if group := getattr(module, f"{attribute}_app", None):

@@ -252,7 +252,6 @@ class Campaign(campaign_values.CampaignSection):
 
     @property
     def resolved_sampler(self) -> str:
-        """The sampler that the file names, or the default."""
         return self.sampler or "sizes-gp"
 
 

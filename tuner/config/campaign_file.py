@@ -203,7 +203,6 @@ class RecordedJob:
 
     @property
     def covered_s(self) -> float:
-        """Time that campaigns cover."""
         return sum(sum(sizes.values()) for sizes in self.seconds.values())
 
     @property

@@ -69,7 +69,6 @@ class RunnerSection(CampaignSection):
 
     @property
     def measurers(self) -> MeasurerRequest:
-        """Return the user's requirements for the nodes on which runners measure."""
         node = ResourceRequest(**self.needs.model_dump(exclude={"gpus"}))
         return MeasurerRequest(node, self.needs.gpus, self.at_once)
 

@@ -125,8 +125,6 @@ class DetachedLaunch:
 
 
 class _Collector(LaunchProgress):
-    """Collects the launch's trials."""
-
     def __init__(self) -> None:
         self.trials: list[TrialRecord] = []
 

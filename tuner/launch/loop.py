@@ -338,7 +338,6 @@ class TrialLoop:
         self._compare_best()
 
     def _build_baselines(self) -> None:
-        """Build the baselines, which are measured together with candidates."""
         builds = self._requests.baseline_builds()
         futures = [self._workers.build(request) for request in builds.values()]
         programs = self._requests.adopted_baselines()

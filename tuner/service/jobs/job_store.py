@@ -125,7 +125,6 @@ _profiles = sql.Table(
 
 
 SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "program.json"
-"""Names of result files."""
 POOL_SIZE = 64
 """Number of connections that are kept open, one per request thread, because opening one takes longer than a query."""
 
