@@ -107,8 +107,9 @@ def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iter
         fastest = max(running, key=lambda program: program["predicted"][index]["algbw_gb_per_s"])
         rate, k = fastest["predicted"][index]["algbw_gb_per_s"], fastest["k"]
         name = fastest["method"] + ("" if k is None else f" with k = {k}")
-        used = f"{fastest['channels']} channels, {fastest['threadblocks_max']} thread blocks"
-        text = f"{name}: {rate:.4g} GB/s, {rate / bound_algbw:.0%} of the bound ({used}; predicted)"
+        channels = f"{fastest['channels']} channel{'s' if fastest['channels'] > 1 else ''}"
+        used = f"{channels}, {fastest['threadblocks_max']} thread blocks; predicted"
+        text = f"{name}: {rate:.4g} GB/s, {rate / bound_algbw:.0%} of the bound ({used})"
         yield f"program at {format_size(row['size_bytes'])}", text
     refused = [program for program in programs if program["refused"] is not None]
     if refused:

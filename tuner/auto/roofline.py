@@ -209,10 +209,10 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}"
     yield bound_label(bound["certificate"]), algbw(bound["time_per_byte"])
     if document["expected"] is not None:
-        yield "expected of the library", algbw(document["expected"]["time_per_byte"])
+        yield "expected from the library", algbw(document["expected"]["time_per_byte"])
     if document["in_network"] is not None:
         yield "with switches that add", algbw(document["in_network"]["time_per_byte"])
-        yield "who adds there", document["in_network_runs_by"]
+        yield "run by", document["in_network_runs_by"]
     for name, costs in schedules.items():
         if library is None or name != library["method"] or len(schedules) == 1:
             rate = f"{algbw(costs['time_per_byte'])}, {costs['of_bound']:.0%} of the bound"

@@ -97,7 +97,7 @@ def demo(
     save_schedule(schedules[winner], str(best))
     files = {"picture": str(picture), "network": str(drawing), "schedule": str(best)}
     table = Table(title=title)
-    for heading in ("size", *METHODS, "best", "beside MPICH (rabenseifner)"):
+    for heading in ("size", *METHODS, "best", "against MPICH (rabenseifner)"):
         table.add_column(heading, justify="right")
     for row in rows:
         times, fastest = row["times_us"], row["best"]

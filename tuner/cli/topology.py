@@ -152,7 +152,7 @@ def _summary(topology: Topology, plot: Path | None, bounds: dict[str, Any]) -> T
         proven, expects = bounds["bound"], bounds["expected"]
         rows[f"allreduce, {bound_label(proven['certificate'])}"] = algbw_text(Fraction(proven["time_per_byte"]), unit)
         if expects is not None:
-            rows["allreduce, expected of the library"] = algbw_text(Fraction(expects["time_per_byte"]), unit)
+            rows["allreduce, expected from the library"] = algbw_text(Fraction(expects["time_per_byte"]), unit)
     table = Table(title=facts["spec"], title_justify="left", show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, str(value))

@@ -169,7 +169,7 @@ def bound_table(report: BoundReport, document: Mapping[str, Any]) -> Table:
     table = tables.facts_table(f"bound of {report.collective} on {report.topology.spec}", _bound_rows(report))
     if (expected := document.get("expected")) is not None:
         text = tables.algbw_text(Fraction(expected["time_per_byte"]), report.topology.bandwidth_unit)
-        table.add_row("expected of the library", text)
+        table.add_row("expected from the library", text)
     for row in assumption_rows(document, "guess"):
         table.add_row(*row)
     return table
@@ -317,8 +317,8 @@ def in_network_note(topology: Topology) -> str:
     """Return a note on how to run a schedule in which the switches of `topology` add."""
     able = len(topology.abilities)
     if able == 1:
-        return "lower --target mscclpp-json makes a plan for one box; in NCCL its NVLS does it"
-    return f"no GPU target runs it over {able} switches; NCCL's NVLSTree or SHARP add there, oneccl-xml emulates it"
+        return "NCCL's NVLS, or a plan for one box: chorale lower --target mscclpp-json"
+    return f"NCCL's NVLSTree or SHARP over {able} switches; no GPU target can, oneccl-xml emulates it"
 
 
 _START_OF_PROCESSES_S = 0.5

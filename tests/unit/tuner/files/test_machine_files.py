@@ -39,7 +39,7 @@ def algbw(topology: Topology, collective: str = "allreduce") -> Fraction:
 
 
 def both(topology: Topology, collective: str = "allreduce") -> tuple[float, float]:
-    """Return (expected of the library, bound), in GB/s."""
+    """Return (expected from the library, bound), in GB/s."""
     assert topology.expected is not None
     return float(algbw(topology.expected, collective)), float(algbw(topology, collective))
 
