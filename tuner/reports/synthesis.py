@@ -227,7 +227,8 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     elif unit == "link" or "no GPU target" in document.get("runs_by", ""):
         step = f"chorale run {quote(output)} --runner local, or chorale simulate {quote(output)} --link-gbps 100"
     else:
-        step = f"chorale lower {quote(output)} --target msccl-xml -o {quote(Path(output).stem)}.xml"
+        target, ending = ("mscclpp-json", "json") if "runs_by" in document else ("msccl-xml", "xml")
+        step = f"chorale lower {quote(output)} --target {target} -o {quote(Path(output).stem)}.{ending}"
     table = tables.facts_table(f"{method} {collective} on {spec}", _rows(document, unit))
     return tables.Result(document, table, next_step=step)
 
@@ -358,7 +359,7 @@ def _gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
         tried = f"shortest paths with up to {max(document['schedule']['chunks_per_shard'], 64)} chunks per shard"
     else:
         tried = _TRIED.get(method, "")
-    words = f"tried {tried}" if tried else f"{method} has no other variant to try"
+    words = f"tried {tried}" if tried else f"tried no other variant: {method} has none"
     return [
         {"kind": kind, "gap": str(gap), "tried": words, "message": f"{float(gap):.2%} above its {kind} bound; {words}"}
         for kind, gap in gaps.items()

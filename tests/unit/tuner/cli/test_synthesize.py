@@ -154,6 +154,15 @@ def test_a_schedule_that_is_more_than_1_percent_behind_its_bound_says_so(method,
     assert ("above its bandwidth bound" in printed.stdout + printed.stderr) == bool(of_bandwidth)
 
 
+@pytest.mark.parametrize("words", [("h100:1", "--in-network"), ("a100:2",)])
+def test_the_suggested_lowering_works(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = chorale(capsys, "synth", *words, "-o", "x.parquet")
+    step = said.stderr.partition("next: chorale ")[2].split()
+    assert step[0] == "lower"
+    assert chorale(capsys, *step).code == 0
+
+
 @pytest.fixture
 def network(tmp_path):
     """A ring of four in GB/s with one pair of slow links besides."""
