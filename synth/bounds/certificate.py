@@ -4,16 +4,16 @@ A bound proves that no schedule is faster. A verified schedule that takes the sa
 
 Pairs of trees: let x be each root's rate, and a and r the bandwidths of out-trees and in-trees on each link. Every set
 T that contains a rank satisfies x(outside T) <= a(into T) and x(outside T) <= r(out of T). Switches receive at least as
-much of a, and at most as much of r, as they send. Also, a + r <= b. A weighted sum of these inequalities bounds the sum
-of x.
+much of a, and at most as much of r, as they send. Also, a + r <= b, the link's bandwidth. A weighted sum of these
+inequalities bounds the sum of x.
 
 Prices: a pair is a tree that collects sums at a root and a tree that spreads the result from there. Both contain all
 ranks; the first may also contain switches that add, the second switches that multicast. They meet at a rank, or the
 sums end at a switch that adds, from which a path leads to a switch that multicasts. A path between two such nodes costs
 at least their distance in link prices. So a pair costs at least the cheapest tree over all ranks and some of these
 switches in each direction, for the best root and the best sets of switches; all sets are tried. Pairs of total rate x
-pay at most what links, and adders with a limit (at a price per sum), can earn: x <= sum(price * bandwidth) / (cheapest
-pair).
+pay at most what links, and adders with a limit (at a price per sum), can earn: x <= sum(price * bandwidth) / (cost of
+the cheapest pair).
 """
 
 import heapq
@@ -105,8 +105,8 @@ _RULE = "the certificate of the all-to-all schedule is wrong: {}"
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the upper bound on the all-to-all rate that `certificate` proves. Raises CheckFailed if it proves none.
 
-    Every unit of data from s to t pays at least the distance from s to t in link prices, and a link earns at most
-    price * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
+    Every unit of data from s to t pays at least the distance from s to t in link prices, and a link earns at most price
+    * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
     """
     prices = certificate.get("prices")
     if certificate.get("kind") != "alltoall-prices" or not isinstance(prices, list):
@@ -179,7 +179,7 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
 def _by_weighted_cuts(
     topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool
 ) -> Fraction:
-    """Return the time per byte that follows from weighted cuts and from switches' balance.
+    """Return the time per byte that follows from weighted cuts and from the balance of switches.
 
     A switch that cannot copy sends at most as much as it receives. For reductions (`outward`), a switch that cannot add
     sends at least as much as it receives.
@@ -201,7 +201,7 @@ def _by_weighted_cuts(
 
 
 def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
-    """Return the fraction of the vector that must cross the cut in one direction."""
+    """Return the fraction of the vector that must cross the cut around `inside` in one direction."""
     ranks = topology.compute_count
     within = sum(1 for node in inside if node < ranks)
     if not 0 < within < ranks:
@@ -230,7 +230,7 @@ def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_sh
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return 2 (groups - 1) / (bandwidth into all groups), corrected for limited adders outside the groups.
+    """Return 2 (groups - 1) / (bandwidth into all groups), corrected for adders with a limit outside the groups.
 
     To see why, treat every group as one process. p processes need at least 2 (p - 1) messages to compute a sum and send
     it to all: the first process that knows the sum depends on p - 1 messages, and every other process receives one
@@ -263,11 +263,11 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
 
 
 def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> Fraction:
-    """Return the total rate at which limited adders outside all groups add, or 0 if sends are counted (`outward`).
+    """Return the total rate at which adders with a limit outside all groups add, or 0 if sends are counted (`outward`).
 
     Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If receipts are
     counted, an adder with a limit may also be outside all groups, because every process must still receive each of the
-    sums it computes.
+    sums that this adder computes.
     """
     limited = Fraction(0)
     for node, ability in topology.abilities.items():
@@ -282,7 +282,7 @@ def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> 
 
 
 def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
-    """Return the bandwidths of the links into `inside`, or out of it if `outward`."""
+    """Return the bandwidths of all links into `inside`, or out of `inside` if `outward`."""
     links = topology.links
     near, far = (links.src, links.dst) if outward else (links.dst, links.src)
     member = np.zeros(topology.node_count, dtype=bool)
@@ -292,7 +292,7 @@ def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fract
 
 
 def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield each link's (near end, far end, bandwidth class). Near is the target, or the source if `outward`."""
+    """Yield (near end, far end, bandwidth class) of each link. Near is the target, or the source if `outward`."""
     links = topology.links
     near, far = (links.src, links.dst) if outward else (links.dst, links.src)
     return zip(near.tolist(), far.tolist(), links.bandwidth_class.tolist(), strict=True)
@@ -330,7 +330,7 @@ def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -
 
 
 def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that the weights in `certificate` prove, whatever it claims."""
+    """Return the time per byte that the weights in `certificate` prove, whatever time it claims."""
     if certificate.get("kind") != "tree-pairs":
         raise _failure(str(certificate.get("kind")))
     counted = [Fraction(0)] * topology.compute_count
@@ -345,7 +345,7 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 def _prices(
     topology: Topology, certificate: Mapping[str, Any], part: str, counted: list[Fraction], outward: bool
 ) -> list[Fraction]:
-    """Return each link's price for out-trees, or in-trees if `outward`. Adds the roots' weights to `counted`."""
+    """Return the price of each link for out-trees, or in-trees if `outward`. Adds the weights of roots to `counted`."""
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
     ends = list(zip(heads.tolist(), tails.tolist(), strict=True))
@@ -385,13 +385,13 @@ def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, 
 
 KIND = "pair-prices"
 MAX_TREES = 2**14
-"""Maximum number of trees that a check compares: sets of switches, times roots if both directions differ."""
+"""Maximum number of trees that a check compares: sets of switches, times roots if costs depend on the direction."""
 
 
 def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if prices prove less.
 
-    Exact. O(2 ** switches that add or multicast * roots * nodes ** 3), with one root if distances are symmetric.
+    Exact. O(2 ** switches that add or multicast * roots * nodes ** 3), with a single root if distances are symmetric.
     """
     if certificate.get("kind") != KIND:
         raise _failure(str(certificate.get("kind")))
@@ -403,7 +403,7 @@ def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) 
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
-    """Return the time per byte that prices prove. All prices must be whole numbers >= 0.
+    """Return the time per byte that the prices prove. Raises CheckFailed unless all are whole numbers >= 0.
 
     prices: one price per link
     sum_prices: price of each sum, by node id, for the switches with a limit on adding
@@ -473,7 +473,7 @@ def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[i
 
 
 def _least(root: int, ranks: Sequence[int], switches: Sequence[int], cost: Any, per_sum: Mapping[int, int]) -> int:
-    """Return the cost of the cheapest tree from `root` that contains all ranks and may contain some `switches`."""
+    """Return the cost of the cheapest tree from `root` that contains all ranks and any of the `switches`."""
 
     def of_nodes(nodes: Sequence[int]) -> int:
         table = np.array([[cost(one, other) for other in nodes] for one in nodes])

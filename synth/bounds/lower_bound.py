@@ -48,8 +48,8 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     """Return disjoint allgather bottlenecks, each as small as possible, that cover as many ranks as possible.
 
     A set of nodes is a bottleneck (tight) if receiving everything from outside takes as long as the complete allgather.
-    The union of two tight sets that share a rank is tight, unless it contains all ranks. Takes one oracle call per set
-    of more than one rank.
+    The union of two tight sets that share a rank is tight, unless it contains all ranks. Takes one test of all cuts per
+    set of more than one rank.
     """
     *_, (time, _) = improving_cuts(search)
     trees_per_bandwidth, k = integral_trees(search.topology, time)
@@ -70,8 +70,8 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 class _Groups:
     """Disjoint sets of ranks and switches.
 
-    nodes:   each set's nodes, by set number
-    of_rank: int64 per rank: number of the set that contains it, or -1
+    nodes:   the nodes of each set, by set number
+    of_rank: int64 per rank: number of the set that contains the rank, or -1
     """
 
     nodes: dict[int, Nodes]
@@ -93,7 +93,8 @@ class _Groups:
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
     """Return `part` and its images under known symmetries, except images that share a rank with earlier ones.
 
-    This saves oracle calls. No proof depends on the symmetries, because bounds are computed from each set's links.
+    This saves tests of cuts. No proof depends on the symmetries, because bounds are computed from the links of each
+    set.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)
@@ -114,7 +115,7 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     """Return sets of a rank and surrounding switches that have less incoming bandwidth than the rank alone.
 
     For each rank behind switches, the result contains the set with the least incoming bandwidth if switches reduce it.
-    Takes one oracle call per rank behind a switch, or fewer if symmetries are known.
+    Takes one flow computation per rank behind a switch, or fewer if symmetries are known.
     """
     topology = search.topology
     ranks, links = topology.compute_count, topology.links
@@ -134,9 +135,9 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
 def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
     """Return the lower bound on allreduce's time per byte that follows from the groups `parts`.
 
-    Every rank outside these groups is a group by itself. Treating groups as processes shows that p groups receive
-    2 (p - 1) M in total (bandwidth-optimal pipeline, theorem 17 for single ranks, and theorem 16 for two groups in
-    Eulerian networks). O(links * parts).
+    Every rank outside these groups is a group by itself. Treating groups as processes shows that p groups receive 2 (p
+    - 1) M in total (bandwidth-optimal pipeline, theorem 17 for single ranks, and theorem 16 for two groups in Eulerian
+    networks). O(links * parts).
     """
     ranks = search.topology.compute_count
     single = np.ones(ranks, dtype=np.bool_)
@@ -156,7 +157,7 @@ _DIRECTIONS = (
 
 
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield lower bounds on allreduce, the cheapest to compute first. The largest one is the best known.
+    """Yield lower bounds on allreduce, those that are cheap to compute first. The largest bound is the best known.
 
     The bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks with the switches that limit
     their bandwidth. All consider incoming data and, on one-way networks, also outgoing data.
@@ -182,12 +183,12 @@ def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
 
 
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
-    """Return the best known lower bound on T_B / M of `collective`. It holds for every schedule.
+    """Return the best known lower bound on the bandwidth time T_B / M of `collective`. It holds for every schedule.
 
     For allgather, reduce_scatter, broadcast and reduce, this is the optimum (see `Optimum` for one-way networks). The
     search is fast if a single rank is the bottleneck.
 
-    achieved: time per byte of a verified schedule; the search ends as soon as a bound reaches it
+    achieved: time per byte of a verified schedule; the search ends when a bound reaches this time
 
     >>> from synth import parse_collective, parse_topology
     >>> str(lower_bound(parse_topology("ring:4"), parse_collective("allreduce")).value)
@@ -266,7 +267,7 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _boxes(search: CutSearch) -> Iterator[Nodes]:
-    """For each bandwidth, join nodes by wider links and yield the group whose traffic with others takes longest."""
+    """Yield, for each bandwidth, the group of nodes joined by wider links whose traffic with others takes longest."""
     nodes, ranks, links = search.topology.node_count, search.topology.compute_count, search.topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -281,7 +282,7 @@ def _boxes(search: CutSearch) -> Iterator[Nodes]:
 
 
 def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
-    """Return the least time per byte for every rank inside `cut` to receive its data from all ranks outside."""
+    """Return the least time per byte in which the ranks inside `cut` can receive their data from all ranks outside."""
     ranks = search.topology.compute_count
     inside = int(np.count_nonzero(cut < ranks))
     return inside * search.time_per_shard(cut) / ranks
@@ -290,7 +291,7 @@ def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
 _MOST_NEIGHBOURS = 16
 _MOST_PASSING = 32
 _SMALL = 200
-"""Up to this number of nodes, switches that are not direct neighbours of a group are tried too."""
+"""Up to this number of nodes, switches that are not direct neighbours of a group are also tried."""
 FEW_ACTORS = 14
 """Up to this number of ranks and switches that add or multicast, partitions are improved by moving single nodes."""
 
@@ -343,7 +344,7 @@ class GroupedFabric:
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return the groups in `label`. Groups without ranks are merged into the group in which they cost least."""
+        """Return the groups in `label`. Groups without ranks are merged into the group that this makes cheapest."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:
@@ -360,7 +361,7 @@ class GroupedFabric:
         return [self._with_passing(group, members) for group in homes]
 
     def _cheapest(self, switches: set[int], homes: list[set[int]], home_of: dict[int, int]) -> int:
-        """Return the index of the nearby group whose incoming bandwidth grows least if `switches` join it."""
+        """Return the index of the nearby group whose incoming bandwidth grows least if `switches` join the group."""
         costs: dict[int, int] = {}
         seen, waiting = set(switches), sorted(switches)
         while waiting and len(costs) < _MOST_NEIGHBOURS:
@@ -402,7 +403,7 @@ class GroupedFabric:
         return min(grown, shrunk, key=self.entering)
 
     def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
-        """Return the switches outside `members` that reach `group` through other switches of this kind.
+        """Return the switches outside `members` that can reach `group` through other switches outside `members`.
 
         On large networks, only direct neighbours of the group are returned.
         """
@@ -454,7 +455,7 @@ class GroupedFabric:
 
 
 def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
-    """Yield variants of `label` in which a node is moved to another group or to a new one, or two groups are merged."""
+    """Yield variants of `label` in which a node moves to another or a new group, or two groups are merged."""
     names = sorted({name for name in label if name >= 0})
     for node, name in enumerate(label):
         for other in [*names, node] if name >= 0 else []:
@@ -471,12 +472,12 @@ _MOST_WIDTHS = 16
 
 
 def in_network_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound | None:
-    """Return the best known bound on `collective` if switches may multicast and add, or None if no switch can.
+    """Return the best known bound on `collective` if switches may multicast and add, or None if no switch can do this.
 
     Bounds from cuts hold for any schedule. Bounds from groups hold for every schedule that only copies and adds. The
     result differs from `lower_bound` only for allreduce, because the other collectives are bounded by cuts.
 
-    achieved: time per byte of a verified schedule; the search ends as soon as a bound reaches it
+    achieved: time per byte of a verified schedule; the search ends when a bound reaches this time
 
     >>> from synth import parse_collective, parse_topology
     >>> allreduce = parse_collective("allreduce")
@@ -497,7 +498,7 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
 
 
 def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
-    """Return the best known bound on schedules in which switches only forward data; see `lower_bound`.
+    """Return the best known bound on schedules in which switches only forward data (see `lower_bound`).
 
     Bounds that allow switches to add and multicast hold for these schedules too, and are sometimes larger.
     """
@@ -509,12 +510,12 @@ def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fractio
 
 
 def stronger(first: Bound, second: Bound) -> Bound:
-    """Return the larger of two bounds, or the first if they are equal."""
+    """Return the bound with the larger value, or the first if they are equal."""
     return second if second.value > first.value else first
 
 
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
-    """Return the best known bound on schedules of the same kind as `schedule`; see `lower_bound`.
+    """Return the best known bound on schedules of the same kind as `schedule` (see `lower_bound`).
 
     The kind says whether switches add or multicast. The certificate of an all-to-all schedule contains link prices,
     which prove a better bound than cuts.
@@ -572,7 +573,7 @@ def _is_bidirectional(topology: Topology) -> bool:
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
     """Yield groups of nodes as labels: single ranks; nodes joined by wide links; the allgather bottlenecks.
 
-    A label is -1 for nodes that belong to no group.
+    The label of a node is the number of its group, or -1 if it belongs to no group.
     """
     ranks = topology.compute_count
     alone = [*range(ranks), *([-1] * topology.switch_count)]

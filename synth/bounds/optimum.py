@@ -4,12 +4,12 @@ Weights w say how many shards start at each rank, and all shards must reach all 
 rank then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the maximum over all T
 (bandwidth-optimal pipeline, theorem 1). allgather has weight 1 everywhere, and broadcast only at its root (appendix A);
 reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method: guess a time, ask the
-oracle for a cut that takes longer, and continue with that cut's time.
+oracle (a maximum-flow test of all cuts) for a cut that takes longer, and continue with that cut's time.
 
 The smallest k is found as follows. With k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b)
 trees. Cuts that need the full time leave no room for rounding: U * b must be a whole number on each of their links, so
 k is a multiple of some k0. Other cuts have more room if k is larger. Multiples of k0 are tried in ascending order, and
-every cut that rules out a multiple is tested first for the next one.
+every cut that rules out a multiple is tested first for the next multiple.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _MANY_RANKS = 512
 """From this number of ranks on, symmetries are used, so that only cuts around one rank per orbit are tested."""
 
 Nodes = NDArray[np.int64]
-"""Node indices in ascending order: a cut's sink side T."""
+"""Node indices in ascending order: the sink side T of a cut."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutSearch:
-    """A search for cuts that need ever more time. Ranks that pass a test are not tested again for longer times.
+    """A search for cuts that take longer and longer. Ranks that pass a test are not tested again for longer times.
 
     Attributes:
         weights: int64 per node, number of shards that start there (0 for switches).
@@ -74,7 +74,7 @@ class CutSearch:
 
     @staticmethod
     def of(topology: Topology, weights: Integers) -> CutSearch:
-        """Return a new search with these weights, int64 per rank. O(links log links).
+        """Return a new search with the given weights, int64 per rank. O(links log links).
 
         Symmetries are used if the network is large and all ranks have the same weight.
         """
@@ -113,11 +113,11 @@ class CutSearch:
         return np.array([best])
 
     def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
-        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, or None if each cut can.
+        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, or None if all cuts can.
 
-        The cut is the smallest one around its sink. A link of bandwidth b carries floor(U * b) trees, where U is
+        It is the smallest such cut around its sink. A link of bandwidth b carries floor(U * b) trees, where U is
         `trees_per_bandwidth`. floor(U * b) / k must not decrease from one call to the next, because settled ranks are
-        not tested again. Takes O(links) and a few flow computations. Raises InvalidInput if amounts would exceed 64
+        not tested again. Takes O(links) and a few flow computations. Raises InvalidInput if numbers would exceed 64
         bits.
 
         sinks: flags per rank; None for all ranks
@@ -149,7 +149,7 @@ class CutSearch:
         return present
 
     def time_per_shard(self, cut: Nodes) -> Fraction:
-        """Return the minimum time per shard due to `cut`: shards outside / bandwidth into the cut. O(links)."""
+        """Return the least time per shard that `cut` allows: shards outside / bandwidth into the cut. O(links)."""
         bandwidth = sum((value * count for value, count in self.entering(cut)), Fraction(0))
         return self.outside_weight(cut) / bandwidth
 
@@ -184,7 +184,7 @@ class FewestTrees:
 
 @dataclass(frozen=True, slots=True)
 class _CutRoom:
-    """A cut, reduced to the number of shards outside and to (bandwidth, number) of the links into it."""
+    """A cut, reduced to the number of shards outside and to (bandwidth, number) of the links into the cut."""
 
     outside: int
     entering: tuple[tuple[Fraction, int], ...]
@@ -212,8 +212,8 @@ def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> Few
 
     If switches receive at least as much as they send when U * b is whole on all links, k must preserve this, so that
     trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
-    `MAX_ORACLE_CALLS` oracle calls. Then k is doubled until it is large enough, and it is not proven to be the
-    smallest. Usually U * b is whole on all links with k0, and the oracle is not needed.
+    `MAX_ORACLE_CALLS` tests of all cuts. Then k is doubled until it is large enough, and it is not proven to be the
+    smallest. Usually U * b is whole on all links with k0, and no test is needed.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -246,7 +246,7 @@ def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_bala
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that cannot carry k trees per shard, or None if each can. Tests one rank per orbit again."""
+    """Return a cut that cannot carry k trees per shard, or None if all cuts can. Tests one rank per orbit again."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
@@ -321,7 +321,7 @@ class Bound:
         return document | {"time_per_byte": str(self.value)}
 
     def _crossing(self, topology: Topology) -> NDArray[np.bool_] | None:
-        """Return a mask of the links on which the bound depends, or None if it may depend on all links."""
+        """Return bool[links]: whether the bound depends on the link. None if it may depend on all links."""
         groups = [self.nodes] if self.kind in ("into", "out-of") else self.parts
         known = topology.provenance
         if known is None or not known.guessed or self.kind not in ("into", "out-of", "received", "sent"):
@@ -348,7 +348,7 @@ Direction = Literal["into", "out-of"]
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """A collective's least bandwidth time along k trees per shard, and the cut that proves it.
+    """The least bandwidth time of a collective along k trees per shard, and the cut that proves it.
 
     Trees reach this time on every network without switches. They also do so if, at every switch, the sum of floor(U *
     b) over incoming links is at least the sum over outgoing links (theorem 4; reversed for reductions). This holds on
@@ -356,7 +356,7 @@ class Optimum:
     lower bound, and trees that reach it may not exist.
 
     Attributes:
-        shards: number of shards that the vector consists of: N, or 1 for broadcast and reduce.
+        shards: number of shards in the vector: N, or 1 for broadcast and reduce.
         trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
             carries floor(U * b) trees.
         k: trees per shard.
@@ -379,12 +379,12 @@ class Optimum:
 
     @property
     def time_per_shard(self) -> Fraction:
-        """U / k, in 1 / bandwidth_unit; 1 / x* in the paper."""
+        """Time per shard, U / k, in 1 / bandwidth_unit (1 / x* in the paper)."""
         return self.trees_per_bandwidth / self.k
 
     @property
     def time_per_byte(self) -> Fraction:
-        """T_B / M."""
+        """Bandwidth time per byte of the vector, T_B / M, in 1 / bandwidth_unit."""
         return self.time_per_shard / self.shards
 
     @property
@@ -403,7 +403,7 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
     """Return the optimum over all schedules, with the smallest number k of trees per shard that reaches it.
 
     The search for the smallest k may give up (see `is_fewest`). Usually computes fewer than N flows. Raises
-    InvalidInput for allreduce and alltoall, and if amounts would exceed 64 bits.
+    InvalidInput for allreduce and alltoall, and if numbers would exceed 64 bits.
     """
     search = search_for(topology, collective)
     for time, cut in improving_cuts(search):
@@ -433,10 +433,10 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
-    """Yield (time per shard, cut that needs it), in ascending order. The last time is the optimum.
+    """Yield (time per shard, cut that needs this time), in ascending order. The last time is the optimum.
 
     Uses Newton's method on rationals (Dinkelbach), which usually takes one to three cuts. Symmetries map the cuts
-    around a rank to those around its image, so one rank per orbit is tested.
+    around a rank to the cuts around its image, so one rank per orbit is tested.
     """
     cut: Nodes | None = search.narrowest_rank()
     while cut is not None:
@@ -463,7 +463,7 @@ def node_set(cut: Nodes) -> tuple[int, ...]:
 def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optimum:
     """Return the optimum with exactly k trees per shard, and the cut that limits it.
 
-    Its U is the smallest one for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
+    Its U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
     trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline, theorems
     13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too narrow gives the
     next U to try: the smallest that is enough for this cut. Raises InvalidInput if k < 1 or `optimum` does.
@@ -504,7 +504,7 @@ FEW_TREES = 96
 """If the exact optimum takes at most this number of trees per root, it is used even if a gap is accepted."""
 
 COARSE_K = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128, 181, 256, 512, 1024, 2048, 4096)
-"""Average tree counts per root to try if roots have different numbers of trees."""
+"""Average numbers of trees per root to try if roots have different numbers of trees."""
 
 _EVERY_K = 512
 _MOST_TREES = 2**20
@@ -516,9 +516,9 @@ def close_rates(
     """Yield (U, k), with ascending k, for which trees take at most `gap` longer than the optimum `time_per_shard`.
 
     U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
-    trees. This is useful for measured bandwidths, which have large denominators, so that reaching the optimum exactly
-    would take millions of trees. Tries every k up to 512, then k in steps of about 5 %. Cuts that were too narrow for
-    one k rule out most other k.
+    trees. This is useful for measured bandwidths, whose large denominators would require millions of trees for the
+    exact optimum. Tries every k up to 512, then k in steps of about 5 %. Cuts that were too narrow for one k rule out
+    most other k.
 
     cut: the cut that proves the optimum
     gap: accepted additional time, relative to the optimum

@@ -1,4 +1,4 @@
-"""Digraphs for flow computations, which store every arc with its reverse arc, and the oracle that tests all cuts."""
+"""Digraphs for flow computations, which store every arc with its reverse arc, and the oracle: a test of all cuts."""
 
 from typing import NamedTuple
 
@@ -16,13 +16,12 @@ LARGEST_AMOUNT = 2**60
 
 
 class ResidualGraph(NamedTuple):
-    """A digraph as half-arcs, sorted by the node they enter: `offsets[v]` to `offsets[v + 1] - 1` enter node v.
+    """A digraph as half-arcs, sorted by the node at which they end: `offsets[v]` to `offsets[v + 1] - 1` end at node v.
 
-    tails: int32, the node in which each half-arc starts; ascending within a row
+    tails: int32, the node at which each half-arc starts; ascending within a row
     mates: int64, the half-arc in the opposite direction, which exists for every half-arc
 
-    Amounts (capacities, residuals) are int64 arrays over half-arcs. They are 0 where the network has no arc in this
-    direction.
+    Amounts (capacities, residuals) are int64 arrays over half-arcs, with 0 if the network has no arc in this direction.
     """
 
     offsets: Integers
@@ -35,7 +34,7 @@ class ResidualGraph(NamedTuple):
 
     @property
     def heads(self) -> Ranks:
-        """Return the node that each half-arc enters. O(half-arcs)."""
+        """Return the node at which each half-arc ends. O(half-arcs)."""
         return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.offsets))
 
 
@@ -53,7 +52,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:
-    """Return int64, the total of `amounts` over the arcs on each half-arc."""
+    """Return int64[half-arcs]: the sum of `amounts` over the arcs on each half-arc."""
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)
     return total
@@ -70,7 +69,7 @@ def violated_cuts(
         sinks: flags per node; cuts around the flagged nodes are tested.
         most: the search ends after this number of cuts.
     Returns:
-        bool[cuts, nodes], each cut's sink side.
+        bool[cuts, nodes], the sink side of each cut.
     """
     nodes = len(supply)
     graph, half_arcs = residual_graph(nodes, src, dst)

@@ -3,7 +3,8 @@
 The cut bound cannot be reached on these networks, because a switch that cannot copy data sends at most what it
 receives. If these switches use only part of their outgoing bandwidth, so that none sends more than it receives, there
 are trees that are as fast as the narrowest cut (bandwidth-optimal pipeline, theorem 4). A linear program over cuts
-finds the best use of links. It needs few cuts: each round adds the narrowest cut of the previous solution.
+finds the best bandwidth to use on each link. It needs few cuts: each round adds the narrowest cut of the previous
+solution.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _GRID_BITS = 23
 _CLOSE = 1e-6
 MAX_ROUNDS = 512
 MAX_LINKS = 2**12
-"""Largest number of links for which `switch_bound` is computed."""
+"""Maximum number of links for which `switch_bound` is computed."""
 _WHOLE = 2.0**40
 
 
@@ -60,7 +61,7 @@ class SwitchedUse:
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
     """Return the fastest use of links in which no switch, except those in `copying`, sends more than it receives.
 
-    The result is at most a millionth slower than the optimum.
+    The result is slower than the optimum by at most one millionth.
 
     weights: int64 per rank, number of trees rooted there
     """
@@ -140,7 +141,7 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a linear-program row, which says that the links into `cut` must carry the trees from outside."""
+    """Return a row of the linear program: the links into `cut` must carry the trees from outside."""
     inside = np.zeros(topology.node_count, dtype=np.bool_)
     inside[cut] = True
     row = np.zeros(len(topology.links) + 1)

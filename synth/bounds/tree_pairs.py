@@ -63,7 +63,7 @@ class PairSplit:
 
     @property
     def rate(self) -> Fraction:
-        """The allreduce's M / T_B."""
+        """Rate M / T_B of the allreduce."""
         return sum(self.roots, Fraction(0))
 
 
@@ -108,9 +108,8 @@ def pairs_if_countable(topology: Topology, even: bool = False) -> TreePairs | No
 def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
     """Return the best pairs of trees for allreduce. Rounding may leave a gap to the bound, but it is usually 0.
 
-    Solves the linear program with the known cuts, lets the oracle add cuts that the solution violates, and repeats
-    this. Then the solution is rounded down and checked exactly, and the dual values of the cuts are rounded to a
-    certificate.
+    Solves the linear program with the known cuts, adds the cuts that the solution violates, and repeats this. Then the
+    solution is rounded down and checked exactly, and the dual values of the cuts are rounded to a certificate.
 
     Args:
         topology: at most 256 ranks and 2048 links between pairs of nodes. With twice as many, packing the trees may
@@ -166,7 +165,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
 
 
 def _even_rounds(ranks: int, even: bool) -> int:
-    """Return how many rounds start from scratch. Such rounds give shallower trees and make later rounds much faster."""
+    """Return how many rounds start from scratch. This gives shallower trees and makes later rounds much faster."""
     if ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN):
         return _MAX_ROUNDS
     return _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0

@@ -1,4 +1,4 @@
-"""The linear program for pairs of trees. Its variables are each root's rate and each arc's shares.
+"""The linear program for pairs of trees. Its variables are the rate of each root and the bandwidths of each arc.
 
 ForestColl, appendix E, formulates "every rank receives c units" with flows, which takes 2 N variables per link. Here,
 every cut that was found to be too narrow is one row, so the program stays small, and its dual solution is a short
@@ -31,7 +31,7 @@ _SLACK = 1e-7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedArcs:
-    """A network's links without self-loops; parallel links are merged into one arc.
+    """The links of a network without self-loops; parallel links are merged into one arc.
 
     src, dst: int64 per arc
     width:    total bandwidth of each arc
@@ -62,7 +62,7 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
     """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
 
     Lowering what one switch sends may leave the next switch with too little, possibly around a cycle. To empty cycles
-    quickly, each round lowers amounts by twice as much as the previous one.
+    quickly, each round lowers amounts by twice as much as the previous round.
     """
     switches = range(topology.compute_count, topology.node_count)
     rounds = 0
@@ -82,7 +82,7 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 
 
 class Multipliers(NamedTuple):
-    """Dual values (float64) of the cuts in both directions, and of each switch's balance in both directions."""
+    """Dual values (float64) of the cuts in both directions, and of the balance of each switch in both directions."""
 
     gather_cuts: Floats
     reduce_cuts: Floats
@@ -147,14 +147,14 @@ class TreeProgram:
         self._program = None
 
     def multipliers(self, marginals: Floats) -> Multipliers:
-        """Return the dual values from `solve`, grouped by the kind of row."""
+        """Return the dual values from `solve`, grouped by kind of row."""
         switches = self.nodes - self.ranks
         _, out_trees, in_trees, cuts = np.split(marginals, np.cumsum([len(self._first_of_width), switches, switches]))
         of_gather = np.array(self._is_gather)
         return Multipliers(cuts[of_gather], cuts[~of_gather], out_trees, in_trees)
 
     def exact_bound(self) -> list[Fraction]:
-        """Return all rows' right-hand sides, in the units of `arcs.width`."""
+        """Return the right-hand sides of all rows, in the unit of `arcs.width`."""
         widths = [self.arcs.width[arc] for arc in self._first_of_width.tolist()]
         zeros = (self.nodes - self.ranks) * (1 if self.is_mirrored else 2) + len(self.gather_cuts + self.reduce_cuts)
         return [*widths, *[Fraction(0)] * zeros]
@@ -205,7 +205,7 @@ class TreeProgram:
 
 
 Row = dict[int, Fraction]
-"""Coefficients by column; the right-hand side is stored as column -1."""
+"""Coefficients by column number. The right-hand side is stored as column -1."""
 
 
 def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:

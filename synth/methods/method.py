@@ -48,11 +48,11 @@ class Options:
 
     @property
     def verified_bytes(self) -> int | None:
-        """Size for which verification computes the time; None if only `link_gbps` gives links a rate."""
+        """Size at which verification computes the time; None if the rates of links follow from `link_gbps`."""
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
-        """Return the names of options that differ from the default, except size and rate, which all methods accept."""
+        """Return the names of options that differ from the default, except size and rate, which all methods take."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
         return tuple(name for name in names if name not in ("size_bytes", "link_gbps"))
 
@@ -61,7 +61,7 @@ class Options:
 class SynthesisTask:
     """A schedule to make, and the executor that runs parts of the work.
 
-    preferred_k: trees per root to use if no other number is faster, for example as many as in an allreduce's other half
+    preferred_k: trees per root to use if no other number is faster, for example that of an allreduce's other half
     """
 
     topology: Topology

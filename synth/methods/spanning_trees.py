@@ -7,9 +7,9 @@ from chorale.synth.linear_program import Floats
 
 
 def spanning_tree(cost: Floats, root: int) -> NDArray[np.int64]:
-    """Return int64[nodes], each node's parent in a cheapest tree for symmetric costs, -1 for the root.
+    """Return int64[nodes]: each node's parent in a cheapest tree for symmetric costs, -1 for the root.
 
-    Uses Prim's algorithm, which is much faster here than `cheapest_tree`. O(nodes ^ 2).
+    `cost` is float[nodes, nodes]. Uses Prim's algorithm, which is much faster here than `cheapest_tree`. O(nodes ^ 2).
     """
     best, parent = cost[root].copy(), np.full(len(cost), root, dtype=np.int64)
     outside = np.ones(len(cost), dtype=np.bool_)
@@ -24,10 +24,10 @@ def spanning_tree(cost: Floats, root: int) -> NDArray[np.int64]:
 
 
 def cheapest_tree(cost: Floats, root: int) -> NDArray[np.int64]:
-    """Return int64[nodes], each node's parent in a cheapest tree from `root` to all nodes, -1 for the root.
+    """Return int64[nodes]: each node's parent in a cheapest tree from `root` to all nodes, -1 for the root.
 
     Chu-Liu/Edmonds algorithm: every node takes its cheapest parent; a cycle is contracted into one node, whose incoming
-    arc replaces one of the cycle's arcs. O(nodes^3).
+    arc replaces one of the cycle's arcs. `cost[u, v]` is the cost of the arc from u to v. O(nodes^3).
     """
     nodes = len(cost)
     weights = cost.copy()

@@ -263,7 +263,7 @@ class _Packing:
         return True
 
     def add_exactly(self) -> None:
-        """Grow one tree until it spans all nodes, going back to the part that leaves enough capacity if necessary."""
+        """Grow one tree until it spans all nodes, going back whenever too little capacity is left for other trees."""
         root = int(self.order[self.supply[self.order] > 0][0])
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
@@ -285,7 +285,7 @@ class _Packing:
         return ResidualNetwork(self.capacity.copy(), self.supply.copy(), leaving - self.supply, slack, members)
 
     def _feasible(self, trees: Trees) -> Trees:
-        """Return the longest prefix of `trees` that leaves enough capacity for other trees. Learns violated cuts."""
+        """Return the longest prefix of `trees` that leaves others enough capacity. Adds violated cuts to `sides`."""
         arcs, all_nodes = self.arcs, np.ones(self.nodes, dtype=np.bool_)
         while len(trees):
             capacity, supply = self._residual_after(trees)

@@ -1,4 +1,4 @@
-"""Turns subcollectives on a grid into a schedule, or only into its traffic if the schedule would be too large.
+"""Turns the subcollectives of a grid algorithm into a schedule, or only into traffic if that would be too large.
 
 Messages use minimal paths, and are split over two paths if there are two disjoint ones. On a torus, paths follow
 dimension order and have a closed form. On any other network, they are found by search and may lead through switches.
@@ -32,9 +32,9 @@ _CHOICES_AT_ONCE = 2**24
 
 
 def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[Routes, Routes]:
-    """Return two tables with a shortest path for each pair of nodes. A pair with only one path has it in both.
+    """Return two tables with a shortest path for each pair of nodes. If a pair has only one, both tables contain it.
 
-    If several links lead nearer to dst, the first path uses the one with index dst modulo their number, which spreads
+    If several links lead nearer to dst, the first path uses the link with index dst modulo their number, which spreads
     destinations over equally short paths like static routing on fat trees. The second path uses the next link.
     O(targets * links + hops * degree).
     """
@@ -73,7 +73,7 @@ def _walk(
     pair: NDArray[np.int64],
     choice: int,
 ) -> list[NDArray[np.int64]]:
-    """Return shortest paths from `src` to `dst` as arrays [3, …] with rows pair, hop number, link; one column per hop.
+    """Return shortest paths from `src` to `dst` as arrays [3, hops] with rows pair, hop number and link.
 
     All paths are followed in parallel. `hops[row[i], v]` is the distance from node v to `dst[i]`.
     """
@@ -106,7 +106,7 @@ def _routes(parts: list[NDArray[np.int64]], pairs: int) -> Routes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorusLinks:
-    """A torus of `shape`: `forward[d][r]` and `backward[d][r]` are rank r's links along dimension d."""
+    """The links of a torus of `shape`: `forward[d][r]`, `backward[d][r]` are rank r's links along dimension d."""
 
     shape: tuple[int, ...]
     forward: tuple[NDArray[np.int64], ...]
@@ -116,7 +116,7 @@ class TorusLinks:
     def of(topology: Topology, shape: tuple[int, ...]) -> TorusLinks | None:
         """Return the links of `topology` if it is exactly the torus of this `shape`, otherwise None.
 
-        In a dimension of size 2, there is one link in each direction between two ranks.
+        In a dimension of size 2, there must be one link in each direction between two ranks.
         """
         links, ranks = topology.links, topology.compute_count
         if topology.switch_count or len(links) != ranks * sum(1 if size == 2 else 2 for size in shape):
@@ -132,7 +132,7 @@ class TorusLinks:
         return TorusLinks(shape, *by_sign)
 
     def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool = False) -> Routes:
-        """Return each pair's path in dimension order, in the shorter direction of each dimension.
+        """Return the path of each pair in dimension order, in the shorter direction of each dimension.
 
         If both directions are equally long, the path goes forward, or backward with `backward_ties`. O(hops).
         """
@@ -180,13 +180,13 @@ class PairRoutes:
         return bool((self.second >= 0).any())
 
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first, second) for each given pair; all pairs must be in `keys`. O(pairs log pairs)."""
+        """Return (first, second) route of each given pair. All pairs must be in `keys`. O(pairs log pairs)."""
         index = np.searchsorted(self.keys, src * self.ranks + dst)
         return self.first[index], self.second[index]
 
 
 def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int64]) -> PairRoutes:
-    """Return minimal routes for pairs src != dst. Their `keys` src * N + dst must be ascending and unique.
+    """Return minimal routes for the pairs `keys` = src * N + dst, src != dst, which must be ascending and unique.
 
     This assumes minimal adaptive routing: if there are two disjoint paths, each carries half of a message. On a torus
     of `shape`, paths follow the order of dimensions; two paths are disjoint if the distance in a dimension is exactly
@@ -217,7 +217,7 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
 
 
 def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
-    """Return for each pair whether its two paths, which must be equally long, are disjoint."""
+    """Return for each pair whether its two paths share no link. They must have the same length."""
     result: NDArray[np.bool_] = np.logical_or.reduceat(first.link_ids != second.link_ids, first.offsets[:-1])
     hops = np.repeat(result, np.diff(first.offsets))  # most pairs have no second path
     pair = np.repeat(np.arange(len(first)), np.diff(first.offsets))[hops]
@@ -277,10 +277,7 @@ class CollectivePattern:
         )  # fmt: skip
 
     def traffic(self) -> Traffic:
-        """Return the schedule's traffic with the default number of chunks. Identical steps share an object.
-
-        O(messages).
-        """
+        """Return the traffic of `schedule()`. Identical steps share an object. O(messages)."""
         from chorale.synth.schedule.traffic import Traffic, merged_step  # noqa: PLC0415 - only simulations need it
 
         by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
@@ -303,16 +300,16 @@ class CollectivePattern:
 
     @property
     def step_count(self) -> int:
-        """The schedule's number of steps. O(messages)."""
+        """Number of steps in the schedule. O(messages)."""
         return len(self._steps)
 
     @property
     def denominator(self) -> int:
-        """Amounts in `messages` are multiples of the vector size / `denominator`."""
+        """Number of equal units of the vector in which `messages` counts data."""
         return self.topology.compute_count * len(self.subcollectives) * self._pieces
 
     def messages(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield senders, receivers and amounts (in units of 1 / `denominator`) of each step. O(messages)."""
+        """Yield (senders, receivers, data sent in units of vector / `denominator`) of each step. O(messages)."""
         for step in self._steps:
             columns: list[tuple[NDArray[np.int64], ...]] = []
             for part in self._at(step):
@@ -354,7 +351,7 @@ class CollectivePattern:
     def _routes_of(
         self, index: int, src: NDArray[np.int64], dst: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the (first, second) routes of messages in subcollective number `index`; second is -1 if unused."""
+        """Return (first, second) route of each message in subcollective number `index`. The second is -1 if unused."""
         first, second = self._pairs.find(src, dst)
         return first + index % max(1, self.lanes), second
 
@@ -364,7 +361,7 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """Number of equal units of a subcollective's data: pieces, or half pieces if messages are split over routes."""
+        """Number of equal units of a subcollective's data: pieces, or half pieces if messages use two routes."""
         return self._pieces * (2 if self._pairs.splits else 1)
 
     @cached_property
@@ -375,14 +372,14 @@ class CollectivePattern:
         return (part for _, part in self._numbered(step))
 
     def _numbered(self, step: int) -> Iterator[tuple[int, SendStep]]:
-        """Yield (number of the subcollective, its step) for all subcollectives that have not ended."""
+        """Yield (number, step) of all subcollectives that have not ended before `step`."""
         return ((index, part[step]) for index, part in enumerate(self.subcollectives) if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:
         return tuple(part[step].signature() if step < len(part) else None for part in self.subcollectives)
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield the transfer columns of `step`, which becomes step `number` of the schedule."""
+        """Yield the transfer columns of `step`, which gets step number `number` in the schedule."""
         for index, part in self._numbered(step):
             pieces, position = len(self.subcollectives) * part.pieces, index * part.pieces + part.piece
             lo, hi = chunks * position // pieces, chunks * (position + 1) // pieces

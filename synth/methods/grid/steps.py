@@ -1,7 +1,7 @@
 """Steps of subcollectives, which run in parallel, each on its own part of every shard.
 
 A reduce_scatter on a grid is a product of reduce_scatters along its lines. An exchange sends the complete vector in
-every message, which takes the fewest steps but the most bytes.
+every message, which takes the fewest steps but sends the most bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SendStep(NamedTuple):
 
     messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`; each pair occurs once
     sends:         returns (src, dst, shard), with a separate entry for each shard of these messages
-    signature:     returns a value that only steps with identical messages share
+    signature:     returns a value that is only equal for steps with identical messages
     reduces:       whether the receiver adds the data to its own
     piece, pieces: number of the piece that is sent, and number of equal pieces of the data
     """
@@ -69,7 +69,7 @@ def backwards(steps: SubCollective) -> list[SendStep]:
 def whole_vector_step(
     ends: Callable[[], tuple[Numbers, Numbers]], ranks: int, signature: Hashable, reduces: bool = True
 ) -> SendStep:
-    """Return a step in which all shards are sent from each source to its target.
+    """Return a step in which each source sends all shards to its target.
 
     ends: returns (sources, targets)
     """
@@ -86,7 +86,7 @@ def whole_vector_step(
 
 
 def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[SendStep]:
-    """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order that `turns` gives.
+    """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order given by `turns`.
 
     If a turn is None, nothing is sent in this step. Each shard corresponds to one block in every dimension, given by
     its owner's coordinates. A rank has a partial sum of the shard as long as its position has this block in all
@@ -178,7 +178,7 @@ def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendSt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """Rounds of an exchange on one line. The number of active positions is the largest power of two.
+    """Rounds of an exchange on one line. The number of active positions is the largest power of two <= `size`.
 
     active: positions that participate in the exchange
     folded: the other positions; `onto[i]` receives the vector of `folded[i]` first and returns the sum at the end
@@ -199,7 +199,7 @@ class ExchangeRounds:
         return ExchangeRounds(size, active, folded, folded - len(active), tuple(peers))
 
     def mirrored(self) -> ExchangeRounds:
-        """Return the mirror image, in which positions a are replaced by -a modulo size."""
+        """Return the mirror image, in which each position a becomes -a modulo size."""
         active, folded, onto = (-part % self.size for part in (self.active, self.folded, self.onto))
         return ExchangeRounds(self.size, active, folded, onto, tuple(-peer % self.size for peer in self.peers))
 
@@ -245,7 +245,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
 LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
 
 Order = Callable[[Sequence[int], int], list[Turn | None]]
-"""Function that returns the order of all steps, given each dimension's number of steps and the first dimension."""
+"""Returns the order of all steps, given the number of steps of each dimension and the first dimension."""
 
 
 def grid_collectives(
@@ -298,7 +298,7 @@ def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[
 
 
 def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
-    """Yield (first dimension, lines) of each subcollective, with the mirror image after the original."""
+    """Yield (first dimension, lines) of each subcollective. A mirror image follows its original."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
         yield first, lines

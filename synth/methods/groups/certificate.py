@@ -1,18 +1,19 @@
-"""Computes the bounds that link prices prove for concurrent collectives. Shares no code with the planner.
+"""Computes the lower bounds that link prices prove for concurrent collectives. Shares no code with the planner.
 
-Between members of a group, data travel along paths, which cost at least the price distance. Each part of the data in
-
+Between members of a group, data travel along paths, which cost at least the distance in prices. Each part of the data
+in
 - an all-to-all travels from its source to its target;
-- an allgather or a broadcast reaches all members; the messages that bring it to a member for the first time form a tree
-  from its root, which costs at least as much as a cheapest tree;
+- an allgather or a broadcast reaches all members; the messages that first bring it to each member form a tree from its
+  root, which costs at least as much as a cheapest tree;
 - a reduce-scatter or a reduce is collected along such a tree towards its root;
 - an allreduce needs 2 (p - 1) messages between any p groups of members. For every t, the messages longer than t have to
   connect the p(t) groups that the shorter ones leave unconnected. So all messages together cost at least twice a
   cheapest spanning tree, if the distance between two members is that of the shorter direction. They also bring a
   member's data to all others and the others' data to this member, so they cost at least as much as a cheapest tree from
-  it, and at least as much as a cheapest tree to it.
+  the member, and at least as much as a cheapest tree to it.
 
-In time T, links earn at most T * price * bandwidth, so T >= total paid / sum of price * bandwidth. Computed exactly.
+In time T, links earn at most T * price * bandwidth, so T >= total cost of the data / sum of price * bandwidth. Computed
+exactly.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ _FAR = 2**62
 
 
 def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[int]) -> Fraction:
-    """Return the lower bound on the time, in amount / bandwidth, that follows from link prices (whole numbers >= 0).
+    """Return the lower bound on the time, in data / bandwidth, that follows from link prices (whole numbers >= 0).
 
     O(ranks * links * longest path + ranks^3 of a group).
 
@@ -57,7 +58,7 @@ def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[in
 
 
 def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
-    """Return int64[sources, nodes]: price of a cheapest path, by the Bellman-Ford algorithm for all sources."""
+    """Return int64[sources, nodes]: price of a cheapest path. Runs Bellman-Ford for all sources in parallel."""
     links = topology.links
     order = np.argsort(links.dst, kind="stable")
     src, price = links.src[order], prices[order]

@@ -30,7 +30,7 @@ class Group:
 
     @property
     def commodities(self) -> int:
-        """Number of tree roots, or of all-to-all sources."""
+        """Number of tree roots, or of sources in an all-to-all, that are planned separately."""
         return 1 if self.collective.name == CollectiveName.ALLREDUCE or self.collective.is_rooted else len(self.ranks)
 
 
@@ -61,13 +61,13 @@ def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
 
 
 def are_few(groups: tuple[Group, ...]) -> bool:
-    """Return whether the linear program can plan `groups`."""
+    """Return whether `groups` are small enough for the linear program."""
     few = sum(group.commodities for group in groups) <= MAX_COMMODITIES
     return few and max(len(group.ranks) for group in groups) <= MAX_LP_RANKS
 
 
 def require_few(groups: tuple[Group, ...]) -> None:
-    """Raise InvalidInput if there are more roots and sources than the linear program can handle."""
+    """Raise InvalidInput if the groups are too large for the linear program, or have too many roots and sources."""
     if not are_few(groups):
         count, largest = sum(group.commodities for group in groups), max(len(group.ranks) for group in groups)
         rule = (
@@ -78,9 +78,9 @@ def require_few(groups: tuple[Group, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupNetwork:
-    """The fabric as a group sees it: the members are the ranks, and all other nodes only forward data.
+    """The fabric for a group: the members are the ranks, and all other nodes only forward data.
 
-    link: int32, each fabric link's id in `topology`
+    link: int32 per link of `topology`: its id in the complete fabric
     """
 
     topology: Topology

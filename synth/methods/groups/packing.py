@@ -1,4 +1,4 @@
-"""Plans concurrent collectives: divides the links among them so that the last one ends as early as possible.
+"""Plans concurrent collectives: divides the links among them so that the last collective ends as early as possible.
 
 A commodity is the data of one tree root or of one all-to-all source. A way is one possible routing of a commodity. We
 look for the least time T for which commodities can be divided among ways so that no link carries more than T times its
@@ -56,7 +56,7 @@ from chorale.synth.verify.verify import verify
 
 
 def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
-    """Return (float64[nodes, nodes]: distances in `prices` > 0, function that returns a cheapest path)."""
+    """Return (float64[nodes, nodes]: distances in `prices` > 0, function that returns the links of a cheapest path)."""
     nodes, links = topology.node_count, topology.links
     link_of = np.full((nodes, nodes), -1, dtype=np.int64)
     order = np.argsort(-prices, kind="stable")  # of parallel links, the cheapest is written last
@@ -78,7 +78,7 @@ def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
 
 
 def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Routing:
-    """Return the cheapest way for the data of group member `root`. O(ranks^3), or O(ranks^4) for an allreduce."""
+    """Return the cheapest routing for the data of group member `root`. O(ranks^3), or O(ranks^4) for an allreduce."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return routing(group, root, path)
@@ -168,7 +168,7 @@ def _best_prices(
 
 
 def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
-    """Return link prices that prove the lower bound on the collective of `group` if it runs alone."""
+    """Return int64[links]: prices that prove the lower bound on the collective of `group` if it runs alone."""
     network = network_of_group(topology, group)
     bound = lower_bound(network.topology, group.collective)
     if bound.prices:
@@ -185,7 +185,7 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 
 
 def _links_back(topology: Topology) -> NDArray[np.int64] | None:
-    """Return each link's opposite link of equal bandwidth, or None if some link has no such link."""
+    """Return each link's opposite link of equal bandwidth, or None if some link has no opposite of equal bandwidth."""
     links = topology.links
     there = np.lexsort((links.bandwidth_class, links.src, links.dst))
     back = np.lexsort((links.bandwidth_class, links.dst, links.src))
@@ -200,7 +200,7 @@ def _links_back(topology: Topology) -> NDArray[np.int64] | None:
 def _master(
     commodities: Sequence[Commodity], ways: Sequence[Sequence[Routing]], widths: Floats
 ) -> tuple[list[Floats], Floats, float]:
-    """Solve the linear program over the known ways. Returns (shares of ways, link prices, amount / bandwidth)."""
+    """Solve the linear program over the known ways. Return (data fraction per way, link prices, data / bandwidth)."""
     links, columns = len(widths), [len(each) for each in ways]
     rows, places, values = [], [], []
     column = 0
@@ -227,7 +227,7 @@ def _master(
 def _used(
     ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
 ) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
-    """Return each commodity's (ways with a share above 0, shares, which add up to 1). Equal ways are merged."""
+    """Return each commodity's (ways with data, fractions of the data on them, which add up to 1), equal ways merged."""
     kept_ways, kept_shares = [], []
     for listed, parts in zip(ways, shares, strict=True):
         merged: dict[tuple[object, ...], float] = {}
@@ -247,10 +247,10 @@ _NEARLY_BEST = Fraction(1001, 1000)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSchedule:
-    """One group's schedule.
+    """The schedule of one group.
 
     network: the fabric with only the group's members as ranks
-    loads:   loads that this group puts on the fabric's links
+    loads:   loads of this group on the links of the complete fabric
     """
 
     group: Group
@@ -263,7 +263,7 @@ class GroupSchedule:
 class SharedSchedules:
     """Schedules of all groups, which share the fabric.
 
-    time:  time that the busiest link needs for all groups' data, in amount / bandwidth
+    time:  time that the busiest link needs for the data of all groups, in data / bandwidth
     lower: lower bound on the time of any plan
     """
 
@@ -279,10 +279,10 @@ class SharedSchedules:
 
 
 def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | None = None) -> SharedSchedules:
-    """Return verified schedules for all groups in `packing`. By default, the number of chunks is small but sufficient.
+    """Return verified schedules for all groups in `packing`. Without `chunks`, a small sufficient number is chosen.
 
     Raises:
-        CheckFailed: if the link loads of the verified rows differ from the packing's.
+        CheckFailed: if the link loads of the verified schedules differ from those in the packing.
     """
     time, count = _in_chunks(topology, packing, CHUNK_COUNTS if chunks is None else (chunks,))
     members = tuple(_member(topology, packing, number, count) for number in range(len(packing.groups)))
@@ -318,7 +318,7 @@ def _in_chunks(topology: Topology, packing: GroupPacking, counts: Sequence[int])
 
 
 def time_together(topology: Topology, loads: Iterable[GroupLoads]) -> Fraction:
-    """Return the time that the busiest link needs for all groups' loads, in amount / bandwidth."""
+    """Return the time that the busiest link needs for the loads of all groups, in data / bandwidth."""
     return busiest(topology, loads)[0]
 
 
@@ -337,7 +337,7 @@ def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int)
 
 
 def _schedule(network: GroupNetwork, packing: GroupPacking, number: int, chunks: int) -> Schedule:
-    """Return a group's schedule in whole chunks, on the network in which its members are the ranks."""
+    """Return the schedule of group `number` in whole chunks, on the network in which its members are the ranks."""
     topology, group = network.topology, packing.groups[number]
     routes: dict[tuple[int, ...], int] = {}
     parts: list[tuple[Column, ...]] = []
@@ -366,7 +366,7 @@ def _schedule(network: GroupNetwork, packing: GroupPacking, number: int, chunks:
 def _shards(
     group: Group, root: int, way: Routing, units: tuple[int, int], chunks: int
 ) -> Iterator[tuple[Column, int, int]]:
-    """Yield (shard of each transfer, first chunk, last chunk + 1) for the root's `units`, which take `way`."""
+    """Yield (shard of each transfer, first chunk, last chunk + 1) for the interval `units` of the root's data."""
     first, last = units
     if group.collective.is_alltoall:
         yield root * len(group.ranks) + way.target, first, last

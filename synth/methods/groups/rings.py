@@ -1,8 +1,8 @@
-"""Ways to route the groups' data, with a closed form for boxes with rails.
+"""Routes for the data of groups, with a closed form for boxes with rails.
 
 On boxes with rails, every root's data follow a path through all members: it visits all members in a box, crosses to the
 next box over the last member's rail, and continues there. Different roots' paths start at different members, so that
-all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time, equal prices on
+all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time, equal prices for
 them prove that no plan is faster.
 """
 
@@ -24,14 +24,14 @@ from chorale.synth.topology.topology import Topology
 
 Floats = NDArray[np.float64]
 Parents = NDArray[np.int64]
-"""A tree over a group's members: the index of each member's parent, -1 for the root."""
+"""A tree over the members of a group: the index of each member's parent, -1 for the root."""
 PathOf = Callable[[int, int], tuple[int, ...]]
-"""Function that returns the links of the path from one rank to another, in travel order."""
+"""Returns the links of the path from one rank to another, in travel order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Routing:
-    """One way to move a commodity's unit: transfers between a group's members.
+    """One way to move a commodity (the data of a root or source): transfers between the members of a group.
 
     depth:   step in which the transfer's sender sends
     reduces: whether the receiver adds the data to its own
@@ -51,12 +51,13 @@ class Routing:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that two ways share exactly when they are identical."""
+        """A key that is equal for two routings only if they are identical."""
         return self.paths, self.depth.tobytes(), self.reduces.tobytes()
 
 
 def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
-    """Return the way that the data of `root` take. Except in an all-to-all, it follows trees: sums `up`, copies `down`.
+    """Return the routing of the data of `root`: direct for an all-to-all, otherwise sums along `up`, copies along
+    `down`.
 
     All sums come before the copies. Members are identified by their index in the group, but `path` is called with
     ranks.
@@ -100,7 +101,7 @@ class Commodity:
 
     group:  index of the group
     root:   index of the root or source in its group
-    amount: amount of the data
+    amount: size of the data, in the unit of `Group.amount`
     """
 
     group: int
@@ -110,11 +111,11 @@ class Commodity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPacking:
-    """A plan for several groups: every commodity's ways, and their shares, which add up to 1.
+    """A plan for several groups: the routings of each commodity and the fraction of its data on each (`shares`).
 
     prices: int64[links]: link prices, which prove `lower`
-    lower:  lower bound on the time of any plan, in amount / bandwidth
-    gap:    for a plan in closed form, its time above `lower`, relative to `lower`; None for one from a linear program
+    lower:  lower bound on the time of any plan, in data / bandwidth
+    gap:    for a plan in closed form, its time above `lower`, relative to `lower`; None if from a linear program
     """
 
     groups: tuple[Group, ...]
@@ -137,14 +138,14 @@ def commodities_of(groups: Sequence[Group]) -> tuple[Commodity, ...]:
 
 
 class GroupLoads(NamedTuple):
-    """Link loads of a group: the load of link i is `links[i]` times `unit`."""
+    """Link loads of a group: the load of link i is `links[i]` times `unit`, in the unit of `Group.amount`."""
 
     unit: Fraction
     links: NDArray[np.int64]
 
 
 def busiest(topology: Topology, loads: Iterable[GroupLoads]) -> tuple[Fraction, NDArray[np.bool_]]:
-    """Return the time that the busiest links need for all `loads`, in amount / bandwidth, and flags of these links."""
+    """Return (time that the busiest links need for all `loads`, in data / bandwidth; bool[links]: these links)."""
     rows: dict[Fraction, NDArray[np.int64]] = {}
     for unit, links in loads:
         rows[unit] = rows[unit] + links if unit in rows else links
@@ -159,7 +160,7 @@ def busiest(topology: Topology, loads: Iterable[GroupLoads]) -> tuple[Fraction, 
 
 
 def time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fraction:
-    """Return the time that the busiest link needs with `chunks` chunks per shard, in amount / bandwidth."""
+    """Return the time that the busiest link needs with `chunks` chunks per shard, in data / bandwidth."""
     return busiest(topology, loads_of(topology, packing, chunks))[0]
 
 
@@ -173,7 +174,7 @@ def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable
 
 
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
-    """Return the number of units on each way of commodity `number`: its share, rounded by largest remainders.
+    """Return the number of units on each way of commodity `number`: its fraction, rounded by largest remainders.
 
     A unit is a chunk of a root's or pair's shard, or of any shard if the collective has one commodity.
     """
@@ -190,7 +191,7 @@ _CLOSE = Fraction(1, 100)
 
 
 def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fraction = _CLOSE) -> GroupPacking | None:
-    """Return the best plan in closed form for all groups, or the first one whose gap is at most `close`.
+    """Return the best plan in closed form for all groups, or the first plan whose gap is at most `close`.
 
     Groups use their members' NICs or, if these are few, all NICs of their boxes. Returns None unless the network
     consists of boxes with rails, and each group has members at the same positions in each of its boxes.
@@ -221,7 +222,7 @@ def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fracti
 
 @lru_cache(maxsize=256)
 def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
-    """Return member indices by box and place, int64[boxes, places], or an empty array if boxes use different places."""
+    """Return int64[boxes, positions]: member indices by box and position, or an empty array if boxes differ."""
     ranks = list(group.ranks)
     order, boxes = np.lexsort((fabric.place[ranks], fabric.box[ranks])), len(np.unique(fabric.box[ranks]))
     grid = order[: len(order) // boxes * boxes].reshape(boxes, -1)
@@ -272,7 +273,6 @@ def _tree(fabric: RailFabric, group: Group, root: int, entry: int | None = None)
 
     In a box with a switch, the tree is a path. In a box with links between all pairs, the first member sends to the
     others.
-
     entry: position in each box of the member that sends to the next box; by default, it differs between boxes
     """
     grid = _grid(fabric, group)

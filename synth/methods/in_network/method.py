@@ -1,4 +1,4 @@
-"""The method `in-network`: trees over switches that add and multicast, or without their help if that is faster."""
+"""The method `in-network`: trees over switches that add and multicast, or over ranks alone if that is faster."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
 
 _MANY_UNITS = 1024
-"""Above this number of units per rank, fewer units are tried, because measured bandwidths would need very many."""
+"""Above this number of units per rank, fewer units are tried: measured bandwidths would need very many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Builder:
-    """A method of building trees.
+    """A way to build trees.
 
-    rate: allreduce rate that its linear program promises
-    build: makes trees for about this number of units of the vector, or, given None, for enough to lose nothing
+    rate: allreduce rate promised by its linear program
+    build: makes trees for about this number of units of the vector, or, given None, for so many that no speed is lost
     proof: certificate that no pairs of trees are better, or None
     """
 
@@ -50,7 +50,7 @@ def in_network_schedule(
     """Return the fastest known schedule with switches that add and multicast. Not verified.
 
     Args:
-        ranks_alone: makes a schedule in which only ranks act, which is returned if it is faster.
+        ranks_alone: makes a schedule in which switches only forward, which is returned if it is faster.
 
     Raises:
         InvalidInput: if no switch can add or multicast.
@@ -79,10 +79,10 @@ def in_network_schedule(
 
 
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
-    """Yield ways to build trees, until one promises the rate `enough`.
+    """Yield ways to build trees, until one of them promises the rate `enough`.
 
     First: trees that visit all switches that add and multicast without a limit ("promotion"). Then: column generation
-    over trees that are the same up and down ("columns"). Last: column generation over pairs of different trees
+    over trees that are used in both directions ("columns"). Last: column generation over pairs of different trees
     ("pairs").
     """
     equal = with_equal_widths(topology)
@@ -119,7 +119,7 @@ def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterato
 
 
 def _built(builder: _Builder, topology: Topology, options: Options) -> PairedTrees | None:
-    """Return the trees, or None if a switch cannot be removed or numbers are too large.
+    """Return the trees of `builder`, or None if a switch cannot be removed or numbers are too large.
 
     They carry k units per rank, or the fewest units that lose at most the gap in `options`.
     """
@@ -145,7 +145,7 @@ def _built(builder: _Builder, topology: Topology, options: Options) -> PairedTre
 def _one_way(
     topology: Topology, collective: Collective, options: Options, bound: Bound, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return trees in one direction over switches that multicast or add, or a schedule without them if faster."""
+    """Return trees in one direction over switches that multicast or add, or the schedule of `ranks_alone` if faster."""
     spread = Collective(CollectiveName.BROADCAST, collective.root) if collective.is_rooted else ALLGATHER
     is_sum = collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     switches = [

@@ -1,11 +1,11 @@
 """Packs pairs of trees on any network: one tree collects sums, the other spreads results.
 
 The first may branch at switches that add, the second at switches that multicast. Both have the same rank as root, or
-the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs uses
-link prices to find cheap pairs. If all roots and all sets of switches were compared in the last round, no pairs are
-better, and the prices prove it.
+the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs uses link
+prices to find cheap pairs. If all roots and all sets of switches were compared in the last round, no pairs are better,
+and the prices prove it.
 
-If every link is equally wide in both directions, some best pairs go up and down the same tree, over switches that both
+If every link is equally wide in both directions, some best pairs use the same tree up and down, over switches that both
 add and multicast, and cost the same from every root. Then only trees from rank 0 are compared, a link and the opposite
 link share a price, and larger networks can be solved.
 """
@@ -35,12 +35,12 @@ from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
 Column = dict[int, int]
-"""A pair's coefficients by row of the linear program: how often it uses the resource that the row limits."""
+"""A pair's coefficients by row of the linear program: how often the pair uses the resource that the row limits."""
 
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Largest number of ranks and acting switches if trees from every root, or from one root, are compared."""
+"""Maximum number of ranks and switches that act, if trees from every root, or from one root, are compared."""
 _MAX_WORK = 2**17
 """Approximate limit on the number of trees made in all rounds, times their number of nodes."""
 MAX_TREES = 2**11
@@ -62,7 +62,7 @@ _CostedTree = tuple[float, Edges]
 
 
 class Pair(NamedTuple):
-    """A tree that leads to `root`, which is a rank or a switch that adds, and a tree that spreads its results."""
+    """A tree that collects sums at `root` (a rank or a switch that adds), and a tree that spreads the results."""
 
     root: int
     inward: Edges
@@ -71,7 +71,10 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairPacking:
-    """Pairs of trees and their rates. certificate: proof that no pairs are better, None if not all were compared"""
+    """Pairs of trees and their rates.
+
+    certificate: proof that no pairs are better, None if not all pairs were compared
+    """
 
     pairs: list[Pair]
     rates: list[Fraction]
@@ -83,9 +86,9 @@ class PairPacking:
 
 
 def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None) -> PairPacking | None:
-    """Return a packing with the rate `enough` or the best one found, or None if the network is too large.
+    """Return a packing that reaches the rate `enough`, or the best one found; None if the network is too large.
 
-    mates: per link, the opposite link of the same width; if given, pairs go up and down the same tree
+    mates: per link, the opposite link of the same width; if given, pairs use the same tree up and down
     """
     links = topology.links
     rows = np.arange(len(links)) if mates is None else np.minimum(np.arange(len(links)), mates)
@@ -150,7 +153,7 @@ def _generated(
 
 
 def _exact_rates(columns: Sequence[Column], bound: Sequence[Fraction], point: Floats) -> list[Fraction]:
-    """Return the exact vertex near `point`, or `point` rounded if that is better, scaled down to fit all limits."""
+    """Return the exact vertex near `point` (or `point` rounded, if better), scaled down to fit all limits."""
     rates = exact_vertex(column_matrix(columns, len(bound)), bound, point)
     if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
         rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
@@ -170,9 +173,9 @@ def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
 
 
 def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[int, float]) -> Mapping[str, Any] | None:
-    """Return the certificate made from prices of links and of sums at limited adders, rounded to whole numbers.
+    """Return the certificate with prices of links and of sums at adders with a limit, rounded to whole numbers.
 
-    Returns None if a check would have to compare too many trees.
+    Returns None if checking it would require comparing too many trees.
     """
     switches = sorted(sum_prices)
     whole = integer_prices(np.append(prices, [sum_prices[switch] for switch in switches])).tolist()
@@ -216,9 +219,9 @@ def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -
 
 
 class _PairSearch:
-    """Finds cheap pairs at given prices.
+    """Finds cheap pairs of trees at given prices.
 
-    nodes: ranks, then the switches that add or multicast; `place` is the index of each of them
+    nodes: ranks, then the switches that add or multicast; `place` has the index of each node
     adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, switches that do both
     limits: sums per second of the adders that have a limit; in the linear program their rows follow the rows of links
     row: for each link, the row of the program that limits it
@@ -248,7 +251,8 @@ class _PairSearch:
         self._came: list[dict[int, tuple[int, int]]] = []  # (node before, link) on these paths, by source
 
     def offers(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:
-        """Yield (cost, pair, column) of cheap pairs: the cheapest one from each root, or several from rank 0.
+        """Yield (cost, pair, column) of cheap pairs: the cheapest from each root or, if `is_both_ways`, several from
+        rank 0.
 
         thorough: whether to compare all sets of switches instead of searching locally
         """
@@ -294,7 +298,7 @@ class _PairSearch:
         return column
 
     def _find_paths(self, price: Floats) -> None:
-        """Find the cheapest paths between all nodes that act, by Dijkstra's algorithm. `price` is per link."""
+        """Find the cheapest paths between ranks and switches that add or multicast (Dijkstra). `price` is per link."""
         self._cost = np.full((len(self.nodes), len(self.nodes)), np.inf)
         self._came = []
         for index, source in enumerate(self.nodes):
@@ -321,7 +325,7 @@ class _PairSearch:
         return tuple(reversed(links))
 
     def _tree(self, root: int, chosen: Sequence[int], inward: bool, per_sum: Mapping[int, float]) -> _CostedTree:
-        """Return (cost, edges) of the cheapest tree over all ranks and `chosen`. No leaf is a switch.
+        """Return (cost, edges) of the cheapest tree over all ranks and the switches `chosen`. No leaf is a switch.
 
         per_sum: prices of sums at adders with a limit
         """
@@ -345,7 +349,7 @@ class _PairSearch:
     def _trees_nearby(
         self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
     ) -> Iterator[_CostedTree]:
-        """Yield two cheap trees, found by local search over switch sets, starting with the empty and the full set."""
+        """Yield two cheap trees, found by local search over sets of switches from the empty and the full set."""
         for start in ((), switches):
             chosen, value = set(start), self._tree(root, tuple(start), inward, per_sum)
             is_better = True
@@ -368,7 +372,7 @@ class _PairSearch:
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the packing in about `units` whole units; None means the fewest exact ones, if not too many."""
+    """Return the trees of `packing` in about `units` whole units; None: the fewest exact units, if not too many."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]

@@ -28,7 +28,7 @@ class ReversibleTrees:
     Attributes:
         root, weight: int64 per tree: its root (a rank or a switch that adds), and the number of units it carries.
         tree, src, dst, lo, hi: int64 per edge: its tree, the node nearer to the root, the other node, and the units of
-            the vector for which the tree uses this edge. A tree's edges take each unit to each node once.
+            the vector for which the tree uses this edge. A tree's edges bring each unit to each node once.
         route: int64 per edge, index into `routes`, whose links lead from src to dst.
     """
 
@@ -77,7 +77,7 @@ def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> Reversi
 
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
-    """Return each link's opposite link of equal bandwidth (int32), or None if some link has none."""
+    """Return int32 per link: the opposite link of equal bandwidth. None if some link has no such opposite."""
     mates = _links_back(topology)
     classes = topology.links.bandwidth_class
     return mates if mates is not None and np.array_equal(classes, classes[mates]) else None
@@ -115,9 +115,9 @@ def _links_back(topology: Topology) -> NDArray[np.int32] | None:
 
 
 def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
-    """Return pairs of `trees` and, as in-trees, their reversal.
+    """Return pairs of `trees` (outward) and the reversed `trees` (inward).
 
-    mates: int32 per link of the trees' network: the link that leads back
+    mates: int32 per link of the trees' network: the opposite link
     """
     routes = trees.routes
     lengths = np.diff(routes.offsets)
@@ -127,7 +127,7 @@ def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTr
 
 
 def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
-    """Return the exact rate of an allreduce along `pairs`, limited by links and by adders with a limit."""
+    """Return the exact rate of an allreduce along `pairs`, limited by links and by the sums that adders can make."""
     loads = np.zeros(len(topology.links), dtype=np.int64)
     for trees in (pairs.inward, pairs.outward):
         offsets, links = trees.routes.offsets, trees.routes.link_ids
@@ -143,10 +143,10 @@ def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
 
 
 def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
-    """Return (step in which each edge's source sends a result, each tree's number of steps).
+    """Return (step in which the source of each edge sends a result, number of steps of each tree).
 
-    Steps are counted from the root. A rank sends one step after receiving, a switch in the same step.
-    O(edges * height).
+    Steps are counted from the root. A rank sends one step after receiving, a switch in the same step. O(edges *
+    height).
     """
     ranks, nodes = topology.compute_count, topology.node_count
     step = np.full(len(trees.root) * nodes, -1, dtype=np.int64)

@@ -1,9 +1,9 @@
 """Finds the best split of links with equal bandwidth both ways, for trees that carry sums up and results down.
 
-A tree takes its rate from both directions of every link it uses. So it is enough to pack out-trees whose total in both
-directions of a link stays within its bandwidth. The linear program has one variable per orbit of known symmetries,
-because averaging a solution over the symmetries gives another solution. Its result is only a proposal, which is rounded
-to fractions and checked on all links.
+A tree uses its rate in both directions of every link. So it is enough to pack out-trees whose total in both directions
+of a link stays within its bandwidth. The linear program has one variable per orbit of known symmetries, because
+averaging a solution over the symmetries gives another solution. Its result is only a proposal, which is rounded to
+fractions and checked on all links.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FINE = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UndirectedSplit:
-    """A split of link bandwidths between both directions of trees.
+    """A split of link bandwidths between out-trees in both directions.
 
     roots:   total rate of the trees rooted at each compute node that may be a root
     outward: bandwidth of each arc for out-trees
@@ -69,8 +69,8 @@ class UndirectedSplit:
 def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
     """Return the best split for trees that span all compute nodes, or None above the linear program's limits.
 
-    The amounts fit exactly into the links, and no switch sends more than it receives. The caller must check whether all
-    cuts carry the trees (`whole_units` does).
+    The bandwidths add up to at most the link's bandwidth, and no switch sends more than it receives. The caller must
+    check whether all cuts carry the trees (`whole_units` does).
     """
     network = relabelled.network
     arcs, nodes = merged_arcs(network), network.node_count
@@ -104,12 +104,12 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
 
 
 def _solved(program: TreeProgram) -> Floats:
-    """Return the optimum, up to the solver's tolerances. Cuts are added until none is violated.
+    """Return the optimum of `program`, up to the solver's tolerances. Cuts are added until none is violated.
 
-    Many vertices are optimal, and a cut that one of them violates says little about the others. So the search also
-    looks for violated cuts halfway to a point that satisfies all cuts. If there are none, that point moves to the
-    middle. It is the result if the rounds run out. Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and
-    column generation algorithms" (Networks 49, 2007), section 2.
+    Many vertices are optimal, and a cut violated by one vertex says little about the others. So the search also looks
+    for violated cuts halfway to a point that satisfies all cuts. If there are none, that point moves to the middle. If
+    the rounds run out, it is the result. Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and column
+    generation algorithms" (Networks 49, 2007), section 2.
     """
     most = min(int(program.sinks.sum()) + 1, _MOST_CUTS)
     carried = np.zeros(program.variables)
@@ -128,7 +128,7 @@ def _solved(program: TreeProgram) -> Floats:
 
 
 def _is_met(program: TreeProgram, values: Sequence[Fraction]) -> bool:
-    """Return whether `values` satisfy all rows exactly."""
+    """Return whether `values` satisfy all rows of `program` exactly."""
     matrix, bound = program.matrix(), program.exact_bound()
     begins = matrix.indptr.tolist()
     for row, span in enumerate(map(slice, begins[:-1], begins[1:])):
@@ -140,7 +140,7 @@ def _is_met(program: TreeProgram, values: Sequence[Fraction]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholeUnits:
-    """A split in whole units.
+    """A split in whole units of the vector.
 
     supply:  int64 per compute node, units of the trees rooted there
     carried: int64 per link, units for out-trees
@@ -154,7 +154,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
     """Return `split` in whole units, so that the trees fit through all cuts.
 
     Args:
-        units: approximate number of units; None for the fewest that lose nothing, or about 2^17 if that exceeds
+        units: approximate number of units; None for the fewest that are as fast, or about 2^17 if that exceeds
             `MAX_UNITS`. Roots get units in proportion to their rates, at the smallest scale found that fits.
 
     Raises:
@@ -188,7 +188,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
 def _rounded_down(network: Topology, split: UndirectedSplit, scale: Fraction | int) -> Integers:
     """Return int64 per link: `split` times `scale` in whole units, so that each link carries both directions.
 
-    Of parallel links, the first ones carry one direction and the last ones the other.
+    Of parallel links, the first carry one direction and the last the other direction.
     """
     arcs, links, nodes = split.arcs, network.links, network.node_count
     demand = {
@@ -249,8 +249,8 @@ def spreading_trees(
 ) -> tuple[ReversibleTrees, Fraction]:
     """Return out-trees for allgather or broadcast that span ranks and `switches`, and their time per byte.
 
-    They are as fast as any trees that visit all these switches. If links are equally wide in both directions, reversing
-    them gives in-trees.
+    They are as fast as any trees that visit all these switches. If links are equally wide in both directions, the
+    reversed trees are in-trees.
 
     Raises:
         InvalidInput: in the same cases as `packed_trees`.

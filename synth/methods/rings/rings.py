@@ -1,8 +1,8 @@
 """Rings: in every step, each rank sends the data that it received in the previous step along a Hamiltonian cycle.
 
-Cycles are found by merging cycle covers. Sets of cycles without a common link use every port. Patterns run along one
-cycle, along a torus's edge-disjoint cycles, or over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
+Cycles are found by merging cycle covers. Sets of cycles without a common link use every port. Patterns run along a
+single cycle, along edge-disjoint cycles of a torus, or over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth
+optimal all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
     Rank order is used if it is such a cycle. Otherwise, a cover of all ranks by cycles (a bipartite matching of ranks
     to successors) is merged until one cycle is left: a -> b and c -> d in two cycles become a -> d and c -> b. If all
     links go both ways, a cycle may be reversed first. Only links between ranks count. Deterministic, about O(links *
-    merges). It may miss an existing cycle, because the problem is NP-complete.
+    merges). An existing cycle may be missed, because the problem is NP-complete.
     """
     ranks = topology.compute_count
     links = topology.links
@@ -58,7 +58,7 @@ def _cycle_cover(neighbours: list[set[int]]) -> list[int] | None:
 
 @dataclass(slots=True)
 class _Cover:
-    """A cover of all ranks by cycles that is merged into one cycle."""
+    """Cycles that together visit every rank, and are merged into a single cycle."""
 
     neighbours: list[set[int]]
     successor: list[int]
@@ -95,7 +95,7 @@ class _Cover:
 
 
 def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
-    """Return the cycle that results from merging all cycles, or None if some cycles cannot be merged."""
+    """Return the ranks in the order of the cycle that results from merging all cycles, or None if merging fails."""
     ranks = range(len(neighbours))
     cycle_of = [-1] * len(neighbours)
     for start in ranks:
@@ -127,9 +127,9 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
     """Return edge-disjoint Hamiltonian cycles as orders of ranks. They share no link in either direction. O(links).
 
     Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for a whole k and gcd(r, c - 1) = 1, or vice
-    versa (see Swing paper, section 2.3.1), even if the grid has more links, as in HyperX, or its rows and columns close
-    over switches, as in HammingMesh. Returns two on shiftedring:m, and one on networks of degree 2 such as rings.
-    Raises InvalidInput for other networks.
+    versa (see Swing paper, section 2.3.1). The grid may have more links, as in HyperX, or its rows and columns may be
+    closed by switches, as in HammingMesh. Returns two cycles on shiftedring:m, and one on networks of degree 2 such as
+    rings. Raises InvalidInput for other networks.
     """
     shape = grid_shape(topology)
     if len(shape) == 2 and min(shape) >= 3:
@@ -160,18 +160,18 @@ def _of_torus(topology: Topology, rows: int, columns: int) -> list[Order]:
 
 
 def _are_linked(topology: Topology, cycles: list[Order]) -> bool:
-    """Return whether all hops in `cycles` are links."""
+    """Return whether there is a link for every hop in `cycles`."""
     ranks = topology.compute_count
     hops = np.concatenate([cycle * ranks + np.roll(cycle, -1) for cycle in cycles])
     return bool(np.isin(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
 
 
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
-    """Return two cycles, each as the rows and the columns of its nodes in order.
+    """Return two cycles, each as (row of each node, column of each node) in order.
 
-    The first runs through a row except for its last hop, then down to the next row. The second runs down a column for
-    columns - 1 hops, as far as it is free, and then takes the row's hop that the first left out. So it moves columns -
-    1 rows down and one column to the right, and meets every row before it returns if gcd(rows, columns - 1) = 1.
+    The first cycle runs through a row except for its last hop, then down to the next row. The second cycle runs down a
+    column for columns - 1 hops and then takes the row hop that the first cycle left out. So it moves columns - 1 rows
+    down and one column to the right, and visits every row before it returns if gcd(rows, columns - 1) = 1.
     """
     turn, position = np.divmod(np.arange(rows * columns), columns)
     return [(turn, (position - turn) % columns), ((turn * (columns - 1) + position) % rows, turn % columns)]
@@ -183,7 +183,7 @@ def _refuse(topology: Topology) -> list[Order]:
 
 
 def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
-    """Return the reduce_scatter in which position p forwards the sum for position p - 1 - t in step t."""
+    """Return the reduce_scatter around `order`: in step t, position p forwards the sum for position p - 1 - t."""
     following, one = np.roll(order, -1), np.ones_like(order)
 
     def sends(step: int) -> Columns:
@@ -198,8 +198,8 @@ def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
 def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> list[SendStep]:
     """Return a reduce_scatter in which sums come from `ahead` positions before and `back` positions after their owner.
 
-    This is BFB on a ring, backwards in time. It takes max(ahead, back) steps. Source: Zhao et al., "Efficient Direct-
-    Connect Topologies for Collective Communications", appendix F.1.
+    This is BFB on a ring, backwards in time. It takes max(ahead, back) steps. Source: Zhao et al., "Efficient
+    Direct-Connect Topologies for Collective Communications", appendix F.1.
     """
 
     def sends(distance: int) -> Columns:
@@ -226,8 +226,8 @@ def ring_subcollective(
 ) -> SubCollective:
     """Return the steps of `collective` around the cycle `order`. Allgather and reduce_scatter follow its direction.
 
-    is_mirrored: whether the reduce_scatter goes against the allgather, over the opposite links, so that the phases of
-    consecutive chunks can overlap
+    is_mirrored: whether the reduce_scatter runs in the opposite direction, over the opposite links, so that the phases
+                 of consecutive chunks can overlap
     """
     around = np.asarray(order, dtype=np.int64)
     mirror = ring_reduce_scatter(around[::-1].copy())
@@ -271,7 +271,7 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 
 
 def count_boxes(topology: Topology) -> int:
-    """Return the number of equally large boxes, or 1 if there are none.
+    """Return the number of equally large boxes, or 1 if there are no boxes.
 
     The box is the part of a rank's id before the last dot, as in "2.5" (GPU 5 in box 2). A box's ranks are consecutive.
     """
@@ -282,13 +282,13 @@ def count_boxes(topology: Topology) -> int:
 
 
 def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return reduce_scatter, allgather or allreduce around one ring per rank of a box; each carries an equal part.
+    """Return reduce_scatter, allgather or allreduce around one ring per rank of a box; each ring carries an equal part.
 
-    Every ring crosses a box along a cycle of links between its ranks, or else in rank order over the box's switch, and
-    continues in the next box. Ring c enters the first box at the cycle's c-th rank, so that every network port receives
-    one ring and sends one. Every second box is crossed backwards, so that a ring enters a box on the rail on which it
-    left the previous one (except between the last and the first of an odd number of boxes). Takes N - 1 steps per
-    phase. Requires `count_boxes` >= 2.
+    Every ring crosses a box along a cycle of links between its ranks, or, if there is none, in rank order over the
+    box's switch, and continues in the next box. Ring c enters the first box at the cycle's c-th rank, so that every
+    network port receives one ring and sends one. Every second box is crossed backwards, so that a ring enters a box on
+    the rail on which it left the previous box (except between the last and the first of an odd number of boxes). Takes
+    N - 1 steps per phase. Requires `count_boxes` >= 2.
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes
@@ -308,9 +308,9 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 def ring(topology: Topology, collective: Collective, bidirectional: bool = False) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce along a Hamiltonian cycle, in N - 1 steps per phase.
 
-    If no cycle is found, the ring goes in rank order over shortest routes, or over boxes of GPUs as `box_ring` does.
-    If every hop has parallel links, shards are spread over them. If all links go both ways, a reduce_scatter goes
-    against the allgather, so that the phases of consecutive chunks can overlap.
+    If no cycle is found, the ring goes in rank order over shortest routes, or over boxes of GPUs as `box_ring` does. If
+    every hop has parallel links, shards are spread over the links. If all links go both ways, a reduce_scatter goes in
+    the opposite direction of the allgather, so that the phases of consecutive chunks can overlap.
 
     Args:
         bidirectional: whether half of every shard goes either way (biring), around all ranks even if there are boxes.

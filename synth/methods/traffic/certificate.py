@@ -25,10 +25,10 @@ def _stated_time(certificate: Mapping[str, Any]) -> Fraction:
 
 
 def check_traffic_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the proven lower bound on the time to send the amounts in `certificate`, in amount / bandwidth.
+    """Return the proven lower bound on the time to send the amounts in `certificate`, in units of data / bandwidth.
 
-    Each unit from s to t pays at least the price distance, and in time T, links earn at most T * price * bandwidth, so
-    T >= sum of amount * distance / sum of price * bandwidth. Exact. O(ranks * links * log links).
+    Each unit of data from s to t pays at least the distance in prices, and in time T, links earn at most T * price *
+    bandwidth, so T >= sum of amount * distance / sum of price * bandwidth. Exact. O(ranks * links * log links).
 
     Raises:
         CheckFailed: if the certificate does not prove what it claims.
@@ -59,7 +59,8 @@ def _are_whole(numbers: object, count: int) -> bool:
 
 
 def proven_time_per_byte(schedule: Schedule) -> Fraction | None:
-    """Return the lower bound on the time per byte that a plan's certificate proves, or None for other schedules.
+    """Return the lower bound on the time per byte that a traffic plan's certificate proves, or None without such a
+    plan.
 
     Raises:
         CheckFailed: if the certificate does not prove what it claims.
@@ -80,8 +81,8 @@ def proven_time_per_byte(schedule: Schedule) -> Fraction | None:
 def check_copies_certificate(schedule: Schedule) -> Fraction:
     """Return the proven lower bound on the time of a dispatch or combine, in chunks / bandwidth.
 
-    The certificate names nodes. Each chunk that starts among them and must end outside crosses one of the links that
-    lead out, however often it is copied or added later. Exact. O(links + members).
+    The certificate names a set of nodes. Each chunk that starts in this set and must end outside crosses one of the
+    links that lead out, however often it is copied or added later. Exact. O(links + members).
 
     Raises:
         CheckFailed: if the certificate does not prove what it claims.

@@ -33,7 +33,10 @@ _CLOSE = Fraction(1, 100)
 
 
 class Edges(NamedTuple):
-    """Row i: chunks `lo` to `hi - 1` of `shard` go from rank `sender`, `depth` edges from the source, to `receiver`."""
+    """Edges of trees. Row i: chunks `lo` to `hi - 1` of `shard` go from rank `sender` to rank `receiver`.
+
+    depth: number of edges between the source and the sender
+    """
 
     shard: Numbers
     lo: Numbers
@@ -48,15 +51,15 @@ PathOf = Callable[[int, int], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DispatchPlan:
-    """Trees along which tokens spread; every rank receives each chunk of a token at most once.
+    """Trees along which tokens spread. Every rank receives each chunk of a token at most once.
 
-    edges:  the trees' edges, with amounts in 1 / `parts` of a unit
+    edges:  the trees' edges, with chunks of 1 / `parts` of a unit of `routing.amount`
     routes: paths of links
     pair:   index of each edge's route
     bound:  cut that gives the lower bound on the time of any plan
     method: `two level`, `shortest paths` or `no copies`
-    uncopied_time: time of the plan in which sources send every copy
-    time:   time that the busiest link needs, in amount / bandwidth
+    uncopied_time: time of the plan in which sources send every copy themselves
+    time:   time that the busiest link needs, in units of data / bandwidth
     """
 
     topology: Topology
@@ -80,14 +83,14 @@ class DispatchPlan:
 
     @property
     def can_return(self) -> bool:
-        """Whether all links have a reverse link, which a combine needs."""
+        """Whether every link has a reverse link, over which a combine sends."""
         with suppress(InvalidInput):
             return bool(reverse_routes(self.topology, self.routes))
         return False
 
     @property
     def combine_time(self) -> Fraction:
-        """Time of the combine, which uses every link's reverse link."""
+        """Time of the combine, which uses the reverse link of every link, in units of data / bandwidth."""
         return self._time(reverse_routes(self.topology, self.routes))
 
     def _time(self, routes: Routes) -> Fraction:
@@ -101,7 +104,7 @@ class DispatchPlan:
         """Return the unverified schedule of the dispatch, or of the combine, which runs the dispatch backwards.
 
         Raises:
-            InvalidInput: if there are more than `MAX_SHARDS` shards, or the combine lacks reverse links.
+            InvalidInput: if there are more than `MAX_SHARDS` shards, or if a combine lacks reverse links.
         """
         routing = self.routing
         if len(routing.source) > MAX_SHARDS:
@@ -129,7 +132,7 @@ class DispatchPlan:
         )
 
     def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
-        """Return a certificate that no plan takes less time than the bound. Its unit of time is `chunk` / bandwidth."""
+        """Return the certificate that no plan takes less time than `bound`, in units of `chunk` / bandwidth."""
         inside, time, region = self.bound.inside, self.bound.time / chunk, self.bound.region
         if combine:
             ratio = region.out / region.into
@@ -138,7 +141,7 @@ class DispatchPlan:
 
 
 def reverse_routes(topology: Topology, routes: Routes) -> Routes:
-    """Return each route backwards, over its links' reverse links.
+    """Return each route backwards, over the reverse links of its links.
 
     Raises:
         InvalidInput: if a link has no reverse link.
@@ -222,7 +225,7 @@ def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> Dispatch
 
 
 def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> Edges:
-    """Return the edges to relays in the source's box, those over NICs to other boxes, and those to targets there."""
+    """Return the edges to relays in the source's box, over NICs to other boxes, and from there to targets."""
     box, ranks = fabric.box.astype(np.int64), routing.ranks
     shard, source, targets = routing.shard, routing.source, routing.targets
     near = (box[targets] == box[source[shard]]) & (targets != source[shard])
@@ -270,7 +273,7 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Cut crossings and pieces at each other's ends. For each key (a pair of ranks), both have the same total amount.
+    """Cut crossings and pieces at each other's ends. Both have the same total amount per key (a pair of ranks).
 
     Returns:
         For each part: its crossing, its piece, and its first chunk and last chunk + 1 in the crossing.

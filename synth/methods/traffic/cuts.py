@@ -1,4 +1,4 @@
-"""Cuts around ranks and boxes. Data that cross a cut take at least their amount divided by the cut's bandwidth."""
+"""Cuts around ranks and boxes. Data that cross a cut take at least their size divided by the cut's bandwidth."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -13,7 +13,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class Region(NamedTuple):
-    """A rank or a box, together with the switches that are linked to nothing else.
+    """A rank or a box, together with the switches that are only linked to this rank or box.
 
     ranks:     its ranks
     inside:    bool[nodes], whether the node is in the region
@@ -27,7 +27,7 @@ class Region(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A cut around `region`. Data that leave (if `is_out`) or enter it take at least `time`, in amount / bandwidth."""
+    """A cut around `region`. Data that leave (if `is_out`) or enter it take at least `time`, in data / bandwidth."""
 
     time: Fraction
     region: Region
@@ -79,7 +79,7 @@ def cuts_of_amounts(topology: Topology, sent: NDArray[np.int64]) -> list[Cut]:
 
 
 def cuts_of_tokens(topology: Topology, routing: TokenRouting) -> list[Cut]:
-    """Return the cuts around each rank and each box. A token crosses a cut once for all targets behind the cut."""
+    """Return the cuts around each rank and each box. A token crosses a cut once for all its targets behind the cut."""
     shard, cuts = routing.shard, []
     for group, regions in regions_of(topology):
         home, there = group[routing.source], group[routing.targets]

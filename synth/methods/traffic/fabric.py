@@ -1,7 +1,7 @@
 """Boxes with rails, the form of most GPU clusters: a GPU reaches its box over lanes and other boxes over its NIC.
 
-Also models how libraries send traffic there: each pair uses one path, through one relay. NCCL sends from the sender's
-NIC or, with PXN (2.12 and later), from the NIC of the local rank whose index in its box is the receiver's, so that data
+Also models how libraries send traffic on such networks: each pair uses one path, through one relay. NCCL sends from the
+sender's NIC or, with PXN (2.12 and later), from the NIC of the local rank that has the receiver's index, so that data
 arrive at the receiver's own NIC. Two-level exchanges (Tutel, DeepSpeed) do the same in two phases, one inside boxes and
 one between ranks with the same index.
 """
@@ -25,13 +25,13 @@ from chorale.synth.topology.topology import Topology
 Ranks = NDArray[np.int32]
 Amounts = NDArray[np.int64]
 Classes = list[tuple[int, NDArray[np.int64]]]
-"""The different bandwidths in a table, each with the indices of its entries."""
+"""The different bandwidths in a table, each with the indices of the entries that have it."""
 
 
 class RailLoads(NamedTuple):
-    """Amounts on every lane and NIC.
+    """Amounts of data on every lane and NIC.
 
-    place:     int32[ranks], each rank's place in its box
+    place:     int32[ranks], each rank's place (index) in its box
     inside:    int64[ranks, places], on the lane from a rank to a place in its box
     out, into: int64[ranks], on NICs
     """
@@ -43,7 +43,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """int32[ranks, ranks]: ranks over whose NICs data from row to column leave and enter boxes; -1 within a box."""
+    """int32[ranks, ranks]: the rank over whose NIC data from row to column leave, and enter, a box; -1 within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -54,14 +54,14 @@ class RailFabric:
     """Ranks by box and place, and the links that join them.
 
     members:    int32[boxes, places], each box's ranks, ascending; the NICs at one place share a switch
-    place, box: int32[ranks], where each rank is
+    place, box: int32[ranks], place and box of each rank
     lanes:      bandwidths inside boxes, in units of 1 / `scale`: int64[2, ranks], to and from a switch that all share,
                 or int64[ranks, places], of links between all pairs
     nics:       int64[2, ranks], bandwidths out and in, in the same unit
     lane_links: int32 with the shape of `lanes`, each lane's link
     nic_links:  the links from each rank to its rail's switch, and back, in travel order
-    narrowest:  int32[2, ranks], each of these paths' narrowest link
-    is_apart:   whether the ranks at one place in all boxes are joined to other ranks only by lanes
+    narrowest:  int32[2, ranks], the narrowest link of each of these paths
+    is_apart:   whether only lanes join the ranks at one place (in all boxes) to other ranks
     """
 
     topology: Topology
@@ -82,7 +82,7 @@ class RailFabric:
         return len(self.members)
 
     def no_loads(self, inside: Amounts | None = None) -> RailLoads:
-        """Return loads to which others can be added: a copy of the loads `inside` boxes if given, otherwise zeros."""
+        """Return RailLoads to which loads can be added: a copy of `inside` for lanes or zeros, and zeros for NICs."""
         ranks, places = len(self.place), self.members.shape[1]
         inside = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         return RailLoads(self.place, inside, np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64))
@@ -98,17 +98,17 @@ class RailFabric:
 
     @cached_property
     def _classes(self) -> list[Classes]:
-        """The bandwidths of each of `tables`."""
+        """The bandwidths for each array that `tables` returns."""
         lanes = list(self.lanes) if self.has_switch else [self.lanes.ravel()]
         return list(map(_classes_of, [*lanes, *self.nics] if self.boxes > 1 else lanes))
 
     def time(self, loads: RailLoads) -> Fraction:
-        """Return the time that the busiest lane or NIC needs, in amount / bandwidth."""
+        """Return the time that the busiest lane or NIC needs, in units of data / bandwidth."""
         times = (self._longest(*pair)[0] for pair in zip(self.tables(loads), self._classes, strict=True))
         return max(times, default=Fraction(0))
 
     def _longest(self, amounts: Amounts, classes: Classes) -> tuple[Fraction, int]:
-        """Return the largest amount / bandwidth, exactly, and its entry."""
+        """Return (largest amount / bandwidth, exactly; index of its entry)."""
         best, chosen = Fraction(0), -1
         for width, entries in classes:
             entry = int(entries[amounts[entries].argmax()])
@@ -118,7 +118,7 @@ class RailFabric:
         return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return (largest bound from cuts around ranks, boxes and places in all boxes; the cut's links). O(ranks^2)."""
+        """Return (largest bound from cuts around ranks, boxes and places in all boxes; its cut's links). O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
         amounts = sent.sum(axis=1), sent.sum(axis=0)
         for groups, has_lanes, has_nics, widths in self._cuts:
@@ -133,7 +133,7 @@ class RailFabric:
 
     @cached_property
     def _cuts(self) -> list[tuple[Ranks, bool, bool, list[Classes]]]:
-        """Groups of ranks, whether lanes and NICs lead out of a group, and their bandwidths out and in."""
+        """Groups of ranks, whether lanes and NICs lead out of a group, and the bandwidths out of and into the group."""
         lanes = self.lanes
         if not self.has_switch:
             into = np.empty(len(self.place), dtype=np.int64)
@@ -150,14 +150,14 @@ class RailFabric:
         return [(*kind, classes(*kind)) for kind in kinds]
 
     def _lanes_of(self, rank: int, side: int) -> Ranks:
-        """Return the lanes out of `rank` (side 0) or into it (side 1)."""
+        """Return the ids of the lanes out of `rank` (side 0) or into it (side 1)."""
         if self.has_switch:
             return self.lane_links[side, [rank]]
         box, place = self.members[self.box[rank]], self.place[rank]
         return np.delete(self.lane_links[rank] if side == 0 else self.lane_links[box, place], place)
 
     def lane(self, source: int, target: int) -> tuple[int, ...]:
-        """Return the links between two ranks in a box."""
+        """Return the links from one rank to another in the same box."""
         if self.has_switch:
             return int(self.lane_links[0, source]), int(self.lane_links[1, target])
         return (int(self.lane_links[source, self.place[target]]),)
@@ -188,7 +188,7 @@ class RailFabric:
 
     @cached_property
     def usual(self) -> dict[str, Relays]:
-        """Relays that libraries use, by baseline name: the direct path and both rails."""
+        """Relays that libraries use, by name of the baseline: the direct path and both rails."""
         far = self.box[:, None] != self.box
         own, other = np.indices(far.shape, dtype=np.int32)
         relays = {"direct": self._direct()}
@@ -224,8 +224,8 @@ def _classes_of(widths: Amounts) -> Classes:
 def rail_fabric(topology: Topology) -> RailFabric | None:
     """Return `topology` as boxes with rails, or None if it has another form. O(links).
 
-    All boxes have the same number of ranks, at least two, joined by a switch or by a link between any two. If there are
-    several boxes, each rank has one path to its rail's switch, over its own switches.
+    All boxes must have the same number of ranks, at least two, joined by a switch or by a link between any two. If
+    there are several boxes, each rank must have one path to its rail's switch, over its own switches.
     """
     box = np.array(boxes_of(topology), dtype=np.int32)
     sizes = np.bincount(box)
@@ -264,7 +264,7 @@ def rail_fabric(topology: Topology) -> RailFabric | None:
 
 
 class _Graph:
-    """A network as neighbours and links by node.
+    """Neighbours and links of a network by node.
 
     near:  neighbours of every node, in either direction
     links: id of the link from one node to another, or -1 if there are several
@@ -281,11 +281,11 @@ class _Graph:
                 self.near[ends[1]].add(ends[0])
 
     def between(self, pairs: Iterable[tuple[int | None, int | None]]) -> list[int]:
-        """Return the link between each pair of nodes, or -1 if there is none or more than one."""
+        """Return the link between each pair of nodes, or -1 if there is no link or more than one."""
         return [self.links.get(pair, -1) for pair in pairs]
 
     def switch_of(self, ranks: list[int]) -> int | None:
-        """Return the switch that joins only `ranks`, or None if there is none or ranks are linked to each other."""
+        """Return the switch that joins only `ranks`, or None if there is none or if ranks are linked to each other."""
         inside = set(ranks)
         switches = [node for node in self.near[ranks[0]] if node >= self.ranks and self.near[node] == inside]
         is_alone = len(switches) == 1 and all(self.near[rank].isdisjoint(inside) for rank in ranks)
@@ -308,7 +308,7 @@ class _Graph:
 def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
-    """Return (links from each rank to its rail's switch, links back). Empty for one box, None for other forms."""
+    """Return (links from each rank to its rail's switch, links back). Empty for a single box, None for other forms."""
     boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
     if len(groups) == 1:  # other nodes must not lead anywhere
         outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])
@@ -330,7 +330,7 @@ def _nics(
 
 
 def _are_apart(graph: _Graph, there: tuple[tuple[int, ...], ...], topology: Topology, places: int) -> bool:
-    """Return whether each place has its own switch, which leads only to the NICs at this place."""
+    """Return whether each place has its own switch, which is linked only to the NICs at this place."""
     ends: dict[int, set[int]] = {}
     for path in there:
         ends.setdefault(int(topology.links.dst[path[-1]]), set()).add(int(topology.links.src[path[-1]]))
@@ -342,7 +342,7 @@ RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
 
 class ShortestPaths:
-    """One shortest path from every rank to every node: over a node's first in-link that starts one hop nearer.
+    """One shortest path from every rank to every node, which ends with the first in-link that starts one hop nearer.
 
     hops:    float64[ranks, nodes]
     parents: int64[ranks, nodes], each path's last link, -1 at its source
@@ -358,9 +358,9 @@ class ShortestPaths:
             self.parents[rows, problem.dst[link]] = link
 
     def loads(self, demand: NDArray[np.int64], starts: NDArray[np.int64] | None = None) -> IntegralFlows:
-        """Return int64[links], the load of every link, if `starts[i]` sends row i of `demand`, int64[rows, nodes].
+        """Return int64[links]: the load of every link if `starts[i]` sends row i of `demand`, int64[rows, nodes].
 
-        By default, rank i sends row i. O(rows * nodes * longest path).
+        Without `starts`, rank i sends row i. O(rows * nodes * longest path).
         """
         problem = self.problem
         hops, parents = (self.hops, self.parents) if starts is None else (self.hops[starts], self.parents[starts])
@@ -394,7 +394,7 @@ def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
 def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (amounts that ranks send to relays, amounts that relays forward), both with the shape of `demand`.
 
-    Data within a box need no relay; their source sends them in the second leg.
+    Data within a box need no relay; they are part of the second amounts.
     """
     ranks = len(relays)
     first, second = np.zeros_like(demand), np.zeros_like(demand)

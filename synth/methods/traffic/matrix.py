@@ -56,7 +56,7 @@ class TrafficMatrix:
 
 
 def as_array(numbers: Any) -> NDArray[Any]:
-    """Convert an array, a torch tensor on any device, or rows to an array; return an empty array for anything else."""
+    """Return `numbers` (an array, a torch tensor on any device, or rows) as an array; empty for anything else."""
     with suppress(TypeError, ValueError, RuntimeError):  # for example rows of different lengths
         return np.asarray(numbers.detach().cpu() if hasattr(numbers, "detach") else numbers)
     return np.zeros(0)
@@ -66,7 +66,8 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
     """Return the traffic matrix with these `rows`.
 
     Raises:
-        InvalidInput: unless it is square, contains only whole numbers (floats too) from 0 to 2^40, and sends something.
+        InvalidInput: unless the matrix is square, contains only whole numbers (floats too) from 0 to 2^40, and at least
+            one of them off the diagonal is positive.
     """
     table = as_array(rows)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
@@ -87,7 +88,7 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
 
 
 def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
-    """Raise InvalidInput unless `matrix` is for as many ranks as the network `spec` has."""
+    """Raise InvalidInput unless `matrix` has the same number of ranks as the network `spec`."""
     if matrix.ranks != ranks:
         rule = f"{{}}, but {spec} has {ranks} ranks"
         raise InvalidInput(
@@ -98,8 +99,8 @@ def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
 def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
     """Return traffic to experts whose popularity falls as 1 / position^exponent, one expert on each rank.
 
-    `seed` orders the ranks. Every rank sends 1024 units to the most popular expert and at least 1 to every other. With
-    exponent 0, all amounts are equal.
+    `seed` determines the order of the ranks. Every rank sends 1024 units to the most popular expert and at least 1 to
+    every other. With exponent 0, all amounts are equal.
 
     >>> zipf_matrix(4, 1.0, 0).amounts[0].tolist()
     [341, 1024, 512, 256]
@@ -116,7 +117,7 @@ def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCounts:
-    """Traffic in chunks of `chunk` matrix units: int64[ranks, ranks]; a pair's last chunk may be padded."""
+    """Number of chunks between ranks, int64[ranks, ranks]. `chunk`: chunk size in matrix units, with padding."""
 
     counts: Amounts
     chunk: Fraction
@@ -152,7 +153,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
 
 
 def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
-    """Return the matrix in chunks of the largest common size, or of 2^31 - 1 for the largest amount."""
+    """Return the matrix in chunks of the largest common divisor, or with 2^31 - 1 chunks for the largest amount."""
     common = int(np.gcd.reduce(matrix.amounts, axis=None))
     if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
         return ChunkCounts(matrix.amounts // common, Fraction(common))
@@ -162,7 +163,7 @@ def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
 
 
 def parts_of_chunks(chunks: ChunkCounts, parts: int) -> ChunkCounts | None:
-    """Return the counts after dividing every chunk into `parts`, or None if there would be too many chunks."""
+    """Return the counts if every chunk is divided into `parts`, or None if there would be too many chunks."""
     counts = chunks.counts * parts
     if int(counts.max()) > MAX_PAIR_CHUNKS or int(counts.sum()) > MAX_TOTAL_CHUNKS:
         return None

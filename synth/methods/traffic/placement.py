@@ -1,9 +1,9 @@
-"""Recommends a placement of experts: which ones to replicate or swap, and how much this gains.
+"""Recommends a placement of experts: which experts to replicate or swap, and how much this gains.
 
 Each step is the best of a few options: a popular expert on the busiest ranks gets a replica on a less busy rank, or is
-swapped with an expert there. Steps are compared by the cut bound, then by the inequality of all cuts. The baseline is
-the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in descending
-order of tokens, each on the rank with the fewest tokens so far.
+swapped with an expert on that rank. Steps are compared by the cut bound, then by the inequality of all cuts. The
+baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in
+descending order of tokens, each on the rank with the fewest tokens so far.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ _EXPERTS, _RANKS = 4, 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementStep:
-    """`expert` on rank `source` is copied to rank `target`, or swapped with the expert `other` there.
+    """One change: `expert` on rank `source` is copied to rank `target`, or swapped with the expert `other` on `target`.
 
-    time_lower: the bound afterwards, in amount / bandwidth
-    placement:  the placement of all experts afterwards, as in `TokenBatch`
+    time_lower: lower bound on the tokens' time after this step, in data / bandwidth
+    placement:  the placement of all experts after this step, as in `TokenBatch`
     """
 
     expert: int
@@ -62,7 +62,7 @@ def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementSt
 
 
 def bound_of(topology: Topology, batch: TokenBatch) -> Fraction:
-    """Return the time that no plan for `batch` can beat, in amount / bandwidth."""
+    """Return a lower bound on the time of any plan for `batch`, in data / bandwidth."""
     return max(cut.time for cut in _cuts(topology, batch))
 
 
@@ -71,7 +71,7 @@ def _cuts(topology: Topology, batch: TokenBatch) -> list[Cut]:
 
 
 def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
-    """Return (bound, inequality of cuts as the sum of their times' fourth powers, which the largest ones dominate)."""
+    """Return (bound, inequality of cuts: the sum of the fourth powers of their times, dominated by the largest)."""
     times = [cut.time for cut in _cuts(topology, batch)]
     return max(times), round(sum(float(time / max(times)) ** 4 for time in times) * float(max(times)) ** 4, 9)
 
@@ -79,7 +79,7 @@ def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
 def _options(
     batch: TokenBatch, placement: Numbers, cuts: list[Cut], ranks: int
 ) -> Iterator[tuple[int, int, int, int | None, Numbers]]:
-    """Yield (expert, source, target, other expert if they are swapped, placement afterwards)."""
+    """Yield the possible steps: (expert, source, target, other expert if swapped, placement after the step)."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(placement))
     share = tokens / np.maximum((placement >= 0).sum(axis=1), 1)
     into = [cut for cut in cuts if not cut.is_out]

@@ -1,4 +1,4 @@
-"""Plans for given traffic: the paths of all data, their time, and a bound on the time with its proof."""
+"""Plans for given traffic: the paths of all data, their time, and a lower bound on the time with its proof."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Prices = NDArray[np.int64]
 
 
 class PriceBound(NamedTuple):
-    """A lower bound on the time of any plan, in amount / bandwidth, and link prices (int64) that prove it."""
+    """A lower bound on the time of any plan, in data / bandwidth, and link prices (int64[links]) that prove it."""
 
     time: Fraction
     prices: Prices
@@ -27,14 +27,14 @@ class PriceBound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficPlan(ABC):
-    """A way to send `matrix` through `topology`. Times are in units of amount / bandwidth.
+    """A way to send `matrix` through `topology`. Times are in units of data / bandwidth.
 
     chunks: number of chunks between each pair
     time:   time that the busiest link needs
     fluid:  best known time of flows that may split chunks; at most `time`
     bound:  lower bound on the time of any plan
     method: how the plan was found: "lp", "prices", "warm" (along the flows of an earlier plan) or "two level"; or
-            "direct", "sender rail" or "receiver rail" if this is no slower
+            "direct", "sender rail" or "receiver rail" if that is no slower
     """
 
     topology: Topology
@@ -59,7 +59,7 @@ def traffic_schedule(plan: TrafficPlan) -> Schedule:
     """Return the unverified alltoallv that follows `plan`: shard source * N + target has the chunks of that pair.
 
     Ranks on a path receive and send the data, so that programs use the planned paths; `steps` is the largest number of
-    sends one after another. The certificate holds the prices that prove the bound on the time;
+    consecutive sends on a path. The certificate contains the prices that prove the bound on the time;
     `chorale.synth.methods.traffic.certificate` checks it. O(rows * longest path).
     """
     counts = plan.chunks.counts
@@ -72,7 +72,7 @@ def traffic_schedule(plan: TrafficPlan) -> Schedule:
 
 
 def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:
-    """Return a certificate that no plan for the matrix takes less time than the bound of `plan`."""
+    """Return the certificate that no plan for the same traffic takes less time than `plan.bound`."""
     return {
         "kind": "traffic-prices",
         "time_lower": str(plan.bound.time),

@@ -85,7 +85,7 @@ def plan_traffic(
         chunks: number of chunks between the largest pair (`chunk_counts`).
         gap: accepted gap for flows that need not be whole chunks.
         method: how flows are planned; if given, the closed form is not used.
-        report: receives a price descent's bounds as they improve.
+        report: called with the bounds of a price descent as they improve.
 
     Raises:
         InvalidInput: if the network is too large for flows, the matrix is for another number of ranks, or `gap` < 0.
@@ -111,7 +111,7 @@ def _over_rails(fabric: RailFabric, matrix: TrafficMatrix, chunks: int | None) -
 
 
 def _better(left: TPlan, right: TPlan) -> TPlan:
-    """Return the faster plan, with the better of the two bounds."""
+    """Return the faster plan, with the better of both bounds."""
     bound = max(left.bound, right.bound, key=lambda each: each.time)
     return replace(right if right.time < left.time else left, bound=bound)
 
@@ -181,7 +181,7 @@ def _flows_along(plan: FlowPlan, matrix: TrafficMatrix, gap: Fraction) -> FlowPl
 
 
 def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan that sends `matrix` over the routes in `plan` in the same proportions, with its own bound."""
+    """Return a plan that sends `matrix` over the routes of `plan` in the same proportions, with a new bound."""
     if isinstance(plan, RailPlan):
         return rails_along(plan, matrix)
     assert isinstance(plan, FlowPlan)
@@ -189,7 +189,7 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in the matrix's units, in closed form on boxes with rails, otherwise like `plan_traffic`."""
+    """Return a plan in units of the matrix, in closed form on boxes with rails, otherwise like `plan_traffic`."""
     require_ranks(matrix, topology.compute_count, topology.spec)
     fabric = rail_fabric(topology)
     if fabric is None:
@@ -198,7 +198,7 @@ def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def in_chunks(plan: TrafficPlan) -> TrafficPlan:
-    """Return `plan`, or a plan in larger chunks if a pair has too many for a schedule."""
+    """Return `plan`, or a plan in larger chunks if a pair has too many chunks for a schedule."""
     if isinstance(plan, RailPlan) and int(plan.chunks.counts.max()) > MAX_CHUNKS:
         return plan_rails(plan.fabric, plan.matrix, exact_counts(plan.matrix))
     return plan
@@ -213,7 +213,7 @@ def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
 
 
 def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
-    """Return `plan`, or a plan that sends data as libraries do, if rounding to whole chunks made `plan` slower."""
+    """Return `plan`, or a plan that sends data as libraries do if rounding to whole chunks made `plan` slower."""
     problem, ranks = plan.problem, len(plan.problem.demand)
     paths = ShortestPaths(problem)
     usual = {"direct": np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))}
@@ -269,7 +269,7 @@ def _routed(
 
 
 def _problem_of(topology: Topology, counts: ChunkCounts) -> Commodities:
-    """Return the flow problem, without symmetries and with the demand in chunks."""
+    """Return the flow problem of `topology`, without symmetries and with the demand in chunks."""
     return replace(commodities_of(topology, symmetric=False), demand=_demand(topology, counts))
 
 
@@ -281,7 +281,7 @@ def _demand(topology: Topology, counts: ChunkCounts) -> NDArray[np.int64]:
 
 
 def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, candidates: Sequence[Prices]) -> PriceBound:
-    """Return the best bound from cuts, equal prices and `candidates`, each with a price for every link."""
+    """Return the best bound from cuts, equal prices and `candidates`, which have a price for each link of `problem`."""
     sent, links = matrix.sent, topology.links
     cut = max(cuts_of_amounts(topology, sent), key=lambda each: each.time)
     inside = cut.inside
@@ -305,7 +305,7 @@ def _proven(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
 
 
 def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64]) -> Fraction:
-    """Return the time that the busiest link needs; `loads` are per link of the problem."""
+    """Return the time that the busiest link needs. `loads` has one entry per link of `problem`."""
     spread = np.zeros(len(topology.links), dtype=np.int64)
     spread[problem.link_ids] = loads
     return topology.links.longest_time(spread)
@@ -327,7 +327,7 @@ LIBRARY = ("direct", "sender_rail", "receiver_rail", "two_level")
 
 
 def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
-    """Return the times that `BASELINES` take for the plan's chunks, in units of amount / bandwidth.
+    """Return the times of all `BASELINES` for the chunks of `plan`, in units of data / bandwidth.
 
     Times are exact except for the rounding of even shares. They consider only bandwidth: latencies are ignored, and the
     busiest link is never idle, so real times are not shorter.
@@ -359,7 +359,7 @@ def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
 
 
 def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return link loads if each node receives its data in equal parts over all shortest paths' last links."""
+    """Return link loads if each node receives its data in equal parts over the last links of all shortest paths."""
     nearer = hops[:, problem.src] + 1 == hops[:, problem.dst]
     ways = np.add.reduceat(nearer, problem.incoming[:-1], axis=1)
     need, loads = problem.demand.astype(np.float64), np.zeros(problem.link_count)
@@ -372,7 +372,7 @@ def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _round_times(topology: Topology, problem: Commodities, parents: NDArray[np.int64]) -> Iterable[Fraction]:
-    """Yield the time of each round r = 1 to N - 1, in which s sends to s + r over one shortest path."""
+    """Yield the time of each round r = 1 to N - 1, in which every rank s sends to s + r over one shortest path."""
     ranks = len(problem.demand)
     source = np.arange(ranks)
     for distance in range(1, ranks):

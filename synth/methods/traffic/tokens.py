@@ -31,16 +31,16 @@ class TokenRouting:
 
     @property
     def shard(self) -> Numbers:
-        """The shard that each entry of `targets` belongs to."""
+        """int64 per entry of `targets`: the shard to which it belongs."""
         return np.repeat(np.arange(len(self.source)), np.diff(self.offsets))
 
     def members(self) -> list[list[int]]:
-        """Return each shard's source and then its targets."""
+        """Return the source of each shard, followed by its targets."""
         parts = np.split(self.targets, self.offsets[1:-1])
         return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
 
     def without_copies(self) -> TrafficMatrix:
-        """Return the amounts between all pairs if sources send to each target directly, as in an all-to-all."""
+        """Return the data between all pairs if sources send to each target directly, as in an all-to-all."""
         amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
         np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
         return traffic_matrix(self.name, amounts)
@@ -52,7 +52,7 @@ class TokenBatch(NamedTuple):
     experts:   int[tokens, k], each token's experts; -1 for none
     sources:   int[tokens], the rank that has each token
     placement: int[experts, replicas], each expert's ranks, -1 for none. A token goes to the replica on its own rank,
-               otherwise to one on a rank that it visits anyway, otherwise to each replica in turn.
+               otherwise to a replica on a rank that it visits anyway, otherwise to each replica in turn.
     """
 
     name: str
@@ -101,7 +101,7 @@ def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: 
 
 
 def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
-    """Return one of `hosts` per row: the source if possible, else a rank in `goes`, else each host in turn."""
+    """Return one of `hosts` per row: the source if possible, else a rank marked in `goes`, else each host in turn."""
     row = np.arange(len(hosts))
     some = (hosts >= 0).sum(axis=1)
     score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))

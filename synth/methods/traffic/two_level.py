@@ -1,7 +1,7 @@
 """Plans traffic over boxes with rails in closed form: NICs are balanced between any two boxes, then lanes inside them.
 
-If NICs are the bottleneck, filling all NICs of a box to the same level reaches the bound of the cut around it. Ranks
-send as much as they can over their own NICs, so that little data crosses the box twice. If a rank's lane is the
+If NICs are the bottleneck, filling all NICs of a box to the same level reaches the bound of the cut around the box.
+Ranks send as much as they can over their own NICs, so that little data crosses the box twice. If a rank's lane is the
 bottleneck, a larger part of its data uses its own NIC, up to the amount that the bound allows.
 """
 
@@ -43,7 +43,7 @@ class Pieces(NamedTuple):
 class RailPlan(TrafficPlan):
     """A plan over boxes with rails.
 
-    pieces: chunks and the NICs they use, in any order
+    pieces: chunks and the NICs that they use, in any order
     """
 
     fabric: RailFabric
@@ -142,7 +142,7 @@ def _loads_of(fabric: RailFabric, pieces: Pieces) -> RailLoads:
 
 
 def _relayed_inside(fabric: RailFabric, pieces: Pieces, least: float) -> Pieces:
-    """Return `pieces` after relaying parts that stay in a box over other ranks there if their lanes are too busy.
+    """Return `pieces`, with parts that stay in a box relayed over other ranks if their lanes are too busy.
 
     For an increasing limit on lane times, the excess moves to pairs of lanes that are below the limit. O(rounds * ranks
     * places^2).
@@ -199,7 +199,7 @@ def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction, inside: Am
 def _balanced(
     fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts | None = None, rounds: int = _ROUNDS
 ) -> tuple[Fraction, Pieces]:
-    """Return (time, pieces) of the best of a few splits. Each relieves lanes that were too busy in the previous one.
+    """Return (time, pieces) of the best of a few splits. Each split relieves lanes that were too busy in the previous.
 
     The excess of a lane moves to the rank's own NIC if this NIC has room. Otherwise, the rank relays less data.
     """
@@ -228,7 +228,7 @@ def _balanced(
 
 
 def _excess(fabric: RailFabric, loads: RailLoads, limit: float) -> NDArray[np.float64]:
-    """Return float64[2, ranks]: by how much the lanes out of each rank, and those into it, exceed the limit."""
+    """Return float64[2, ranks]: by how much the lanes out of each rank, and into each rank, exceed the limit."""
     if fabric.has_switch:
         tables = fabric.tables(loads)
         return np.stack([np.maximum(tables[side] - limit * fabric.lanes[side], 0.0) for side in (0, 1)])
