@@ -166,7 +166,6 @@ def _exact_rates(columns: Sequence[Column], bound: Sequence[Fraction], point: Fl
 
 
 def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
-    """Return `columns` as a sparse matrix, float64[rows, columns]."""
     entries = [(row, index, count) for index, column in enumerate(columns) for row, count in column.items()]
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
     return of_entries(row, column, value, rows, len(columns))

@@ -176,7 +176,6 @@ class RailFabric:
         return (*before, *self.nic_links[0][sender], *self.nic_links[1][receiver], *after)
 
     def direct_path(self, source: int, target: int) -> tuple[int, ...]:
-        """Return the links of the shortest path between two ranks."""
         direct = self.usual["direct"]
         return self.path(source, target, int(direct.sender[source, target]), int(direct.receiver[source, target]))
 
