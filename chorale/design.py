@@ -1,4 +1,4 @@
-"""Turn a network into a verified schedule, a program and times. Each result has the next steps as methods.
+"""Design, verify, lower, simulate and run schedules from Python. Results have methods to continue with.
 
 Networks and sizes can be given in several forms. Errors name Python arguments, and notebooks show results as tables.
 """
@@ -99,7 +99,7 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
 
 
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
-    """Return an instance of the dataclass `kind` with `options`. Raises InvalidInput with `rule` for unknown names."""
+    """Return an instance of the dataclass `kind`. Raises InvalidInput with the message `rule` for unknown options."""
     try:
         return kind(**options)
     except TypeError:
@@ -109,11 +109,11 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Mixin for result classes: they extend a result class of another package by methods for the next steps."""
+    """Mixin for result classes: each adds methods such as `plot` and `run` to a result class of another package."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
-        """Convert `value`, an instance of the base class, to this class; `facts` become further attributes."""
+        """Convert `value`, an instance of the base class, to this class, with `facts` as further attributes."""
         if isinstance(value, cls):
             return value
         copied = object.__new__(cls)
@@ -340,7 +340,7 @@ def _name(verified: VerifiedSchedule) -> str:
 
 
 class NetworkTopology(Methods, Topology):
-    """A topology that notebooks show as a drawing, with the next steps as methods."""
+    """A topology that notebooks show as a drawing, with methods to synthesize, bound, tune and plot."""
 
     synthesize = synthesize
 
@@ -369,7 +369,7 @@ class NetworkTopology(Methods, Topology):
 
 
 class DesignedSchedule(Methods, Shown, VerifiedSchedule):
-    """A verified schedule and its proven bound, with simulation, programs and runs as methods."""
+    """A verified schedule and its proven bound, with methods to simulate, lower, run, save and plot it."""
 
     @property
     def method(self) -> str:
@@ -468,7 +468,7 @@ class CheckedProgram(Methods, LoweredProgram):
 
 
 class PredictedTimes(Shown, dict[int, float]):
-    """Predicted seconds by size in bytes, with a title."""
+    """Mapping from size in bytes to predicted seconds, with a title."""
 
     def __init__(self, seconds: Mapping[int, float], title: str) -> None:
         super().__init__(seconds)

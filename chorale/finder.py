@@ -35,7 +35,7 @@ def find(
         nodes: Number of nodes, up to 16,384.
         degree: Number of outgoing links of each node, and of incoming links.
         bidirectional: Whether every link must have its reverse.
-        bases: Bases to expand: `all`, or `paper` for only those in the paper.
+        bases: Small networks from which larger ones are built: `all`, or `paper` for only those in the paper.
         search: Number of seeds for the search for Cayley digraphs; 0: no search.
         collective: Criterion: allreduce (steps and bandwidth time), alltoall (the best few by rate), or both.
         executor: Executor for the computation; by default it runs in this process.

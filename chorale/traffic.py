@@ -106,7 +106,7 @@ class AllToAllPlan:
         return self.plan.pieces
 
     def schedule(self) -> DesignedSchedule:
-        """Return the verified schedule, for `lower` and `run`. Units are larger if a pair exceeds 2^31 - 1 units."""
+        """Return the verified schedule, for `lower` and `run`. Amounts above 2^31 - 1 are converted to larger units."""
         return verify(traffic_schedule(in_chunks(self.plan)))
 
     def seconds(self, time: Fraction | None = None) -> float:

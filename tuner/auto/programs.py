@@ -57,7 +57,7 @@ class RunnableProgram:
         return f"chorale synth {self.method} {spec} --collective allreduce{k} -o auto.parquet"
 
     def document(self) -> dict[str, Any]:
-        """Return the program's facts as JSON, with rates in GB/s."""
+        """Return the program as JSON for reports; rates are in GB/s."""
         rates = [{"size_bytes": size, "algbw_gb_per_s": size / time_s / 1e9} for size, time_s in self.times_s.items()]
         facts = {"method": self.method, "k": self.k, "planned_algbw": self.planned_algbw, "target": GPU_TARGET}
         return {**facts, "channels": self.channels, **self.resources, "predicted": rates, "refused": self.refused}
@@ -66,10 +66,10 @@ class RunnableProgram:
 def runnable_programs(
     topology: Topology, best: VerifiedSchedule, sizes_bytes: Sequence[int], deadline_s: float
 ) -> list[RunnableProgram]:
-    """Return the programs of `best` and of schedules that need fewer resources, fastest first (mean over sizes).
+    """Return programs for `best` and for schedules that need fewer resources, fastest first (mean over sizes).
 
     Each is lowered within the target's limits, checked, and timed with the flow model. Refused programs come last.
-    Except for the first, none is started after `deadline_s` (monotonic clock).
+    After `deadline_s` (monotonic clock), no further program is started.
     """
     found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
     for method, k in CANDIDATES:
@@ -100,7 +100,7 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield rows for the smallest and largest size (fastest program, fraction of the bound) and for refusals."""
+    """Yield rows for the smallest and largest size (fastest program, fraction of the bound) and refused programs."""
     running = [program for program in programs if program["refused"] is None]
     sizes = list(enumerate(running[0]["predicted"])) if running else []
     for index, row in [*sizes[:1], *sizes[1:][-1:]]:

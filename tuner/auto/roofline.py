@@ -94,10 +94,10 @@ def contest(
 def roofline(
     fabric: DiscoveredFabric, budget_s: float, home: Path, options: Options = _BY_BANDWIDTH
 ) -> tuple[dict[str, Any], VerifiedSchedule]:
-    """Return the document of `chorale auto` and the best schedule; measure for about `budget_s` if possible.
+    """Return the JSON document of `chorale auto` and the best schedule; measure for about `budget_s` if possible.
 
     options: link rate, and the size at which the best schedule has the shortest predicted time; without a size, the
-             best schedule is the one with the shortest time per byte
+      best schedule is the one with the shortest time per byte
     Accelerators can only be measured with their own libraries' runtimes, so published rates are used for them.
     """
     started_s, topology = time.monotonic(), fabric.topology
@@ -195,7 +195,7 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram])
 
 
 def roofline_table(document: Mapping[str, Any]) -> Table:
-    """Return the terminal table: the fabric, the proven bound, and each schedule's share of the bound."""
+    """Return the terminal table: the fabric, the proven bound, and each schedule's rate relative to the bound."""
     return facts_table(f"{document['collective']} on {document['fabric']['spec']}", _rows(document))
 
 

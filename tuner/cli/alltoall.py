@@ -187,7 +187,7 @@ def _rate_result(
 
 
 def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
-    """Return the verified schedule of `plan`, after checking its certificate and time. Raises CheckFailed."""
+    """Return the verified schedule of `plan`. Raises CheckFailed if the plan's certificate or time is wrong."""
     schedule = traffic_schedule(plan)
     verified = verify(schedule)
     check_traffic_certificate(plan.topology, schedule.certificate)
@@ -364,7 +364,7 @@ def _routing_result(
 
 
 def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
-    """Return suggested placement changes with time bounds, and planned times after them and with EPLB's rule."""
+    """Return suggested placement changes with time bounds, and planned times after them and with DeepSeek's EPLB."""
     steps, ranks = advise(topology, batch, most), topology.compute_count
     after = batch._replace(placement=steps[-1].placement) if steps else batch
     replicas = sum(step.other is None for step in steps)
@@ -490,7 +490,7 @@ def _group_document(topology: Topology, member: GroupSchedule, alone: list[Group
 
 
 def parse_groups(topology: Topology, text: str) -> list[Group]:
-    """Return the groups that `text`, NAME=COLLECTIVE:RANKS:AMOUNT, describes; groups of a split are numbered."""
+    """Return the groups that `text`, NAME=COLLECTIVE:RANKS:AMOUNT, describes; several groups get numbered names."""
     name, equals, rest = text.partition("=")
     parts = rest.split(":")
     if not equals or not name.isidentifier() or len(parts) != 3:

@@ -1,4 +1,4 @@
-"""What commands share: plain help, `--json`, link rates in either unit, and one message for all missing arguments."""
+"""Common to all commands: help texts, `--json`, link rates in Gbit/s or Mbit/s, one error for all missing arguments."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ _RATES = {"--link-gbps": ("--link-mbps", Fraction(1, 1000)), "--link-mbps": ("--
 
 
 class ChoraleCommand(TyperCommand):
-    """A command that accepts rates in either unit and names everything that is missing in one message."""
+    """A command that accepts link rates in Gbit/s or Mbit/s and names all missing arguments in one error."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`, after converting rates to the unit of the command's option."""

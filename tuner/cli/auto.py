@@ -1,4 +1,4 @@
-"""`chorale auto` and `chorale demo`: a fabric's limit and the next commands; a tuned result within a minute."""
+"""`chorale auto` shows a fabric's limit and what to run next; `chorale demo` tunes an allreduce within a minute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -73,7 +73,7 @@ def tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command:
 
 
 def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = "", command: str = "") -> Check:
-    """Check whether `attempt` succeeds; it returns a description. `way_out` defaults to the fix in its error."""
+    """Call `attempt`, which returns what it found or raises Unavailable. `way_out` defaults to that error's fix."""
     try:
         return Check(name, True, attempt(), purpose, way_out, command=command)
     except Unavailable as missing:

@@ -73,7 +73,7 @@ def experiment(
 
 
 def _experiments(name: str) -> Any:
-    """Return a module from the layer above this one, imported by name and only when needed."""
+    """Import a module of `experiments`, by name and only when needed, because that package is in the layer above."""
     return importlib.import_module(f"chorale.experiments.framework.{name}")
 
 

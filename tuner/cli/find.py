@@ -138,7 +138,7 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
 def _workload(
     alpha_us: str | None, size: str | None, bandwidth_gbps: str | None, calibration: str | None, degree: int
 ) -> Workload | None:
-    """Return the workload. A calibration gives alpha, and `degree` times its link bandwidth is the node bandwidth."""
+    """Return the workload that ranks networks; with a calibration, a node has `degree` times its link bandwidth."""
     given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
     named = [name for name, value in given.items() if value is not None]
     if calibration is None:

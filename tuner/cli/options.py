@@ -166,7 +166,7 @@ class Prices:
     calibration: Annotated[str | None, typer.Option(metavar="FILE")] = None
 
     def pricing(self, topology: Topology | None = None) -> "Pricing":
-        """Return the pricing. If `topology` needs a link rate and none is given, use a default and print a notice."""
+        """Return these costs. If `topology` needs a link rate and none is given, use a default and print a notice."""
         from chorale.tuner.costs.pricing import Pricing  # noqa: PLC0415 - takes half a second; only for simulations
 
         options = asdict(self)

@@ -29,7 +29,7 @@ def emit_json(document: Mapping[str, Any]) -> None:
 
 
 def print_result(result: Result, as_json: bool) -> None:
-    """Print warnings, then the result as JSON or as text. Raises its failure, or exits with its exit code."""
+    """Print warnings, then the result as JSON or text. Raises the result's failure, or exits with its exit code."""
     for warning in result.document.get("warnings", ()):
         people.print(f"warning: {warning['message']}", soft_wrap=True)
     if as_json:
@@ -70,7 +70,7 @@ def _show_warning(message: Warning | str, *_where: object, **_more: object) -> N
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
-    """Replace passwords in addresses by `***` in every log line, including the libraries' lines."""
+    """Logging filter that replaces passwords in addresses by `***`, also in lines of libraries; keeps all lines."""
     record.msg, record.args = redacted(record.getMessage()), ()
     return True
 
@@ -110,7 +110,7 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
 
 @contextmanager
 def status_line(title: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows a text after `title` on the terminal; nothing elsewhere."""
+    """Yield a function that shows a text after `title`; it does nothing unless progress is shown."""
     if not is_watched():
         yield lambda _text: None
         return
@@ -120,7 +120,7 @@ def status_line(title: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stage_display(title: str) -> Iterator[Callable[[str], AbstractContextManager[object]]]:
-    """Yield an observer that shows the current stage on the terminal; nothing elsewhere."""
+    """Yield an observer of stages that shows the current one after `title`, if progress is shown."""
     with status_line(title) as show:
 
         def observe(stage: str) -> AbstractContextManager[object]:

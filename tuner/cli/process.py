@@ -1,4 +1,4 @@
-"""Manage a command's process: orderly stops by signals, the end of its Slurm job, passwords in its arguments."""
+"""Stop a command cleanly on signals and before its Slurm job ends, and hide passwords in its arguments."""
 
 import ctypes
 import logging

@@ -100,7 +100,7 @@ class MeasuredUntil:
     budget: str | None = None
 
     def goal(self, reference: str | None, config: RunnerConfig) -> Goal | None:
-        """Return the goal of the measurement, or None for a fixed number of repetitions."""
+        """Return the required precision as the measurement's goal, or None for a fixed number of repetitions."""
         if self.precision is None:
             if self.budget is not None:
                 way_out = "add --precision 2%, or use --repeats"

@@ -107,7 +107,7 @@ class Side:
 def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     """Compare two sides on one network; return the JSON document.
 
-    results:    seconds of both at each size, how much faster the second is, and the library model's choice
+    results:    seconds of both at each size, how much faster the second is, and the algorithm that the library chooses
     crossovers: sizes between the requested ones, found by bisection to 1 %, at which one side overtakes the other
 
     Raises InvalidInput for different networks or collectives.
@@ -200,7 +200,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
 
 
 def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return the tables for the terminal: exact terms, with two sides next to each other, then times by size."""
+    """Return the terminal tables: exact costs, for two sides next to each other, then times by size."""
     sides = document.get("sides") or [document["side"]]
     unit, both = document["topology"]["bandwidth_unit"], len(sides) == 2
     title = f"{document['collective']} on {document['topology']['spec']}"

@@ -1,4 +1,4 @@
-"""`--slurm`: a command as a Slurm job, submitted, waited for, or written as a script."""
+"""`--slurm`: run a command as a Slurm job, wait for the job, or only write its script."""
 
 import os
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class SlurmOptions:
 
     @property
     def wants_job(self) -> bool:
-        """Return whether the command is to run as a job. Raises InvalidInput for options that need one."""
+        """Return whether the command is to run as a job. Raises InvalidInput if only other Slurm options are given."""
         if not (self.slurm or self.slurm_script):
             others = {"--site": self.site, "--time": self.job_time, "--wait": self.wait, "--array": self.tasks > 1}
             for flag, value in others.items():

@@ -89,7 +89,7 @@ class SearchSection(campaign_values.CampaignSection):
         return self
 
     def dimensions(self) -> dict[str, tuple[campaign_values.Value, ...]]:
-        """Return the values to search, by name of the field of a candidate."""
+        """Return the values to try for each parameter: name of a field of `Candidate` -> values."""
         chosen: dict[str, list[campaign_values.Value]] = {
             "method": [*self.methods, *(read_program_file(path).name for path in self.programs)]
         }
@@ -227,7 +227,7 @@ class Campaign(campaign_values.CampaignSection):
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """Names of the baselines in records; files with a hash of their content. InvalidInput for a missing file."""
+        """Baselines as named in records: files with a hash of their content. Raises InvalidInput if one is missing."""
         return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property
@@ -247,7 +247,7 @@ class Campaign(campaign_values.CampaignSection):
 
     @property
     def one_winner(self) -> bool:
-        """Return whether one candidate has to serve all sizes."""
+        """Return whether one program must be chosen for all sizes."""
         return self.deterministic or self.objective == "geomean_speedup"
 
     @property

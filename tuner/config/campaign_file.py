@@ -88,7 +88,7 @@ def campaign_of(document: Mapping[str, Any]) -> Campaign:
 
 
 def parsed_document(text: str) -> dict[str, Any]:
-    """Return the unchecked content of YAML `text`. Raises InvalidInput unless it is a mapping, without aliases."""
+    """Return the unchecked content of YAML `text`. Raises InvalidInput unless it is a mapping without YAML aliases."""
     document = load_yaml(text, "a campaign file must be valid YAML")
     if not isinstance(document, dict):
         kind = type(document).__name__
@@ -171,7 +171,7 @@ _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """Time that a recorded job spends in collectives: covered by campaigns, one per collective, or not covered.
+    """Time of a recorded job's collectives: covered by campaigns (one per collective), or not covered.
 
     seconds: collective -> size in bytes -> time, for calls that campaigns cover
     left:    reason -> time, for calls that no campaign covers

@@ -132,7 +132,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix: str = "") -> Model:
-    """Validate `document` as a `model`. Raises InvalidInput with `rule` and the first wrong key, after `prefix`."""
+    """Validate `document` as a `model`. Raises InvalidInput: message `rule`, value `prefix` and the first wrong key."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -188,7 +188,7 @@ def _spread(choice: Any) -> Any:
 
 
 def _spread_buffers(sizes: Any) -> Any:
-    """Replace strings such as `64KiB` and `4KiB:1MiB:x4` by byte counts; null and the order are kept."""
+    """Replace strings such as `64KiB` and `4KiB:1MiB:x4` by byte counts; the order and null entries are kept."""
     if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
         return sizes
     return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]
@@ -249,7 +249,7 @@ def is_program_file_name(text: str) -> bool:
 
 
 def is_adopted(method: str) -> bool:
-    """Return whether `method` stands for a program from a file."""
+    """Return whether `method` is the name of a program file rather than of a synthesis method."""
     return method.startswith(PREFIX)
 
 

@@ -112,9 +112,10 @@ def simulate_program(
 ) -> ProgramTrace:
     """Simulate `program` on a vector of `size_bytes` by the flow model.
 
-    `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`. Plans have no buffers; if `network` has no
-    alpha, the latencies of their operations replace the network's. A size need not be divisible by the chunk count. The
-    program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed for a deadlock.
+    `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`. MSCCL++ plans have no buffers; if `network`
+    has no overhead per message, they use the latencies of their operations. A size need not be divisible by the chunk
+    count. The program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed for a
+    deadlock.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > max_messages:
@@ -213,7 +214,7 @@ class Pricing:
 
     @staticmethod
     def of(options: Mapping[str, object], calibration: str | Mapping[str, Any] | None = None) -> Pricing:
-        """Return the pricing from `options` (keys of `DEFAULTS`, or None for the default), or from a calibration.
+        """Return the costs given by `options` (keys of `DEFAULTS`, or None for the default), or by a calibration.
 
         calibration: a file's path or content
         Raises InvalidInput if both are given.
@@ -232,7 +233,7 @@ class Pricing:
 
     @staticmethod
     def usual(**options: object) -> Pricing:
-        """Return the pricing from `options`, with defaults for options that are not given."""
+        """Return the costs given by `options`, with defaults for options that are not given."""
         return Pricing.of({**dict.fromkeys(DEFAULTS), **options})
 
     def network(self, topology: Topology) -> NetworkModel:
@@ -251,7 +252,7 @@ class Pricing:
         return {**self.settings, **dict.fromkeys(own, "0")}
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
-        """Return the calibrated message overhead of `traffic` in seconds, which the model omits."""
+        """Return the seconds of message overhead of `traffic` that the calibration has but the network model omits."""
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
     def times_s(
@@ -268,7 +269,7 @@ class Pricing:
         return [beside_s + time_s for time_s in times_s]
 
     def unmodelled_program_s(self, program: AnyProgram) -> float:
-        """Return the calibrated message overhead of `program` in seconds. Raises InvalidInput for a plan."""
+        """Return the seconds of message overhead of `program` in the calibration. Raises InvalidInput for a plan."""
         if self.calibration is None:
             return 0.0
         if not isinstance(program, Program):
@@ -278,7 +279,7 @@ class Pricing:
 
 
 def goodput_row(size_bytes: int, time_s: float) -> dict[str, Any]:
-    """Return the size, microseconds and goodput for a predicted or measured time, for documents and drawings."""
+    """Return a report row for a predicted or measured time: size, time in microseconds and goodput."""
     goodput = size_bytes * 8 / time_s / 1e9
     return {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": goodput}
 
@@ -336,7 +337,7 @@ def traffic_of_method(
 def fastest_traffic(
     spec: str, collective: str, pricing: Pricing, sizes_bytes: Sequence[int], progress: Progress | None
 ) -> list[tuple[PricedTraffic, tuple[int, ...]]]:
-    """Return the traffic of each method that is predicted to be the fastest at some sizes, and these sizes.
+    """Return pairs: traffic of a method, and the sizes at which this method is predicted to be the fastest.
 
     Schedules are verified; traffic with a closed form is known without one.
     """

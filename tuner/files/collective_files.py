@@ -57,7 +57,7 @@ def parse_collective_file(text: str) -> CustomCollective:
 def collective_file_text(collective: CustomCollective) -> str:
     """Return a JSON file that defines `collective`; consecutive chunks with consecutive sources become one output.
 
-    `parse_collective_file` reads an equal collective from it.
+    `parse_collective_file` can read it back.
     """
     outputs = [_output(first, count) for first, count in _runs(collective.required)]
     head = {"format": FORMAT, "name": collective.name, "ranks": collective.ranks}

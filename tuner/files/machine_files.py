@@ -85,7 +85,7 @@ _ONLY_PLACES = (
 
 
 def read_network(file: str, options: MachineOptions) -> ReadNetwork:
-    """Return the network in a file of any supported format. Raises InvalidInput for options unfit for the format."""
+    """Return the network in a file. Raises InvalidInput for options that do not apply to the file's format."""
     spec, content = f"file:{file}", read_file(file, MAX_XML_BYTES)
     machine = machine_of(content, spec, options.model)
     if machine is not None:

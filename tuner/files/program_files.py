@@ -87,7 +87,7 @@ def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology
 
 
 def _spec_in_name(program: AnyProgram) -> str | None:
-    """Return the last word of a name such as `allgather bfb torus:4x4`, or None if it may be truncated or changed."""
+    """Return the spec in a program's name such as `allgather bfb torus:4x4`; None if it may be truncated or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
     return None if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2] else words[2]

@@ -1,4 +1,4 @@
-"""A launch in a Ray cluster. It keeps running when the process that started it ends, and Ray restarts it if it dies."""
+"""A launch that runs in a Ray cluster: it outlives the process that started it, and Ray restarts it if it dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trials of a launch, each from its suggestion to its record."""
+"""Run the trials of a launch: ask for a candidate, build it, measure it, and record the result."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """`monotonic_s` measures durations; `unix_s` dates records."""
+    """Clocks of a launch: `monotonic_s` measures durations, `unix_s` dates records."""
 
     monotonic_s: Callable[[], float]
     unix_s: Callable[[], float]
@@ -409,7 +409,7 @@ class TrialLoop:
             self._submit(replace(trial, beside=each or self._controls.is_due(len(self._measured))))
 
     def _submit(self, trial: BuiltTrial) -> None:
-        """Measure a trial at all sizes, or only at the next one if a pruner decides after each."""
+        """Measure a trial at all sizes, or only at the next one if a pruner decides after each size."""
         with self._overhead.timed(progress.ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
             prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
@@ -497,7 +497,7 @@ class TrialLoop:
             self._store.add(replace(comparison, trials=len(trials)))
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
-        """Run a step of the search. Errors from the storage or from `part` of the search are turned into clear errors.
+        """Run a step of the search. Errors of the storage or of `part` of the search become errors that name the cause.
 
         Raises JournalLost if the cause is that another process has resumed this launch and its study.
         """

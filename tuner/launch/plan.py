@@ -122,7 +122,7 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
 
 def check_methods(campaign: Campaign, files: bool = False) -> None:
-    """Raise InvalidInput for an unknown method or baseline. The library's algorithms are looked up in the runner.
+    """Raise InvalidInput for an unknown method or baseline. The runner defines which library algorithms exist.
 
     files: whether baselines may be files on this machine, which `adopted_programs` checks
     """

@@ -57,7 +57,7 @@ def library_baselines(campaign: Campaign, topology: Topology) -> list[str]:
 
 
 def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) -> list[Candidate]:
-    """Return one point per method: first the methods predicted to be fastest, then the others in the file's order."""
+    """Return one candidate per method: first the methods predicted to be fastest, then the others in file order."""
     points = {point.method: point for point in space.starts()}
     methods = [name for name in points if name in METHODS and name in AUTO_METHOD.names]
     fastest = _fastest(_choices(campaign, topology, methods), campaign.sizes) if len(methods) > 1 else []

@@ -54,7 +54,7 @@ class _Earlier:
 
     @property
     def group(self) -> str:
-        """Group of launches that measured the same baselines under the same conditions, so gains are comparable."""
+        """Key of the launches that measured the same baselines under the same conditions, so gains are comparable."""
         conditions = self.launch.conditions
         return json.dumps([conditions[key] for key in ("topology", "runner", "baselines")], sort_keys=True)
 

@@ -39,7 +39,7 @@ class LaunchProgress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Show nothing more."""
+        """Stop showing progress."""
 
     def trial(self, record: TrialRecord) -> None:
         """Show a trial that has just finished."""

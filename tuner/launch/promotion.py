@@ -1,5 +1,5 @@
-"""The promotion gate: a best program gets the alias if it is correct at an untuned size and faster than the current
-champion.
+"""The promotion gate: the best program of a size class gets the alias (champion) if it is correct at a size that was
+not tuned, and faster than the version that has the alias.
 
 A baseline that nothing beats also goes through the gate, so that a champion that is now slower loses the alias.
 """

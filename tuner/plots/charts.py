@@ -81,7 +81,7 @@ _SHADE = "0.88"
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
-    """Plot the frontier of `findings` and the other candidates into `path` (.png, .svg or .pdf); impossible area: grey.
+    """Plot the frontier of `findings` and other candidates into `path` (.png, .svg or .pdf); unreachable area in grey.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """

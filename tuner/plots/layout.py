@@ -82,7 +82,7 @@ def node_positions(topology: Topology) -> Positions:
 
     Grids are drawn as grids; rings, circulants and complete graphs as circles; hypercubes in a projection that shows
     their cubes; bipartite graphs in two columns; compute nodes behind switches in rows or on a circle; other networks
-    by forces with a fixed seed. More than 400 nodes of no known family are drawn on a circle.
+    with a force-directed layout (fixed seed). More than 400 nodes of no known family are drawn on a circle.
     """
     places = _places(topology)
     nearest = np.asarray(KDTree(places).query(places, k=2)[0])[:, 1]

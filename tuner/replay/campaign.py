@@ -1,4 +1,4 @@
-"""Simulate campaigns on recorded runs: a measurement is a recorded time with noise, and contests decide at each size.
+"""Simulate campaigns on recorded runs: each measurement is a recorded time with random noise.
 
 For comparison there are two other searches: a random forest as in SMAC, and successive halving. Like Optuna's samplers,
 they see only one value per trial, the mean over sizes of the logarithm of the speed-up.

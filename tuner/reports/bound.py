@@ -54,7 +54,7 @@ def checked(topology: Topology, collective: Collective, bound: Bound) -> Bound:
 
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
-    """Return the bound on `collective`, checked by independent code. k: trees per root, if it is made of trees"""
+    """Return the bound on `collective`, checked by independent code. k: trees per root, for collectives using trees"""
     lower_bounds.require_reach(topology)
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:
@@ -330,7 +330,7 @@ def plan_failures(
     progress: Progress | None = None,
     parts: Iterable[str | Fraction] = (),
 ) -> dict[str, Any]:
-    """Return a document about the schedule of `request` and about schedules for all single failures, up to symmetry.
+    """Return the JSON document on the schedule of `request` and on schedules for all single failures, up to symmetry.
 
     Each failure is one task for `executor`, which verifies the schedule and checks the bound. The network without
     failures is planned in this process. If the tasks would take less time than starting processes, no processes are

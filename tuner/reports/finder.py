@@ -137,7 +137,7 @@ Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 
 
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
-    """Try seeds 0 to `seeds` - 1 for all sizes that `query` uses; return Pareto-optimal bases by (nodes, degree).
+    """Search base networks with seeds 0 to `seeds` - 1 for all sizes that `query` uses; return the best per size.
 
     Seeds in the file `record` are not tried again. The file is written every few seeds, so little is lost if the search
     is interrupted, and the final result is the same as without interruption.
@@ -182,7 +182,7 @@ class Wiring:
         return Wiring(query, present, moves, panel_ports)
 
     def cabling(self, spec: str) -> Cabling:
-        """Return the placement of the nodes of `spec`."""
+        """Return the placement of the nodes of `spec` on hosts that keeps the most existing cables."""
         if spec not in self.placed:
             hosts = [f"n{rank}" for rank in range(self.query.nodes)] if self.present is None else self.present.hosts
             lying = () if self.present is None else self.present.cables

@@ -167,7 +167,7 @@ def assemble(
 def checked_program(
     text: bytes, name: str, method: str | None = None, parameters: Mapping[str, Any] | None = None
 ) -> tuple[AnyProgram, TableProgram]:
-    """Check the program or plan in `text`. Return it, and the form in which tables contain it.
+    """Check the program or plan in `text`; return it as a program and as a program of a tuning table.
 
     method, parameters: how the program was generated; by default taken from the program itself
     name:               the program's name in error messages
@@ -357,7 +357,7 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Check a program for all ranks of `network`. Return it with its schedule's or its own certificate."""
+    """Check a program for all ranks of `network`; return it with its certificate, or that of its schedule if known."""
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
@@ -516,7 +516,7 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
 
 
 def table_lines(table: Table, digest: str, name: str) -> Text:
-    """Return the entries for the terminal."""
+    """Return the table's entries as text for the terminal."""
     network = table.topology.get("spec", "a network that it does not name")
     title = f"{name}: {table.ranks} ranks, {network}, digest {digest[:SHOWN_DIGITS]}"
     rows = [("collective", "type", "ranks", "sizes", "runs", "median", "gap", "from")]

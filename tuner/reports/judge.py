@@ -59,6 +59,7 @@ class Judgement:
     verdict:  conclusion in one sentence
     library:  name and version of the measured library
     model:    library whose model gives the expected times; None if there is no model
+    acting:   whether switches that add were taken into account in the bound
     is_right: whether no wrong elements were found at any size
     """
 
@@ -93,7 +94,7 @@ class Judgement:
         }
 
     def table(self) -> Table:
-        """Return a row for each size."""
+        """Return a table with a row for each size."""
         columns: Columns = {
             "size": lambda size: format_size(size.size_bytes),
             "measured": lambda size: seconds_text(size.measured_us / 1e6),
@@ -251,7 +252,7 @@ def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAl
 
 
 def _with_unusual(sizes: Sequence[JudgedSize]) -> list[JudgedSize]:
-    """Return `sizes` with a note at each that is slower than a larger one or, against expectation, than neighbours."""
+    """Add a note to each size that is slower than a larger size or, relative to expectation, than its neighbours."""
     beside = [size.measured_us / (size.library_us or max(size.bound_us, 1e-9)) for size in sizes]
     found = list(sizes)
     for index, size in enumerate(sizes):

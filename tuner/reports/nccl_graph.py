@@ -27,8 +27,8 @@ _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
 def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
     """Return the rates that `graph`, which describes one box, reaches on `topology`. All boxes use the same channels.
 
-    The document has the rate of all channels together, according to NCCL and according to the links. The latter is None
-    for patterns that are neither rings nor trees. `busiest` has the two ends of the limiting link.
+    The result has the total rate of all channels as NCCL states it and as the links allow it (None for patterns that
+    are neither rings nor trees), and `busiest`, the two ends of the limiting link.
 
     Raises InvalidInput for a graph with another number of GPUs.
     """

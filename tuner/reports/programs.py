@@ -83,7 +83,7 @@ def program_document(
 
 
 def program_facts(program: AnyProgram) -> dict[str, Any]:
-    """Return a program's target, collective, size and resources for the documents of several commands."""
+    """Return a program's target, collective, size and resources for the JSON documents of several commands."""
     return {
         "target": program.target,
         "collective": program.collective.name.value,

@@ -171,7 +171,7 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
 
 
 def schedule_facts(schedule: AnySchedule) -> dict[str, Any]:
-    """Return a schedule's size and id for documents."""
+    """Return a schedule's kind, size and id for JSON documents."""
     return {
         "kind": schedule.kind,
         "steps": schedule.steps,
@@ -385,7 +385,7 @@ def require_trees(method: str, options: Mapping[str, object]) -> None:
 
 
 def _read_shards(topology: Topology, shards: str, seed: int) -> tuple[ShardUnits, dict[str, Any]]:
-    """Return the shard sizes as multiples of a common unit, and the same sizes for documents."""
+    """Return the shard sizes as multiples of a common unit, and their description for JSON documents."""
     units = shard_units(load_sizes(shards, topology.compute_count, topology.spec, seed))
     return units, {"name": shards, "units": list(units.counts), "unit": rational_text(units.unit)}
 
@@ -398,10 +398,10 @@ def shards_synthesis(
     output: str | None,
     stages: tables.Stopwatch,
 ) -> tables.Result:
-    """Return the document of the verified schedule for an allgather or reduce-scatter with different shard sizes, and
-    its bound. Write the schedule if a file is given.
+    """Synthesize and verify an allgather or reduce-scatter with different shard sizes; return its document with the
+    bound. If `output` is given, write the schedule.
 
-    shards: a file's path, or a skew; the seed in `options` also determines the order of ranks in a skew
+    shards: a file's path, or zipf:S for skewed sizes; the seed in `options` then also determines the order of ranks
     """
     units, facts = _read_shards(topology, shards, options.seed)
     with stages.stage("synthesis"):

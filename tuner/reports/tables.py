@@ -166,9 +166,7 @@ class Stopwatch:
         return {"total": total, **self.seconds}
 
     def closing(self, *outside_total: str) -> dict[str, Any]:
-        """Return a document's last keys: `seconds` (the total without `outside_total`), `stages` and
-        `peak_memory_bytes`.
-        """
+        """Return a document's last keys: `seconds` (total without `outside_total`), `stages`, `peak_memory_bytes`."""
         stages = self.report(outside_total)
         return {"seconds": stages.pop("total"), "stages": stages, "peak_memory_bytes": peak_memory_bytes()}
 
@@ -184,7 +182,7 @@ PIPED_COLUMNS = 80
 
 
 class Result:
-    """The result of an operation.
+    """The result of a command or of a request to the service.
 
     document:  JSON document that `--json` prints or the service sends
     shown:     tables and texts for the terminal, in order
@@ -215,7 +213,7 @@ def facts_table(title: str, rows: Iterable[tuple[str, str | None]] = ()) -> Tabl
 
 
 def ruled_table(*headings: str, **options: Any) -> Table:
-    """Return a table whose only rule is below the header."""
+    """Return a table with a single line, below the header."""
     return Table(*headings, box=box.SIMPLE_HEAD, **options)
 
 

@@ -241,7 +241,7 @@ class SizeModel:
         return np.asarray(MOST_SURPRISE * self._doubt)
 
     def reset(self) -> None:
-        """Forget the fit; the noise is then its expected value, never zero."""
+        """Set the covariance parameters back to their prior medians, so that the noise is not zero."""
         self._parameters = self._expected
 
     def fit(self, points: NDArray[np.intp], values: Floats) -> None:
@@ -288,7 +288,7 @@ class SizeModel:
         return np.asarray(np.exp(-together))
 
     def _misfit(self, parameters: Floats, distances: Sequence[Floats], values: Floats) -> tuple[float, Floats]:
-        """Return the negative logarithm of likelihood and prior, and its gradient."""
+        """Return the negative logarithm of likelihood times prior, and its gradient."""
         scales, octaves, variance, noise = self._named(parameters)
         kx, kz = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
         spectrum = _spectrum(kx, kz, variance, noise)
@@ -392,7 +392,7 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return a point that is in none of the arguments; at least one must exist. Never raises, whatever the values.
+        """Return a point that is in none of the arguments; there must be one. Never raises, whatever the values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
         counts both kinds of failure.

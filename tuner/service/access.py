@@ -67,7 +67,7 @@ def status_of(error: ChoraleError) -> int:
 
 
 class CallerRole(IntEnum):
-    """A token's permissions; each role includes those before it."""
+    """A token's role; each role includes the permissions of the previous ones."""
 
     READER = 1  # results whose keys are known, and the registry
     PLANNER = 2  # synthesis, bounds, prices, programs, and campaigns with runners that start no processes

@@ -140,7 +140,7 @@ def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> N
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign as callers may see it: without the server's values, and the runner named by profile."""
+    """Return a stored campaign as callers may see it: server values hidden, the runner replaced by its profile."""
     document = without_former_keys(document)
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:

@@ -146,7 +146,7 @@ def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us:
 
 
 def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
-    """Return the importance of each parameter. For separate processes, so that the service need not import Optuna."""
+    """Return the importance of each parameter. Run in another process, so the service need not import Optuna."""
     from chorale.tuner.search.study import importances  # noqa: PLC0415 - takes a second to import
 
     return importances(trials)

@@ -89,7 +89,7 @@ class Container(CampaignSection):
 
     @property
     def srun_options(self) -> list[str]:
-        """Return the options for srun; empty if it does not start the container."""
+        """Return the options for srun; empty unless srun starts the container."""
         if self.kind != "pyxis":
             return []
         mounts = [f"--container-mounts={','.join(_both_sides(mount) for mount in self.mounts)}"] if self.mounts else []
@@ -178,7 +178,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
 
 
 def this_command() -> str:
-    """Return this installation's `chorale` command, which nodes that share its folder can run."""
+    """Return this installation's `chorale` command, for nodes that share its folder."""
     beside = Path(sys.executable).parent / "chorale"
     return str(beside) if beside.exists() else "chorale"
 
@@ -260,7 +260,7 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
 
 
 def _state_at_last(job_id: str) -> tuple[str, int]:
-    """Return what `job_state` returns, but try again for a while if Slurm does not answer."""
+    """Return the result of `job_state`; retry for a while if Slurm does not answer."""
     deadline_s = time.monotonic() + _SILENCE_LIMIT_S
     while True:
         try:

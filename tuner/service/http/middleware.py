@@ -29,7 +29,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return an error response in the common format. Secrets are removed."""
+    """Return an error response in the form that all errors share. Secrets are removed."""
     texts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
     facts = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
     return JSONResponse({"error": facts}, status_code=status, headers=headers)
@@ -43,7 +43,7 @@ def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) ->
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """body_bytes: maximum size of a request body. body_s: maximum time until it has arrived."""
+    """Limits of a request body: its size in bytes, and the seconds until it must have arrived."""
 
     body_bytes: int = 16 * 2**20
     body_s: float = 10.0
@@ -236,7 +236,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(CollectorRegistry):
-    """Prometheus metrics: requests by route and status, their durations, and unfinished jobs (`counts` at a scrape)."""
+    """Prometheus metrics: requests by route and status, their durations, and unfinished jobs (from `counts`)."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 
 
 class JobState(StrEnum):
-    """queued and running jobs continue after a restart of the service; the other states are final."""
+    """State of a job. Queued and running jobs continue after a restart of the service; the other states are final."""
 
     QUEUED = "queued"
     RUNNING = "running"

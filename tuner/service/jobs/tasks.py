@@ -1,4 +1,4 @@
-"""What happens to each kind of job: how its specification is checked, and which worker task computes it."""
+"""For each kind of job: check its specification, and compute its result in a worker."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -78,7 +78,7 @@ class JobPlanner:
         return JobPlan(content_id(content), job_specs.memory_estimate(min(nodes, _MOST_NODES.get(spec.kind, nodes))))
 
     def _require_schedule(self, spec: job_specs.ProgramSpec | job_specs.PriceSpec) -> dict[str, Any]:
-        """Return the document of the synthesis whose schedule `spec` needs. Raises InvalidInput if it has none."""
+        """Return the document of the synthesis that `spec` refers to. Raises InvalidInput if it has no schedule."""
         if isinstance(spec, job_specs.ProgramSpec):
             target_named(spec.target)
             spec.options()  # raises for values out of range
@@ -125,7 +125,7 @@ class JobTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """A task's result."""
+    """Result of a worker's task: JSON document, and files by name."""
 
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
