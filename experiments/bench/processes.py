@@ -26,7 +26,7 @@ from chorale.synth.errors import CheckFailed
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOutcome:
-    """The outcome of a case.
+    """The outcome of one benchmark case.
 
     facts:   counts and certificates as JSON, identical on every machine
     ratio:   factor by which our code is better than the reference

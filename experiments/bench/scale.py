@@ -46,7 +46,7 @@ _HASHED_BLOCKS = 16
 
 
 def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Return facts about the schedule, the time to build, verify and bound it, and the time to hash its bytes.
+    """Build a schedule; return facts about it, the time to build, verify and bound it, and the time to hash its bytes.
 
     `case` has the form METHOD SPEC; the collective is allgather.
     """
@@ -84,7 +84,7 @@ _TABLE = (("allgather", "forest"), ("reduce_scatter", "forest"), ("allreduce", "
 
 
 def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Return facts about verified schedules for all collectives in a table, their time, and the time for a plain ring.
+    """Build the verified schedules of a table for `spec`; return facts, their time, and the time for a plain ring.
 
     Times include building the network, synthesis and verification. The ring is only built for allgather. `processor` is
     the processor time for our schedules.

@@ -48,7 +48,7 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A program, and its entry in a table."""
+    """A program with its name and its entry in a tuning table."""
 
     name: str
     program: Program
@@ -329,7 +329,7 @@ _PATIENCE_S = 600.0
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo and write its figures; return the exit code."""
+    """Run the demo and write its results; return the exit code."""
     parser = argparse.ArgumentParser(prog="make demo-job", description=__doc__)
     parser.add_argument("--link-mbps", type=int, default=100)
     parser.add_argument("--steps", type=int, default=6, help="of training, with each backend")
@@ -348,7 +348,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace) -> dict[str, object]:
-    """Return the figures after writing them to `demo-job.json` in the data folder."""
+    """Run the demo; write its results to `demo-job.json` in the data folder, and return them."""
     home = Home.from_environment()
     root = home.create(home.root)
     topology = parse_topology(SPEC)

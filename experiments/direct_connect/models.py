@@ -159,7 +159,7 @@ def _alltoalls(nodes: int) -> dict[str, tuple[str, float]]:
 
 
 def _alltoall_us(rate: Fraction, nodes: int) -> float:
-    """Return the microseconds that every node takes to send 1/N of its data to each other node."""
+    """Return the microseconds in which every node sends 1/N of its data to each other node at this `rate`."""
     link_bits_per_us = NODE_GBPS * 1000 // FIGURE_7_DEGREE
     return float(Fraction(8 * SIZE_BYTES, nodes * link_bits_per_us) / rate)
 

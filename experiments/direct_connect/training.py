@@ -49,7 +49,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Models on networks of one size. `networks` are (kind, method, spec); the fastest represents its kind."""
+    """Models trained on networks of one size. `networks` are (kind, method, spec); the fastest represents its kind."""
 
     nodes: int
     models: tuple[str, ...]
@@ -82,7 +82,7 @@ def _iteration_row(profile: TrainingProfile, kind: str, facts: Row) -> Row:
 
 
 def _bound_row(profile: TrainingProfile, nodes: int) -> Row:
-    """Return an iteration that no network of this size and degree can beat, from Moore bounds on steps and rate."""
+    """Return the row of an iteration that no network of this size and degree can beat, from Moore bounds."""
     steps, factor = least_steps(nodes, DEGREE), least_bandwidth_factor(nodes)
     rate = greatest_rate(nodes, DEGREE)
     bytes_per_s = Fraction(NODE_GBPS * 10**9, 8)
@@ -107,7 +107,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return a measure: the fraction by which our value is below that of `kind`, averaged over models."""
+    """Return a function of the rows: how far our value is below that of `kind`, as a fraction averaged over models."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 

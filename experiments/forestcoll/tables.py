@@ -116,7 +116,7 @@ _WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch doe
 
 
 def _properties(sizes: tuple[int, ...]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return the properties, the tools, and the sizes at which growth is measured."""
+    """Return the cases: (property, tool, sizes at which growth is measured)."""
     return [(asked, tool, sizes) for asked in _CHECKED for tool in _GENERATORS]
 
 
@@ -133,7 +133,7 @@ def _table_1(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
 
 
 def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int]) -> tuple[bool, str]:
-    """Return whether our generator has the property, and the evidence."""
+    """Return whether our generator has the property `asked`, and the evidence in words."""
     executor = SerialExecutor()
     if asked == "switches":
         try:

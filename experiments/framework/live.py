@@ -94,7 +94,7 @@ def _remove_orphans() -> None:
 
 @contextmanager
 def _fabric(topology: Topology, link_mbps: Fraction, name: str) -> Iterator[str]:
-    """Yield the name of a fabric; raises InvalidInput or Unavailable if this machine cannot carry it."""
+    """Yield the name of a fabric; raises InvalidInput or Unavailable if this machine cannot emulate it."""
     fabric = bring_up_tested(topology, link_mbps, name)
     try:
         yield fabric.name

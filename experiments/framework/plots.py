@@ -1,4 +1,4 @@
-"""Plots of rows: panels of lines, each of which connects the points of one name."""
+"""Line charts of result rows: one panel per title, with one line per name."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -16,7 +16,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the minimum of several times, because other load on the machine can only add time.
+    """Return the shortest time of several repetitions, in seconds, because other load can only add time.
 
     clock: `time.process_time` for work in this process only, which other load hardly affects
     """

@@ -334,8 +334,8 @@ _LIMITED_SHARE = 0.2
 def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) -> Topology:
     """Return a network with two to three times the links of `random_able_fabric` and more kinds of switches.
 
-    On every second network, links have up to twice the bandwidth in one direction. Each switch that acts adds,
-    multicasts or does both; every fifth of those that add makes 1/2, 1 or 2 sums per second.
+    On every second network, links have up to twice the bandwidth in one direction. Each able switch adds, multicasts or
+    does both; every fifth of those that add makes 1/2, 1 or 2 sums per second.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     sparse = random_able_fabric(seed, most_ranks, most_switches)

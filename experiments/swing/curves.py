@@ -183,7 +183,7 @@ def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None
 
 
 def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a measure: the largest gain from size `first` to `last`, over all curves or those at index `of`."""
+    """Return a function of the curves: the largest gain from size `first` to `last`, over all or that at index `of`."""
     return lambda curves: max(_values(curves, Curves.gain, first, last, of))
 
 
@@ -214,5 +214,5 @@ def median_gain(curves: Curves) -> float:
 
 
 def min_rise(of_curves: Callable[[Curves], float]) -> Measure:
-    """Return a measure: the smallest difference between neighbouring curves, positive if `of_curves` always rises."""
+    """Return a function of all curves: the least rise of `of_curves` from one curve to the next."""
     return lambda all_curves: min(of_curves(after) - of_curves(before) for before, after in pairwise(all_curves))

@@ -264,7 +264,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> Posterior:
-        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` has output o's weights of sizes."""
+        """Predict outputs at `others` from `values` at `points`. Row o of `outputs`: weights of sizes in output o."""
         scales, octaves, variance, noise = self._named(self._parameters)
         distances = [axis.distances(points, points) for axis in self._axes]
         point_kernel, size_kernel = self._point_kernel(scales, distances), _matern(self._octaves / octaves)

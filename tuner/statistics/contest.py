@@ -265,7 +265,7 @@ class SizeContest:
 
     @property
     def _pair_error(self) -> float:
-        """Error probability allowed for each single comparison behind the statement."""
+        """Error probability allowed for each single comparison with another program."""
         return (1 - self._rules.confidence) / self._comparisons
 
     @property
@@ -410,7 +410,7 @@ class Controls:
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
     def add(self, measured: BaselineTimes, trials: int) -> None:
-        """Add a control that was measured together with a trial after the first `trials` trials."""
+        """Add a control: baseline times measured together with the trial that follows the first `trials` trials."""
         differences = [
             _middle(new) - _middle(old)
             for name, sizes in measured.items()

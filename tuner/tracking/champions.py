@@ -40,7 +40,7 @@ class BestProgram:
 
     @property
     def library(self) -> str | None:
-        """Name of the library's algorithm if that is the one to run."""
+        """Name of the library's algorithm, if a library algorithm is to be run."""
         return library_name(self.baseline)
 
     @property

@@ -124,7 +124,7 @@ def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str
 
 
 def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Return whether the tags of two versions have the same program, buffers, library algorithm and kind of runner."""
+    """Return whether the tags of two versions name the same program, buffers, library algorithm and kind of runner."""
     return all(registered.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
 
 
@@ -205,7 +205,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: champions.BestProg
 
 
 def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
-    """Return the program's measurements at one size, or the library algorithm's if that is faster there."""
+    """Return the program's measurements at one size, or the library algorithm's if it is faster at that size."""
     fastest = fastest_baseline(size)
     if champions.library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
         size, library = champions.as_baseline(size, fastest), champions.library_name(fastest)
@@ -226,7 +226,7 @@ def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProgram:
-    """A verified schedule, and the content of both files. A program that was given as a file has no schedule."""
+    """A verified schedule, with the content of schedule and program file; programs given as files have no schedule."""
 
     verified: VerifiedSchedule | None
     schedule: bytes | None

@@ -155,7 +155,7 @@ class Tracker:
         return self._opening
 
     def await_opening(self, patience_s: float) -> None:
-        """Wait up to `patience_s` seconds for the connection, because two threads must not create tables at once."""
+        """Wait up to `patience_s` seconds for the connection: two threads must not create tables at the same time."""
         wait([self.start()], patience_s)
 
     @property

@@ -184,7 +184,7 @@ class LaunchSnapshot:
 
 
 def read_snapshot(folder: Path) -> LaunchSnapshot:
-    """Return the state of the launch in `folder`, without an incomplete last line. CheckFailed if it is unreadable."""
+    """Return the launch's state in `folder`, without an incomplete last line. Raises CheckFailed if unreadable."""
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
         content = journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL)))
@@ -272,7 +272,7 @@ def campaign_rows(home: Home) -> list[dict[str, Any]]:
 
 
 def launched_campaign(home: Home, name: str) -> Campaign:
-    """Return the campaign in the journal of the newest launch of `name`. InvalidInput if it cannot be resumed."""
+    """Return the campaign in the newest launch's journal. Raises InvalidInput if the launch cannot be resumed."""
     document = dict(read_launch(launch_folder(home, name)).campaign)
     if HIDDEN in json.dumps(document):
         way_out = "continue with `chorale tune FILE --resume`"

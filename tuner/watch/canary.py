@@ -214,7 +214,8 @@ class Canary:
         """Return the ratios of times at each size, and the reason if there are too few for a decision.
 
         The first repetition has no warm-up, which is a disadvantage for the candidate, because it still has to open its
-        connections. If the candidate is not slower despite that, nothing more is measured; otherwise it is discarded.
+        connections. If the candidate is not slower despite that, nothing more is measured; otherwise this repetition is
+        discarded.
         """
         cold = self._measured(programs, sizes, until_s, warmup=0)
         if not isinstance(cold, Measurement):

@@ -24,7 +24,7 @@ STEPS = 20
 
 
 class LinkState(StrEnum):
-    """healthy: has its declared rate; slow: has a lower rate; dead: down; flapping: changes too often to be used."""
+    """State of a link: healthy (declared rate), slow (lower rate), dead (down), flapping (changes too often)."""
 
     HEALTHY = "healthy"
     SLOW = "slow"
@@ -171,7 +171,7 @@ class ListedLinks:
             yield LinkReport(link, time.time(), rate)
 
     def close(self) -> None:
-        """See LinkSource."""
+        """Do nothing: there is nothing to close."""
 
     def _faults(self, line: str) -> Iterator[tuple[Link, float]]:
         found = re.fullmatch(r"(?:(\d+)(?:([->])(\d+))?(?:[ ,\t]+(\d+(?:\.\d*)?))?)?", line)

@@ -38,7 +38,7 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What tables must contain.
+    """What a planned table must contain.
 
     sizes_bytes: sizes in ascending order; each one gets the method that is predicted to be the fastest
     model:       network model for these predictions
