@@ -1,1 +1,1 @@
-"""Runs tuned programs in unmodified MPI programs through a preloaded library."""
+"""Runs a tuning table's programs for the collectives of unmodified MPI applications, through a preloaded library."""

@@ -1,1 +1,1 @@
-"""Applies tuned choices in unmodified NCCL programs through a tuner plug-in."""
+"""Makes unmodified NCCL applications use tuned algorithms and protocols, through a tuner plug-in."""

@@ -199,7 +199,7 @@ def _require_types(value: dict[str, Any], types: Mapping[str, tuple[type, ...]])
 
 
 def _without_nothing(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return `entry`, without the key `settings` if there are none, so that earlier versions can read it."""
+    """Return `entry`, without the key `settings` if its value is None, so that earlier versions can read it."""
     return {name: value for name, value in entry.items() if name != "settings" or value is not None}
 
 

@@ -203,7 +203,7 @@ def _dense(tensor: Any) -> Any:
 
 
 def _finished(work: Any, finish: Callable[[], None], results: Any, is_async: bool) -> ProgramWork:
-    """Return a `Work` that ends after `work` has ended and `finish` has run. If not `is_async`, wait for that here."""
+    """Return a `Work` that ends when `work` has ended and `finish` has run. Without `is_async`, first wait for both."""
     whole = ProgramWork(list(results))
 
     def end() -> None:

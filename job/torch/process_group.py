@@ -51,7 +51,7 @@ class ChoraleGroup(DelegatingGroup):
 
     def plan_tensor(self, elements: int, dtype: Any) -> Any:
         """Return a tensor of zeros that plans access directly, without copies; all ranks call this together. If the
-        group runs no plans, it is an ordinary tensor, on the accelerator if there is one."""
+        group runs no plans, the tensor is an ordinary one, on the accelerator if there is one."""
         plans = self._programs.loaded.plans
         if plans is not None:
             return plans.empty(elements, dtype)
@@ -350,9 +350,9 @@ def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Convert the arguments of a method's short forms to a list of tensors, and options of `kind`.
+    """Convert the arguments of a method's short forms to a list of tensors and an options object of class `kind`.
 
-    options: options of `kind`, or the value of the option named `second`; more: further options by name
+    options: such an object, or the value of its field `second`; more: further fields by name
     """
     tensors = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
     if isinstance(options, kind) and not more:

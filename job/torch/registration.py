@@ -1,4 +1,4 @@
-"""`import torch` calls this: it registers the backend "chorale" and loads the rest when a group is created."""
+"""Registers the backend "chorale" when torch is imported; the backend's code is loaded when a job creates a group."""
 
 import sys
 from typing import Any

@@ -343,7 +343,7 @@ class _Memory:
         self._pieces = list(zip(starts, pieces, strict=True))[::-1]
 
     def cells(self, first: int, count: int) -> Any:
-        """Return the elements of `count` cells from number `first` on."""
+        """Return the elements of `count` cells (each holds one chunk), starting with cell number `first`."""
         start, piece = next(entry for entry in self._pieces if entry[0] <= first)
         return piece[(first - start) * self._chunk : (first - start + count) * self._chunk]
 

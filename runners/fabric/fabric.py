@@ -58,7 +58,7 @@ _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a 
 
 
 class NamespaceHolder:
-    """Process that holds the namespaces. It ends with this process or with `close`, unless `detach` was called.
+    """Process that keeps a fabric's namespaces. It ends with this process or with `close`, unless `detach` was called.
 
     Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """

@@ -71,7 +71,7 @@ class Cable:
 
     @property
     def arcs(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Both directions as (from, to)."""
+        """Both directions as (from node, to node)."""
         return self.nodes, self.nodes[::-1]
 
 

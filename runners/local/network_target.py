@@ -1,4 +1,4 @@
-"""Sources of the local runner's emulated network, for runs and for wheels."""
+"""The C++ program that emulates the local runner's network: its sources, for builds at run time and for wheels."""
 
 from pathlib import Path
 

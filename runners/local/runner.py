@@ -94,7 +94,7 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
 
 
 def _is_fresh(cached: Mapping[str, float], unix_s: float) -> bool:
-    """Return whether a cached rate is still valid. Rates without a time, from earlier versions, are not."""
+    """Return whether a cached rate is still valid. A rate without a time (from an earlier version) is not valid."""
     is_busy = cached.get("load", math.inf) > BUSY_SHARE * (os.cpu_count() or 1)
     return 0 <= unix_s - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S)
 

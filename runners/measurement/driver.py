@@ -233,7 +233,7 @@ class _Collected:
         """Return the number of repetitions for the next request, at most `affordable`; 0 if all sizes are finished.
 
         The width of an interval shrinks with the square root of the number of samples. The result is what the size
-        closest to its goal still needs, but at least half of and at most as many as the repetitions so far.
+        closest to its goal still needs, but at least half and at most all of the number of repetitions so far.
         """
         if not self._open:
             return 0

@@ -77,7 +77,7 @@ class MpiCalls:
 
 
 class MpiRank(SocketRank[RankParts]):
-    """One rank of the mpi runner. The command `load` gives it its part of every program and MPI's algorithms."""
+    """One rank of the mpi runner. The command `load` contains its part of every program, and MPI's algorithms."""
 
     def __init__(
         self, control: FramedSocket, world: MPI.Comm, libraries: NativeLibraries, transport: str, interface: str | None

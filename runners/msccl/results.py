@@ -195,7 +195,7 @@ def _rows(text: str) -> Iterator[TableRow]:
 
 
 SAME_TIME_TOLERANCE = 0.03
-"""Medians that differ by no more than this at every size may come from the same algorithm."""
+"""Medians whose relative difference is at most this at every size may come from the same algorithm."""
 
 _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 

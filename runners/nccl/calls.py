@@ -172,7 +172,7 @@ class Nccl:
         return _Config(size=size, magic=_MAGIC, version=major * 10000 + minor * 100, net_name=None, name=None, **fields)
 
     def call_config(self, settings: LibrarySettings) -> object:
-        """Return the configuration for calls with `settings`. If it cannot be honored, the library logs that and
+        """Return the configuration for calls with `settings`. If the library cannot follow it, it logs this and
         chooses the algorithm itself."""
         unset = dict.fromkeys(("minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize", "CTAPolicy"), _UNDEFINED)
         fields = {name: one.encode() if isinstance(one, str) else one for name, one in call_config(settings).items()}

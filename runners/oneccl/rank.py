@@ -69,7 +69,7 @@ class OneCcl:
 
 
 class OneCclRank(SocketRank[RankParts]):
-    """One rank of the oneccl runner. The command `load` gives it its parts and the store for joining other ranks."""
+    """One rank of the oneccl runner. The command `load` contains its parts and the store for joining other ranks."""
 
     def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
         self._engine, self._oneccl = Engine(rank, ranks, Path(ENGINE)), oneccl

@@ -218,7 +218,7 @@ def _members(group: int) -> list[psutil.Process]:
 
 
 def _is_asked_to_end(process: psutil.Process) -> bool:
-    """Return whether a process is still running and does not ignore SIGTERM, as guards do."""
+    """Return whether a process is still running and does not ignore SIGTERM. (Guards ignore it.)"""
     with contextlib.suppress(OSError, psutil.Error):
         if process.status() == psutil.STATUS_ZOMBIE:
             return False

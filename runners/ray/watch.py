@@ -35,7 +35,7 @@ _handlers: list[LossHandler] = []
 
 
 def handle_loss(handler: LossHandler) -> None:
-    """Set the handler to call if a cluster is lost to which this process connects from now on."""
+    """Set the handler that is called if a cluster that this process joins later is lost."""
     _handlers[:] = [handler]
 
 

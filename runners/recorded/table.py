@@ -228,8 +228,8 @@ def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list
 
     runs: runs of the library's own algorithm
 
-    Launches are identical if fabric, collective, placement, buffer and size are. Fewer than MIN_LAUNCHES identical
-    launches are ignored.
+    Launches are identical if their fabric, collective, placement, buffer and size are equal. Fewer than
+    MIN_LAUNCHES identical launches are ignored.
     """
     same: dict[tuple[str, str, bool, int | None, int], list[float]] = defaultdict(list)
     for run in runs:

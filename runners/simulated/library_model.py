@@ -277,7 +277,7 @@ def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgori
 
 
 def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
-    """Return the entry in `table` for the GPUs and the number of boxes.
+    """Return the maximum rate in GB/s from `table` for the fabric's GPUs and number of boxes.
 
     of_hosts: set for LL, which the hosts limit if there are several boxes; the hosts are assumed to be AMD's
     """

@@ -147,7 +147,7 @@ class PlanMessages:
 
 
 class _Put(NamedTuple):
-    """A message of the operation at `block` and `step`, sent when `gate` opens. chunks: in parts of chunks
+    """A message of the operation at `block` and `step`. gate: see `MessageGraph`; chunks: size in parts of chunks
 
     is_read: whether the block waits for the arrival: for reads and switch operations
     """
@@ -162,7 +162,7 @@ class _Put(NamedTuple):
 
 
 class _Signal(NamedTuple):
-    """A signal, sent when `gate` opens. end: (receiving rank, its channel); kind: kind of the channel"""
+    """A signal. end: (receiving rank, its channel); kind: kind of the channel; gate: see `MessageGraph`"""
 
     end: tuple[int, int]
     kind: Kind

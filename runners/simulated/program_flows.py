@@ -134,7 +134,7 @@ class ProgramFlows:
         return adds
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Return connection -> gates that send on it, and connection -> gates that receive from it, both in order."""
+        """Return connection -> gates of the instructions that send on it, and the same for receives, both in order."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):
