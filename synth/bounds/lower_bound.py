@@ -305,9 +305,9 @@ class GroupedFabric:
 
     into:       (source, bandwidth) of each node's incoming links; if sends are counted, (target, bandwidth) of its
                 outgoing links
-    far:        the same for the links in the other direction
+    far:        (other end, bandwidth) of each node's links in the other direction
     processing: switches that must be in a group if receipts (or sends) are counted
-    limits:     largest rate at which each limited switch can add, in units
+    limits:     largest rate at which each switch with a limit can add, in units
     scale:      number of units per bandwidth unit of the topology
     """
 

@@ -173,7 +173,7 @@ MAX_ORACLE_CALLS = 128
 
 @dataclass(frozen=True, slots=True)
 class FewestTrees:
-    """A number k of trees per shard that reaches the optimum.
+    """A number k of trees per shard that is enough to reach the optimum.
 
     is_proven: whether no smaller k reaches the optimum with trees that are guaranteed to exist
     """
@@ -544,8 +544,8 @@ def optima(
     topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
 ) -> Iterator[Optimum]:
     """Yield solutions that take at most `gap` longer than the optimum, fewest trees first, and then the exact optimum.
-    If the exact optimum takes at most `FEW_TREES` trees per root, only the exact optimum is yielded.
 
+    If the exact optimum takes at most `FEW_TREES` trees per root, only the exact optimum is yielded.
     preferred_k: number of trees whose solution is yielded first if it is within `gap`
     """
     exact = optimum(topology, collective)

@@ -1,7 +1,4 @@
-"""Divides messages into fragments.
-
-A fragment is the part of a message that one send instruction and one receive instruction move.
-"""
+"""Divides messages into fragments, the parts that one send instruction and one receive instruction move."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +13,7 @@ from chorale.synth.programs.program import BUFFERS
 
 
 class Messages(NamedTuple):
-    """Messages of one step. Message i moves the chunks `first` to `end - 1` from `sender` to `receiver`."""
+    """The messages of one step. Message i moves the chunks `first` to `end - 1` from `sender` to `receiver`."""
 
     sender: NarrowColumn
     receiver: NarrowColumn
@@ -27,7 +24,7 @@ class Messages(NamedTuple):
 
 
 class StepFragments(NamedTuple):
-    """Fragments of one step: for each, its first message (`row`), its places in memory, and its chunk count."""
+    """The fragments of one step: for each, its first message (`row`), its places in memory, and its chunk count."""
 
     row: NarrowColumn
     source: NarrowColumn
@@ -37,10 +34,10 @@ class StepFragments(NamedTuple):
 
 
 class Fragments(NamedTuple):
-    """Fragments as columns, sorted by step. Each is one instruction at its sender and one at its receiver.
+    """Fragments as columns, sorted by step. Each fragment is one instruction at its sender and one at its receiver.
 
     source:  place of the first chunk at the sender
-    operand: place of the data that the receiver adds to the first chunk; equal to `target` if it adds nothing
+    operand: place of the data to which the receiver adds the first chunk; equal to `target` if it does not add
     target:  place where the receiver stores the first chunk
     chunks:  number of chunks; they are consecutive in memory at both ends
     exchanged: 1 in steps in which some rank receives into memory from which it also sends, otherwise 0
@@ -75,7 +72,7 @@ class FragmentLimits:
     """Limits on the size of fragments.
 
     longest:   maximum number of chunks in a fragment
-    exchanged: the same limit for steps in which a rank receives into memory from which it also sends
+    exchanged: maximum in steps in which a rank receives into memory from which it also sends
     across:    whether a fragment may span several messages of a connection
     """
 
@@ -87,7 +84,7 @@ class FragmentLimits:
 def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
     """Return the fragments of all messages, and update `placement.current` to the final places.
 
-    A step sends the data that was in memory before the step. If a rank receives into memory from which it sends, the
+    A step sends the data that were in memory before the step. If a rank receives into memory from which it sends, the
     receive has to wait for the send. Two ranks that exchange data would then wait for each other if a fragment did not
     fit into the connection buffer; `limits.exchanged` prevents this. O(chunks moved * log(chunks of a step)).
     """
@@ -127,7 +124,7 @@ def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received
     """Return each fragment's index within its connection; -1 for all if a cell would be overwritten before it is sent.
 
     Args:
-        connection: Each fragment's connection.
+        connection: The connection of each fragment.
         count: Number of chunks in each fragment.
         sent: The sender's cell for each chunk of each fragment.
         received: The receiver's cell for each chunk of each fragment.
@@ -144,7 +141,7 @@ def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received
 
 
 def contiguous_runs(columns: tuple[Codes | Column, ...], longest: int) -> tuple[Column, Column]:
-    """Return the first index and the length of each run of rows in which all columns increase by one per row.
+    """Return (first index, length) of each run of rows in which all columns increase by one per row.
 
     Runs with more than `longest` rows are split.
     """

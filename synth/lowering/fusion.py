@@ -1,7 +1,7 @@
-"""Turns fragments into each rank's operations, in a valid sequential order.
+"""Turns fragments into the operations of each rank, in a valid sequential order.
 
 The operations say which memory cells they read and write, but do not have thread blocks or waits yet. If a rank
-forwards exactly the chunks that it received, the receive and the send are fused into one instruction. This file also
+forwards exactly the chunks that it received, the receive and the send are fused into one instruction. This module also
 finds the blocks that deadlock in a program.
 """
 
@@ -32,7 +32,7 @@ class Role(IntEnum):
 
 
 class UnscheduledOps(NamedTuple):
-    """A rank's instructions as columns, without waits, in a valid sequential order.
+    """The instructions of a rank as columns, without waits, in a valid sequential order.
 
     channel, role, peer: identify the block; `peer` is NO_PEER for local work
     op:       index into OPS
@@ -91,14 +91,14 @@ _SCRATCH = BUFFERS.index("s")
 
 
 def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
-    """Return the first cell that each instruction reads and the first cell that it writes; -1 if there is none."""
+    """Return (first cell that each instruction reads, first cell that it writes), with -1 if there is none."""
     bases = np.array([layout.base(buffer) for buffer in BUFFERS])
     src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
     return np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
 
 
 def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
-    """Return the instructions of one rank with scratch chunks renumbered densely, and the number of scratch chunks."""
+    """Return (instructions of one rank with scratch chunks renumbered without gaps, number of scratch chunks)."""
     reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
     writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
     first = np.concatenate([ops.src[reads], ops.dst[writes]])
@@ -112,7 +112,7 @@ def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
 
 
 Joins = dict[tuple[int, int], int]
-"""For blocks that receive and send: the rank that the block sends to, by (channel, rank that it receives from)."""
+"""For blocks that receive and send: the rank to which the block sends, by (channel, rank from which it receives)."""
 
 _RECV, _RRC, _SEND = (OPS.index(op) for op in (Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND))
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
@@ -127,12 +127,11 @@ def fuse_ops(
     *,
     stores_sums: bool = False,
 ) -> tuple[UnscheduledOps, Joins]:
-    """Fuse receives and sends of one rank; return the instructions, and which directions share a block as a result.
+    """Fuse receives and sends of one rank. Return (instructions, directions that share a block as a result).
 
-    A send can be fused with the receive that wrote everything it sends. The two directions then share a block, where
+    A send can be fused with the receive that wrote everything it sends. The two directions then share a block, in which
     their instructions take turns, so this is only done if few of these instructions remain unfused. The order of
-    messages on each connection does not change.
-    O(cells touched + instructions * log(instructions)).
+    messages on each connection does not change. O(cells touched + instructions * log(instructions)).
 
     Args:
         unfused: The instructions.
@@ -173,7 +172,7 @@ def fuse_ops(
 
 
 def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
-    """Return (receives, sends) that could be fused pairwise, in the order of the receives."""
+    """Return (receives, sends): pairs of instructions that could be fused, in the order of the receives."""
     offsets, earlier = native.dependences(src, dst, unfused.chunks, cells)
     sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
     receives = earlier[offsets[sends]]
@@ -184,7 +183,7 @@ def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -
 
 
 def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
-    """Choose disjoint pairs of a receiving and a sending direction; pairs with the most candidates come first."""
+    """Return disjoint pairs of a receiving and a sending direction. Pairs with the most candidates come first."""
     pairs, counts = np.unique(np.stack([into, out], axis=1), axis=0, return_counts=True)
     taken: set[int] = set()
     found = []
@@ -211,7 +210,7 @@ def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> l
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
-    """Return (rank, block) of blocks that hang with one message per step or, if there are none, with one per chunk.
+    """Return (rank, block) of the blocks that hang with one message per step or, if there are none, with one per chunk.
 
     O(messages * blocks that wait for one another).
     """

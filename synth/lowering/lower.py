@@ -50,7 +50,7 @@ MAX_CELLS_IN_ORDER = 2**28  # higher limit, because nothing is stored per chunk 
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
 MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
-"""Largest number of bytes per chunk that MSCCL runtimes with default buffers move in one pass over all steps."""
+"""Maximum number of bytes per chunk that MSCCL runtimes with default buffers move in one pass over all steps."""
 MAX_FUSION_TRIES = 8  # maximum number of attempts to resolve deadlocks by splitting fused blocks
 MAX_DOUBLINGS = 5  # of the channel count, in the search for options that fit
 
@@ -67,8 +67,8 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
     Each instance is a copy of the schedule that uses its own part of every shard and its own channels. A rank has one
     block per direction of each of its connections, or one block for two directions if blocks are scarce. A block
-    executes the steps in order (in trees, the depths) and waits only where necessary. Collectives whose shards have
-    given sizes are out of place. O(chunks moved * log(chunks of a step)).
+    executes the steps in order (in trees, the depths) and waits only if necessary. Uneven collectives are out of place.
+    O(chunks moved * log(chunks of a step)).
 
     Args:
         verified: The schedule.
@@ -111,7 +111,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
 
 def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
-    """Turn switches that act in `schedule` into processes. Raises InvalidInput if the target does not support them."""
+    """Return `schedule` with acting switches as processes. Raises InvalidInput if the target does not support them."""
     if not schedule.is_in_network:
         return schedule
     require_processes(options)
@@ -146,7 +146,7 @@ def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
 
 
 def limits_of(options: LoweringOptions) -> TargetLimits:
-    """Return the target's limits for the device that `options` describe."""
+    """Return the target's limits for the device described by `options`."""
     limits = target_named(options.target).limits
     if options.sm_count is None:
         return limits
@@ -166,7 +166,7 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
 
 
 def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
-    """Remove deadlocks from the fused `program` by splitting as few fused blocks as possible.
+    """Return the fused `program` without deadlocks, with as few fused blocks as possible split again.
 
     In a fused instruction, the send waits for the receive, so fused blocks may wait for each other in a cycle.
     Splitting one block of the cycle breaks it, because that block can then receive even while its send has to wait.
@@ -241,7 +241,7 @@ def _build(
 
 
 def _holders(schedule: Schedule, shape: BufferShape, switches: int) -> NDArray[np.bool_]:
-    """Return, as bool[ranks, chunks], which ranks hold a contribution to each chunk initially; switches hold none."""
+    """Return bool[ranks, chunks]: whether the rank holds a contribution to the chunk initially (never for switches)."""
     holds = np.zeros((schedule.topology.compute_count, shape.identities), dtype=np.bool_)
     for rank in range(len(holds) - switches):
         holds[rank, shape.initial_chunks(rank)] = True
@@ -259,7 +259,7 @@ def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLi
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
-    """Return the vector's layout. For trees with many roots, transfers are split so that data can stream."""
+    """Return the layout of the vector. For trees with many roots, transfers are split so that data can stream."""
     vector = vector_layout_of(schedule, options.instances)
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
@@ -271,7 +271,7 @@ def _fragment_limits(
 ) -> FragmentLimits:
     """Return the limits on fragment lengths.
 
-    When data streams along a tree, a fragment is only forwarded after it has arrived completely. Short fragments are
+    When data stream along a tree, a fragment is only forwarded after it has arrived completely. Short fragments are
     therefore best: one chunk in a tree for the complete vector, one transfer in trees with many roots. Stepped
     schedules use the longest fragments, because steps are sequential anyway. So do the streams of an alltoall, because
     nothing is forwarded.
@@ -297,7 +297,7 @@ def _name(schedule: Schedule) -> str:
 
 
 def exceeded_limit(program: Program, limits: TargetLimits) -> str:
-    """Return a message about the first limit that `program` exceeds; "" if it fits. O(instructions)."""
+    """Return a message about the first limit that `program` exceeds, or "" if it fits. O(instructions)."""
     largest = max(range(len(program.ranks)), key=lambda rank: len(program.ranks[rank].blocks))
     blocks = len(program.ranks[largest].blocks)
     for violation in limit_violations(program, limits):
@@ -326,11 +326,11 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
 
 
 def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -> str:
-    """Return a message if the vector clocks needed to check a plan would take too much memory; otherwise "".
+    """Return a message if the vector clocks needed to check a plan would take too much memory, otherwise "".
 
     Args:
         ranks: Number of ranks in the program.
-        blocks: Total number of thread blocks. The estimate includes one signal in flight for each.
+        blocks: Total number of thread blocks. The estimate includes one signal in flight for each block.
         ports: Total number of ports.
         by_others: Whether the plan uses ports or packets, for which clocks need a second row.
     """

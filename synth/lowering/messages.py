@@ -1,6 +1,6 @@
 """Turns a schedule's transfers into messages, each with a channel, sender, receiver and chunks of the program.
 
-Runtimes choose a message's network port by its channel. If the ranks of a box share several rails (for example one
+Runtimes choose the network port of a message by its channel. If the ranks of a box share several rails (for example one
 with all even ports and one with all odd ports), all transfers of a tree should use channels of the same rail.
 """
 
@@ -26,8 +26,8 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     """Return the rail of each transfer; 0 for all if channels need not distinguish rails.
 
     A rail is a switch that is not linked directly to a rank. A transfer between boxes passes exactly one rail. A
-    transfer inside a box gets the rail on which its chunk first leaves a box. If the chunk never does, it gets its
-    sender's rail. O(rows + chunks moved between boxes).
+    transfer inside a box gets the rail on which its chunk first leaves a box. If the chunk never leaves, the transfer
+    gets its sender's rail. O(rows + chunks moved between boxes).
     """
     rail = _rails_of_routes(schedule)[transfers.route]
     links = schedule.topology.links
@@ -83,13 +83,13 @@ def _rails_of_routes(schedule: Schedule) -> Column:
 
 
 def _trees(schedule: Schedule, transfers: Transfers) -> Column:
-    """Return a tree number for each transfer, computed from its shard, first chunk, and whether it reduces."""
+    """Return the number of each transfer's tree, computed from its shard, first chunk, and whether it reduces."""
     chunk = transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo
     return chunk * 2 + transfers.reduce
 
 
 def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Column:
-    """Return the rail on which each tree first leaves a box; -1 if it never does."""
+    """Return the rail on which each tree first leaves a box, or -1 if it never does."""
     first = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
     crossing = np.flatnonzero(rail >= 0)
     crossing = crossing[np.argsort(transfers.step[crossing], kind="stable")[::-1]]
@@ -129,11 +129,11 @@ class ChannelMessages:
         return len(self.step)
 
     def select(self, rows: slice | NDArray[np.int64] | NDArray[np.bool_]) -> ChannelMessages:
-        """Return the rows picked by a slice, an index array or a mask."""
+        """Return the messages in `rows`, which is a slice, an index array or a mask."""
         return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def cells(self) -> tuple[NarrowColumn, NarrowColumn]:
-        """Return two columns, message numbers and chunk numbers, with one row per chunk of each message, in order."""
+        """Return (message numbers, chunk numbers) as columns with one row per chunk of each message, in order."""
         length = self.end - self.first
         before = np.cumsum(length, dtype=np.int32) - length
         row = np.repeat(np.arange(len(length), dtype=np.int32), length)
@@ -143,14 +143,14 @@ class ChannelMessages:
 
 
 def tree_levels(schedule: Schedule) -> int:
-    """Return the number of tree levels (up and down) through which data streams; 0 for a schedule with steps."""
+    """Return the number of tree levels (up and down) through which data stream, or 0 for a schedule with steps."""
     if schedule.kind != "pipelined" or schedule.collective.is_alltoall:
         return 0
     return int(schedule.transfers.step.max(initial=0)) + 1
 
 
 def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | None:
-    """Return a timetable for the transfers of deep trees with many roots; None if blocks follow steps or depths.
+    """Return a timetable for the transfers of deep trees with many roots, or None if blocks follow steps or depths.
 
     A tree for the complete vector needs no timetable, because it sends the chunks one by one through all depths.
     """
@@ -168,8 +168,8 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
 
     Chunks that travel together are forwarded when all of them have arrived, so fewer are better. However, with few
     chunks per transfer, a rank or pair of ranks may need more transfers than the limits allow. Returns the smallest
-    number that stays well below the limits, or the length of the longest transfer if no number does.
-    O(rows * log(chunks of a transfer)).
+    number that stays well below the limits, or the length of the longest transfer if no number does. O(rows *
+    log(chunks of a transfer)).
     """
     transfers, links = vector.transfers, schedule.topology.links
     length = transfers.hi.astype(np.int64) - transfers.lo
@@ -194,12 +194,12 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
 def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptions) -> ChannelMessages:
     """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
 
-    Steps are the schedule's steps or the time intervals of its `streaming_order`. A transfer over a route of
-    several links becomes one message between the ends of the route.
+    Steps are the schedule's steps or the time intervals of its `streaming_order`. A transfer over a route of several
+    links becomes one message between the ends of the route.
 
     Normally, the chunks that a connection carries in a step are distributed over the channels of every instance. In
     deep trees, each channel instead gets all chunks in a range of depths or of time. The reason is that runtimes move
-    long chunks in several passes, and a block begins a pass only after it has finished the previous one. A block that
+    long chunks in several passes, and a block begins a pass only after it has finished the previous pass. A block that
     served a tree from root to leaves would wait for the complete tree in every pass. Unused channel numbers are
     removed. O(rows * log(rows)).
     """
@@ -233,13 +233,12 @@ class _MessageRows:
     """Transfers sorted by (step of the schedule, sender, receiver, lane, shard, chunk).
 
     Rows with equal (step, sender, receiver, lane) are a group.
-
     lane:       index among parallel links between two ranks, combined with the rail
     connection: number of the group
     begun:      number of the group's chunks in earlier rows
     total:      number of the group's chunks in all rows
     channels:   number of channels over which the group is spread, proportional to the traffic between its ranks
-    whole:      the one channel that gets the entire row; -1 if the group is spread over channels
+    whole:      the only channel that gets the row; -1 if the group is spread over channels
     moment:     step of the program
     start:      start time in the timetable; 0 without a timetable
     """
@@ -300,15 +299,15 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
 
 
 def _same(number: int, rows: int) -> Column:
-    """Return a constant column that takes no memory."""
+    """Return an int64 column of `rows` times `number` that takes no memory."""
     return np.broadcast_to(np.int64(number), rows)
 
 
 def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int) -> Column:
     """Return the number of channels for the chunks of each row.
 
-    The busiest lane gets `most` channels. Other lanes get a number proportional to their work, so that all of a rank's
-    blocks have nearly equal work.
+    The busiest lane gets `most` channels. Other lanes get a number proportional to their work, so that all blocks of a
+    rank have nearly equal work.
     """
     _, number = np.unique(pair * (1 + int(lane.max(initial=0))) + lane, return_inverse=True)
     work = np.bincount(number, weights=length).astype(np.int64)
@@ -336,7 +335,7 @@ def _part(
 
 
 def _stretch(rows: _MessageRows, group: int) -> tuple[Column, Column, Column]:
-    """Return the rows from which channel `group` takes chunks, and for each the first chunk and the end of the range.
+    """Return (rows from which channel `group` takes chunks, first chunk of each, end of the chunks of each).
 
     Chunks are numbered within the connection's group of rows.
     """

@@ -23,12 +23,12 @@ class LoweringOptions:
     in_place:  whether input and output share memory
     sm_count:  number of the device's streaming multiprocessors, which is the number of a rank's blocks that can run
                simultaneously; None for the target's default
-    fuse:      whether a rank receives and forwards data in one instruction where possible, instead of in two blocks
+    fuse:      whether a rank receives and forwards data in one instruction if possible, instead of in two blocks
     chunks:    chunks per shard in each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
-    min_bytes, max_bytes: smallest and largest vector size that the program is for; `max_bytes` 0 means no limit
+    min_bytes, max_bytes: smallest and largest vector size for which the program is used; `max_bytes` 0 means no limit
     reads, block_group, pipeline_bytes, threads: for one-sided targets, see `chorale.synth.programs.plans.options`
     ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: derived from the
-               topology
+                   topology
     """
 
     target: str

@@ -19,7 +19,7 @@ OFFSET_MASK = (1 << SHIFT) - 1
 NOWHERE = -1
 
 Codes = NDArray[np.int32]
-"""Places of chunks as numbers `buffer << SHIFT | offset`, so that adjacent places differ by 1; -1 for no place."""
+"""Places of chunks as numbers `buffer << SHIFT | offset`: adjacent places differ by 1; -1 means no place."""
 
 Moments = NDArray[np.int32]
 """int[ranks, chunks]: step numbers, or -1."""
@@ -55,7 +55,7 @@ def stays_in_order(shape: BufferShape) -> bool:
 
 
 class Placement:
-    """Where each rank holds each chunk (`current`), and where it stores the chunk when it arrives (`arrival`).
+    """The place of each chunk at each rank (`current`), and the place where the rank stores it on arrival (`arrival`).
 
     A chunk is in the input until it is first written. The first reduction therefore reads the input and writes
     elsewhere, so that an out-of-place program needs no copy before it. Chunks of the result are stored in their final
@@ -84,27 +84,27 @@ class Placement:
 
     @property
     def cells(self) -> Cells:
-        """The places of all chunks, in the format that kernels need."""
+        """The places of all chunks, in the format that kernels read."""
         ordered = BUFFERS.index(self._shared_buffer) << SHIFT if self.is_ordered else NOWHERE
         return Cells(ordered, self.current, self.arrival, self.shape.identities)
 
     @property
     def used_chunks(self) -> tuple[int, int]:
-        """Numbers of input and output chunks that a rank declares; a buffer that no instruction uses counts as 0."""
+        """Numbers of input and output chunks that a rank declares. A buffer that no instruction uses has 0."""
         inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
         if not self.shape.in_place:
             return inputs, outputs
         return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
-        """Return (actual places, required places) of `rank`'s result chunks that end up in a wrong place."""
+        """Return (actual places, required places) of those result chunks of `rank` that end up in a wrong place."""
         result, final = self._result(rank)
         home = final if self.is_ordered else self.current[rank, result]
         wrong = home != final
         return home[wrong], final[wrong]
 
     def result_cells(self, rank: int, layout: Layout) -> NDArray[np.bool_]:
-        """Return, as bool[cells], which of `rank`'s cells contain its result at the end."""
+        """Return bool[cells]: whether the cell of `rank` contains a part of its result at the end."""
         kept = np.zeros(layout.cells, dtype=np.bool_)
         _, final = self._result(rank)
         for number, buffer in enumerate(BUFFERS):
@@ -134,11 +134,11 @@ class Placement:
 
     @property
     def _shared_buffer(self) -> Buffer:
-        """The only buffer that an in-place program names."""
+        """The only buffer that the instructions of an in-place program name."""
         return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
     def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
-        """Return the indices of `rank`'s result chunks, and their final places."""
+        """Return (indices of the result chunks of `rank`, their final places)."""
         result = self.shape.result_chunks(rank)
         in_shared = self.shape.in_place and self.shape.collective == CollectiveName.REDUCE_SCATTER
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
@@ -147,7 +147,7 @@ class Placement:
 def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> Moments:
     """Return the first (or `latest`) step in which a message moves each chunk from or to each rank; -1 if none does.
 
-    rank: each message's sender, to find moves from ranks, or its receiver, to find moves to ranks
+    rank: sender of each message, to find moves from ranks, or its receiver, to find moves to ranks
     """
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
     columns = (rank, messages.step, messages.first, messages.end)

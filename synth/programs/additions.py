@@ -1,4 +1,4 @@
-"""The order in which a program adds the ranks' contributions, found by executing it on expressions.
+"""The order in which a program adds the ranks' contributions, found by executing the program on expressions.
 
 An expression is a rank's contribution or the sum of two expressions. The sum of two floating-point numbers does not
 depend on which comes first, so a sum is an unordered pair, but the nesting of sums does matter.
@@ -37,7 +37,7 @@ class OrderOfAdditions:
     sums:     entry k contains the two operands of expression `ranks + k`, the smaller number first. Sums come after
               their operands.
     results:  for each rank that has a result, the expression in each output chunk
-    chunk_of: for each of these ranks, the index of each output chunk in the vector
+    chunk_of: for each rank that has a result, the index of each output chunk in the vector
     """
 
     ranks: int
@@ -72,7 +72,7 @@ class OrderOfAdditions:
         return texts[expression]
 
     def depth(self) -> int:
-        """Return the maximum number of additions that a contribution goes through, which bounds the rounding error."""
+        """Return the maximum number of additions through which a contribution goes, which bounds the rounding error."""
         depths = [0] * self.ranks
         for left, right in self.sums:
             depths.append(1 + max(depths[left], depths[right]))
@@ -89,7 +89,7 @@ class OrderOfAdditions:
         return together.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the facts about this order that certificates and program tables contain."""
+        """Return the properties of this order as JSON values for certificates and program tables."""
         return {
             "fixed": True,
             "same_on_all_ranks": self.same_on_all_ranks,
@@ -143,7 +143,7 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
 
 
 def additions_document(program: object) -> dict[str, Any] | None:
-    """Return the facts about a checked program's order as JSON values, or None if `order_of_additions` returns None."""
+    """Return the order of additions of a checked program as JSON values, or None if it has no known order."""
     order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
     return None if order is None else order.to_json()
 
@@ -192,7 +192,7 @@ class _PlanExecution(PlanValues[int]):
         return reduce(self._expressions.sum_of, found) if len(found) == len(values) else None
 
     def results(self, chunk_of: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """Return the expressions of each rank's output chunks, or of their pieces if the pieces of a chunk differ."""
+        """Return the expressions in each rank's output chunks, or in their pieces if the pieces of a chunk differ."""
         self.run()
         found: dict[int, tuple[int, ...]] = {}
         for rank, chunks in chunk_of.items():
@@ -219,7 +219,7 @@ def _adds_by_switch(plan: ExecutionPlan) -> bool:
 
 
 def _written(values: Sequence[int | None]) -> tuple[int, ...]:
-    """Return `values`. Raises InvalidInput if one of them is None, which means that it was never written."""
+    """Return `values`. Raises InvalidInput if one of them is None, that is, was never written."""
     found = tuple(value for value in values if value is not None)
     if len(found) < len(values):
         raise _wrong("a result comes from a chunk that was never written")

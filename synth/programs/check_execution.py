@@ -61,7 +61,7 @@ RANDOM_SEED = 1
 
 
 class _Result(NamedTuple):
-    """The state at the end of a run; see `native.execute`."""
+    """The state at the end of a run of the program; see `native.execute`."""
 
     values: ChunkValues
     progress: Matrix[np.int64]
@@ -70,7 +70,7 @@ class _Result(NamedTuple):
 
 
 def first_excess(sizes: dict[str, tuple[int, int]]) -> str:
-    """Return a message about the first size above its limit; "" if all sizes are within their limits.
+    """Return a message about the first size above its limit, or "" if all sizes are within their limits.
 
     sizes: (value, limit), keyed by a phrase that says what is counted
     """
@@ -81,9 +81,9 @@ def first_excess(sizes: dict[str, tuple[int, int]]) -> str:
 
 
 class ExecutionRuns:
-    """Executes one program under different conditions.
+    """Executes a program under different conditions.
 
-    excess: why the program is too large to be executed; "" if it is not
+    excess: why the program is too large to be executed, or ""
     waste:  after a run, a violation if instructions moved chunks that had never been written
     """
 
@@ -111,12 +111,12 @@ class ExecutionRuns:
         return int(self._flat.longest.max(initial=1))
 
     def with_races(self, message_chunks: int) -> list[ProgramViolation]:
-        """Execute the program and search for races.
+        """Execute the program, search for races, and return the violations.
 
         A program that Chorale lowered must order all accesses by waits within the rank. A missing wait counts as a race
         even if a message from another rank happens to enforce the order. Programs from other sources may rely on
-        messages, so their races are confirmed with the clocks of all ranks. One rank's clocks are tried first, because
-        they are shorter and thus faster.
+        messages, so their races are confirmed with the clocks of all ranks. The clocks of a single rank are tried
+        first, because they are shorter and thus faster.
         """
         found = self._run(message_chunks, FORWARD, clocks=CLOCKS_OF_A_RANK)
         races = any(violation.rule == "race" for violation in found)
@@ -129,7 +129,7 @@ class ExecutionRuns:
         return self._run(message_chunks, order, seed)
 
     def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
-        """Return (rank, block) of each block that does not finish."""
+        """Return (rank, block) of each block that does not finish with messages of this number of chunks."""
         progress = self._executed(message_chunks, REVERSE).progress
         return [self._flat.block_of(block) for block in self._unfinished(progress)]
 
@@ -192,7 +192,7 @@ class ExecutionRuns:
         return replace(violation, rule="uninitialised", message=message, rank=rank, block=block, step=step)
 
     def _race(self, block: int, other: int, progress: Matrix[np.int64]) -> ProgramViolation:
-        """Return the violation for a race between the next instruction of `block` and an earlier one in `other`."""
+        """Return the violation for a race between the next instruction of `block` and an earlier one of `other`."""
         code, number = self._flat.code, int(progress[block, PC])
         at = self._flat.position(number)
         end = int(progress[other, PC]) + int(progress[other, MOVED] > 0)
@@ -222,7 +222,7 @@ class ExecutionRuns:
         return found
 
     def _obstacle(self, block: int, run: _Result) -> tuple[str, int]:
-        """Return what `block` is waiting for, and the block that would have to continue first."""
+        """Return (what `block` is waiting for, block that would have to continue first)."""
         flat = self._flat
         rank, index, step = flat.position(run.progress[block, PC])
         instruction = self._program.ranks[rank].blocks[index].instructions[step]
@@ -238,7 +238,7 @@ class ExecutionRuns:
         return what, int(users[0]) if len(users) else block
 
     def _chain(self, block: int, run: _Result) -> str:
-        """Describe which block waits for which, from `block` until a cycle closes or a finished block is reached."""
+        """Return text that says which block waits for which, from `block` to a cycle or to a finished block."""
         seen: list[int] = []
         while block not in seen and len(seen) < MAX_REPORTED:
             seen.append(block)
@@ -256,7 +256,7 @@ def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
     """Return a cell that both instructions access and at least one of them writes, or None if there is none."""
 
     def operands(item: NDArray[np.int64]) -> list[tuple[range, bool]]:
-        """Return the ranges of cells that an instruction accesses, and for each whether it writes them."""
+        """Return (range of cells, whether they are written) for each operand of an instruction."""
         flags, count = int(item[FLAGS]), int(item[COUNT])
         found = [(range(int(item[SRC]), int(item[SRC]) + count), False)] if flags & READS_SRC else []
         if flags & (READS_DST | WRITES_DST):
@@ -277,8 +277,8 @@ class Verdict:
 
     violations: the rules that the program breaks; empty if it is correct at all sizes that it allows, up to `max_bytes`
     notices:    facts worth knowing about a correct program
-    max_bytes:  largest vector size in bytes at which the program cannot deadlock with the buffers of its runtime;
-                None: no limit
+    max_bytes:  largest vector size in bytes at which the program cannot deadlock with the buffers of its runtime; None:
+                no limit
     """
 
     violations: tuple[ProgramViolation, ...]
@@ -287,12 +287,12 @@ class Verdict:
 
 
 def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[ProgramViolation]:
-    """Return what goes wrong when `program` runs with messages of any size; see `execution_verdict`."""
+    """Return the violations when `program` runs with messages of any size; see `execution_verdict`."""
     return list(execution_verdict(program, None, max_words).violations)
 
 
 def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> Verdict:
-    """Execute the structurally sound `program` under several conditions; stop at the first run with a fault.
+    """Execute the structurally sound `program` under several conditions; stop at the first run with a violation.
 
     The larger the vector, the fewer chunks fit into a message. With a `buffer`, the program is checked with the
     shortest messages that can occur at its sizes. If it deadlocks with these, it is checked with the shortest messages
@@ -306,7 +306,7 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
 
     Args:
         program: The program.
-        buffer: Its runtime's buffers, if their size matters.
+        buffer: The buffers of its runtime, if their size matters.
         max_words: Memory limit, in 64-bit words for sets of ranks; a program that exceeds it violates the rule `size`.
     """
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))

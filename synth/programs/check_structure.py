@@ -26,11 +26,11 @@ from chorale.synth.programs.program import (
 Connection = tuple[int, int, int]
 """(sender, receiver, channel)."""
 Counts = dict[Connection, list[int]]
-"""The chunk counts of each connection's messages, in order."""
+"""The chunk counts of the messages on each connection, in order."""
 
 
 def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
-    """Return all rules that `program` breaks, including the target's `limits` if given. O(instructions)."""
+    """Return a violation for each rule that `program` breaks, and for each exceeded limit in `limits`."""
     found = list(collective_violations(program))
     used = 1 + max(int(rank.columns.channel.max(initial=-1)) for rank in program.ranks)
     if program.channels != max(1, used):
@@ -82,7 +82,7 @@ _Mark = tuple[int, int, int, str, str]
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in a rank's blocks: first any connections used by two blocks, then the rest by block."""
+    """Return the violations in a rank's blocks: first connections used by two blocks, then the others by block."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):
@@ -147,10 +147,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
-    """Return the chunk counts of each connection's messages in order, as sent and as received.
-
-    O(instructions).
-    """
+    """Return the chunk counts of the messages on each connection, in order: (as sent, as received). O(instructions)."""
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(program.ranks):

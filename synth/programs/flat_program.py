@@ -1,7 +1,7 @@
-"""Converts a program into arrays for the kernel that executes it: all ranks' instructions, block after block.
+"""Converts a program into arrays for the kernel that executes it: the instructions of all ranks, block after block.
 
-[`programs.cpp`](../kernels/cpp/programs.cpp) explains how the kernel executes them and why one loop iteration is
-enough.
+[`programs.cpp`](../kernels/cpp/programs.cpp) explains how the kernel executes a program and why one iteration of each
+loop is enough.
 """
 
 from bisect import bisect_right
@@ -28,13 +28,14 @@ class Code(NamedTuple):
 
     items:      int64[instructions + 1, 6], one row per instruction: flags (what the instruction does); first source
                 cell and first target cell, each valid only if the flags say that it is used; number of chunks; index
-                among the instructions that others wait for, or -1; index of the instruction's first row in `waits`
+                among the instructions for which others wait, or -1; index of the instruction's first row in `waits`
     waits:      int64[waits, 2]: the instruction to wait for, and the block that contains it
-    blocks:     int64[blocks + 1, 5], one row per block: first instruction; connection that it receives from, or -1;
-                connection that it sends to, or -1; first block of its rank; index of its first entry in `neighbours`
+    blocks:     int64[blocks + 1, 5], one row per block: first instruction; connection from which it receives, or -1;
+                connection to which it sends, or -1; first block of its rank; index of its first entry in `neighbours`
     neighbours: int64[...]: for each block, the blocks that may have to wait for it
 
-    `items` and `blocks` have one extra row at the end, so that the range of row k ends where that of row k + 1 begins.
+    `items` and `blocks` have one extra row at the end, so that the range of row k ends where the range of row k + 1
+    begins.
     """
 
     items: Matrix[np.int64]
@@ -81,7 +82,7 @@ _FLAGS = np.array(
 
 
 def flatten(program: Program) -> FlatProgram:
-    """Return the structurally sound `program` as arrays. O(instructions)."""
+    """Return `program` as arrays. It must be structurally sound. O(instructions)."""
     ranks = [body.columns for body in program.ranks]
     first_block = [0, *accumulate(columns.blocks for columns in ranks)]
     first_cell = [0, *accumulate(layout_of(program, rank).cells for rank in range(len(ranks)))]
@@ -134,7 +135,7 @@ def _instructions(
 
 
 def _connect(ranks: Sequence[RankColumns], blocks: Integers) -> int:
-    """Number the connections, write the numbers into `blocks`, and return the connection count."""
+    """Number the connections, write the numbers into `blocks`, and return the number of connections."""
     numbers: dict[tuple[int, int, int], int] = {}
     block = 0
     for rank, columns in enumerate(ranks):
@@ -162,9 +163,9 @@ class RunConditions(NamedTuple):
 
     depth:          number of messages that a connection can hold
     message_chunks: number of chunks per message
-    order:          which block runs next. FORWARD: the one that has been ready longest; REVERSE: the one that became
-                    ready most recently; in both cases, it runs as far as it can. RANDOM: one message at a time, chosen
-                    with `seed`
+    order:          which block runs next. FORWARD: the block that has been ready longest; REVERSE: the block that
+                    became ready most recently; in both cases, it runs as far as it can. RANDOM: one message at a time,
+                    chosen with `seed`
     seed:           seed for RANDOM
     clocks:         what orders accesses in the search for races. NO_CLOCKS: no search; CLOCKS_OF_A_RANK: only waits
                     within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks

@@ -28,7 +28,7 @@ class LibrarySettings:
 
     algorithm:    the library's name for the algorithm, in lower case
     protocol:     the library's name for the protocol
-    ctas:         number of channels; each is served by one GPU thread block
+    ctas:         number of channels, each served by one GPU thread block
     chunk_bytes:  bytes that a channel moves per step
     buffer_bytes: bytes of a channel's buffer
     threads:      number of threads per thread block
@@ -44,7 +44,7 @@ class LibrarySettings:
     cta_policy: str | None = None
 
     def to_json(self) -> dict[str, str | int]:
-        """Return the settings that are not None."""
+        """Return the settings that are not None, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
@@ -67,7 +67,7 @@ MAX_RANKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LibraryRank:
-    """A rank in a library collective. Its instructions are unknown."""
+    """A rank in a library collective. Its instructions are not known."""
 
     scratch_chunks: int = 0
     blocks: tuple[object, ...] = ()
@@ -75,7 +75,7 @@ class LibraryRank:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A library collective. Implements `AnyProgram`, but has no instructions or messages."""
+    """A collective that a library executes. Implements `AnyProgram`, but has no instructions or messages."""
 
     collective: Collective
     rank_count: int

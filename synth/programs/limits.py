@@ -28,7 +28,7 @@ MOST_CHUNKS = 71
 
 @dataclass(frozen=True, slots=True)
 class MessageBuffer:
-    """Default sizes of a connection's buffer and of its slots. A slot is the part that one message may fill."""
+    """Default sizes in bytes of a connection's buffer and of its slots. A message may fill one slot."""
 
     buffer_bytes: int
     slot_bytes: int
@@ -40,10 +40,7 @@ class MessageBuffer:
         return min(max(self.slot_bytes // -(-size_bytes // chunks), 1), MOST_CHUNKS)
 
     def largest_size(self, message_chunks: int, chunks: int) -> int | None:
-        """Return the largest vector size in bytes at which messages have at least `message_chunks` chunks.
-
-        None: no limit.
-        """
+        """Return the largest vector size in bytes for `message_chunks` or more chunks per message; None: no limit."""
         return None if message_chunks <= 1 else chunks * (self.slot_bytes // message_chunks)
 
 
@@ -57,7 +54,7 @@ MSCCL_BUFFERS: Mapping[Protocol, MessageBuffer] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetLimits:
-    """The largest values that a target's reader accepts.
+    """The largest values that the reader of a target accepts.
 
     ranks:                    ranks in a program
     channels:                 channels in a program
@@ -72,15 +69,15 @@ class TargetLimits:
     offset:                   largest index of an operand's first chunk
     elements_per_rank:        XML elements that the reader keeps for a rank: root, all ranks, own blocks and steps
     elements:                 XML elements in a file
-    fused_reductions:         maximum length of a run of local reductions that the runtime may fuse into one; None if it
-                              fuses none
+    fused_reductions:         maximum length of a run of local reductions that the runtime may fuse; None if it fuses
+    none
     largest_max_bytes:        largest vector size in bytes that a file may state; None: no limit
     one_sided_operations:     operations per block if the runtime has puts and signals (see
-                              `chorale.synth.programs.plans`); None if it has sends and receives
+    `chorale.synth.programs.plans`); None if it has sends and receives
     alltoall_in_place:        whether an alltoall can be in place
-    alignment_bytes:          chunk sizes must be multiples of this
-    message_buffers:          connection buffers, which determine the chunks per message for each size;
-                              None if a message may be a single chunk at any size
+    alignment_bytes:          chunk sizes must be multiples of this number
+    message_buffers:          connection buffers, which determine the chunks per message for each size; None if a
+    message may be a single chunk at any size
     """
 
     ranks: int
@@ -105,7 +102,7 @@ class TargetLimits:
 
 
 def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:
-    """Return the number of steps that each block has in the file, including `nop` steps for additional waits."""
+    """Return the number of steps of each block in the file, including `nop` steps for additional waits."""
     if not limits.single_wait:
         return columns.lengths
     return np.diff(np.concatenate([[0], np.cumsum(np.maximum(columns.waits, 1))])[columns.first])
@@ -136,7 +133,7 @@ def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViol
 
 
 def _of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> Iterator[ProgramViolation]:
-    """Yield a violation for each limit that one of a rank's blocks exceeds, block by block."""
+    """Yield a violation for each limit that a block of `rank` exceeds, block by block."""
     last = limits.waitable_threadblocks - 1
     waits = np.diff(columns.first_wait[columns.first])
     steps, offset = written_steps(columns, limits), np.maximum(columns.src_offset, columns.dst_offset)
@@ -168,9 +165,9 @@ _REDUCE = OPS.index(Op.REDUCE)
 
 
 def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> Iterator[ProgramViolation]:
-    """Yield a violation for each run of fusable reductions that is too long.
+    """Yield a violation for each run of fusable reductions that is longer than `longest`.
 
-    A run ends before a reduction that waits, and after a reduction that another block waits for.
+    A run ends before a reduction that waits, and after a reduction for which another block waits.
     """
     begin, end = columns.first[block : block + 2].tolist()
     waited = set(columns.wait_step[columns.wait_block == block].tolist())

@@ -1,4 +1,4 @@
-"""A rank's memory: buffer sizes in chunks, and the cells that belong to both input and output."""
+"""The memory of a rank: buffer sizes in chunks, and the cells that belong to both input and output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chorale.synth.programs.postconditions import AnyProgram
 
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
-"""For these collectives, the vector has one shard per rank, so N must be a multiple of the number of ranks."""
+"""For these collectives, the vector has one shard per rank, so its chunk count must be a multiple of the rank count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,8 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """Number of distinct data chunks.
-
-        In an alltoall, every rank has a different vector, so the number is `chunks` * `ranks`.
-        """
+        """Number of distinct data chunks: `chunks` or, in an alltoall (every rank has a different vector), times
+        `ranks`."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> NDArray[np.int64]:
@@ -96,7 +94,7 @@ class BufferShape:
 
 
 def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return (input, output), the chunk counts of a rank's complete buffers if the vector has `chunks` chunks."""
+    """Return (input chunks, output chunks) of a rank's complete buffers if the vector has `chunks` chunks."""
     if collective == CollectiveName.ALLGATHER:
         return chunks // ranks, chunks
     if collective == CollectiveName.REDUCE_SCATTER:
@@ -105,7 +103,7 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 
 
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return (input, output), the chunk counts of the buffers that a rank declares.
+    """Return (input chunks, output chunks) of the buffers that a rank declares.
 
     A custom collective may declare less than the complete vector, although memory for the complete vector is available.
     """
@@ -116,7 +114,7 @@ def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[in
 
 
 def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str:
-    """Return the name of a cell of `rank`, such as `o[3] of rank 1`; `offset` counts from the start of its memory."""
+    """Return the name of a cell of `rank`, such as `o[3] of rank 1`. `offset` counts from the start of its memory."""
     if offset >= layout.scratch_base:
         return f"s[{offset - layout.scratch_base}] of rank {rank}"
     outputs = buffer_chunks(shape.collective, shape.chunks, shape.ranks)[1]
@@ -126,7 +124,7 @@ def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str
 
 
 def shape_of(program: AnyProgram) -> BufferShape:
-    """Return the buffer shape that `program` uses on all ranks."""
+    """Return the shape of the buffers of `program`, which is the same on all ranks."""
     collective = program.collective
     return BufferShape(collective.name, program.chunks, len(program.ranks), program.in_place, collective.root)
 

@@ -1,6 +1,6 @@
 """Finds a valid order for a program's instructions and executes them in this order in plain Python.
 
-A program without races gives the same result in every valid order; see `chorale.synth.programs.check_execution`.
+A program without races gives the same result in every valid order (see `chorale.synth.programs.check_execution`).
 """
 
 import math
@@ -19,7 +19,7 @@ Connection = tuple[int, int, int]
 
 
 def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection]:
-    """Return the connection from which `block` of `rank` receives and the one to which it sends.
+    """Return (connection from which `block` of `rank` receives, connection to which it sends).
 
     If the block does not receive or does not send, the peer in that connection is NO_PEER.
     """
@@ -28,7 +28,7 @@ def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection
 
 
 def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Position], list[Position]]:
-    """Return a valid order of the instructions, and the instructions at which blocks hang in a deadlock.
+    """Return (valid order of the instructions, instructions at which blocks hang in a deadlock).
 
     Identical programs give identical orders. O(instructions * blocks that wait for one another).
 
@@ -82,7 +82,7 @@ class PlainExecution(ABC, Generic[Value]):
     """Executes a structurally sound program on values of any type. Connections hold any number of messages.
 
     memory: cells of all ranks; the cells of rank r begin at `first_cell[r]`. None stands for a chunk that was never
-            written and for a sum that contains one.
+            written, and for a sum that contains such a chunk.
     """
 
     def __init__(self, program: Program) -> None:

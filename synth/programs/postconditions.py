@@ -21,7 +21,7 @@ _WORD = 64
 
 
 class AnyRank(Protocol):
-    """A rank's thread blocks and scratch memory."""
+    """The thread blocks and the scratch memory of a rank."""
 
     @property
     def scratch_chunks(self) -> int: ...
@@ -76,7 +76,7 @@ class ChunkValues(NamedTuple):
 
 
 def words_of(task: AnyProgram) -> int:
-    """Return the number of 64-bit words per set of contributions; 0 if every chunk has exactly one contribution."""
+    """Return the number of 64-bit words per set of ranks; 0 if every chunk has exactly one contribution."""
     custom = custom_of(task)
     if custom is not None:
         return -(-custom.labels.largest // _WORD) if custom.reduces else 0
@@ -85,7 +85,7 @@ def words_of(task: AnyProgram) -> int:
 
 
 def custom_of(task: AnyProgram) -> CustomCollective | None:
-    """Return the custom collective of `task`, in as many chunks as `task` has, or None for other collectives."""
+    """Return the custom collective of `task`, cut into as many chunks as `task` has; None for other collectives."""
     custom = task.collective.custom
     return None if custom is None else _in_parts(custom, max(1, task.chunks // custom.chunks))
 
@@ -101,7 +101,7 @@ def unwritten_values(cells: int, words: int) -> ChunkValues:
 
 
 def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
-    """Return the initial contents of `rank`'s input, chunk by chunk."""
+    """Return the initial contents of the input of `rank`, chunk by chunk."""
     custom = custom_of(task)
     if custom is not None:
         return _custom_values(task, [((rank, chunk),) for chunk in range(custom.input_chunks)])
@@ -116,7 +116,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
 
 
 def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
-    """Return the required contents of `rank`'s output, chunk by chunk; None if any output is allowed."""
+    """Return the required contents of the output of `rank`, chunk by chunk; None if any output is allowed."""
     custom = custom_of(task)
     if custom is not None:
         wanted: list[tuple[Cell, ...]] = [()] * custom.output_chunks
@@ -140,7 +140,7 @@ def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
 
 
 def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
-    """Describe the contents of `cell` in `values` in a few words."""
+    """Return a short text that describes the contents of `cell`."""
     identity = int(values.identity[cell])
     if identity < 0 or identity >= task.chunks * len(task.ranks):
         return "nothing" if identity == NOTHING else "what was never written" if identity < 0 else "an earlier call's"
@@ -164,7 +164,7 @@ def _members(values: ChunkValues, cell: int, task: AnyProgram) -> list[int]:
 
 
 def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> ChunkValues:
-    """Return cells that hold the chunks `identity`, each summed over the contributions of `members`."""
+    """Return cells that hold the chunks `identity`, each as the sum of the contributions of `members`."""
     words = [0] * words_of(task)
     if words:
         for rank in members:
@@ -187,7 +187,7 @@ def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> Chunk
 
 
 def contribution_names(custom: CustomCollective, family: int, members: Sequence[int]) -> str:
-    """Return a short text that names the input chunks that are `members` of `family`."""
+    """Return a short text with the names of those input chunks in `family` whose indices are `members`."""
     cells = [custom.labels.members[family][member] for member in members]
     names = " + ".join(f"i[{chunk}] of rank {rank}" for rank, chunk in cells[:_MAX_NAMED])
     return names + (" + ..." if len(cells) > _MAX_NAMED else "")
@@ -207,7 +207,7 @@ def result_violations(
     Args:
         task: The program.
         layouts: Memory layout of each checked rank.
-        first_cell: For each checked rank, its first cell in `memory`.
+        first_cell: First cell of each checked rank in `memory`.
         memory: Contents after the run.
         first_rank: The first checked rank; the other checked ranks follow it.
     """

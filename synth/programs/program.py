@@ -1,4 +1,4 @@
-"""Programs (each rank's instructions, stored as columns of numbers) and the violations found in them.
+"""Programs (the instructions of every rank, stored as columns of numbers) and the violations found in them.
 
 A `Program` serves all XML targets. Buffers, instructions and chunks have the meaning that the MSCCL interpreters give
 them. Targets differ in names, limits and text; see `chorale.synth.targets.base`.
@@ -22,7 +22,7 @@ from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
-"""How many messages a connection can buffer before its sender has to wait for the receiver."""
+"""Number of messages that a connection can buffer before its sender has to wait for the receiver."""
 Buffer = Literal["i", "o", "s"]
 """Input, output, scratch."""
 Position = tuple[int, int, int]
@@ -30,12 +30,12 @@ Position = tuple[int, int, int]
 
 
 def as_protocol(text: str) -> Protocol:
-    """Return the protocol that `text` names in any spelling. Raises InvalidInput for an unknown name."""
+    """Return the protocol named by `text` in any spelling. Raises InvalidInput for an unknown name."""
     return cast(Protocol, name_among("protocol", text, get_args(Protocol)))
 
 
 def exact_protocol(text: str) -> Protocol:
-    """Return the protocol `text`. Raises InvalidInput unless it is spelled exactly as runtimes spell it."""
+    """Return the protocol `text`. Raises InvalidInput unless `text` is spelled exactly as in runtimes."""
     if as_protocol(text) != text:
         rule = "runtimes do not know the protocol '{}'"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
@@ -43,7 +43,7 @@ def exact_protocol(text: str) -> Protocol:
 
 
 class Message(NamedTuple):
-    """`chunks` chunks from rank `src` to rank `dst` on one channel."""
+    """A message of `chunks` chunks from rank `src` to rank `dst` on one channel."""
 
     src: int
     dst: int
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 class Op(StrEnum):
-    """Instructions on `count` chunks; `net` is the message from the block's `recv_peer`."""
+    """Instructions on `count` chunks. `net` is the message from the block's `recv_peer`."""
 
     SEND = "s"  # send src
     RECV = "r"  # dst = net
@@ -73,7 +73,7 @@ class Op(StrEnum):
 
     @property
     def reads_src(self) -> bool:
-        """Whether the src field is an operand (`r` and `rcs` ignore it)."""
+        """Whether the field src is an operand (`r` and `rcs` ignore it)."""
         return self not in (Op.RECV, Op.RECV_COPY_SEND)
 
     @property
@@ -88,7 +88,7 @@ _SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_R
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """First chunk of an operand: `offset` counts chunks from the start of `buffer`."""
+    """The first chunk of an operand. `offset` counts chunks from the start of `buffer`."""
 
     buffer: Buffer
     offset: int
@@ -96,7 +96,7 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until block `block` of the same rank has finished instruction `step`."""
+    """A wait until block `block` of the same rank has finished instruction `step`."""
 
     block: int
     step: int
@@ -121,7 +121,7 @@ class Instruction:
 class ThreadBlock:
     """Instructions that run strictly one after the other, on one channel.
 
-    A block sends to at most one rank (`send_peer`) and receives from at most one (`recv_peer`).
+    A block sends to at most one rank (`send_peer`) and receives from at most one rank (`recv_peer`).
     """
 
     send_peer: int | None
@@ -132,9 +132,9 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """The program of one rank. A block's index is its id. Chunk counts cover entire buffers; unused buffers have 0.
+    """The program of one rank. A block's index is its id. Chunk counts cover complete buffers; unused buffers have 0.
 
-    `blocks` may be given as a tuple; it is stored as columns.
+    `blocks` may be given as a tuple; they are stored as columns.
     """
 
     input_chunks: int
@@ -161,13 +161,13 @@ class Program:
     """A collective as instructions for every rank.
 
     chunks:     N, the number of equal chunks in the complete vector (`nchunksperloop`). Chunk k of a buffer contains
-                elements [k * S, (k + 1) * S), where S = vector elements / N. The input of an allgather and the output
-                of a reduce_scatter have N / ranks chunks; all other buffers have N.
-    in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`;
-                reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
+                elements [k * S, (k + 1) * S), with S = vector elements / N. The input of an allgather and the output of
+                a reduce_scatter have N / ranks chunks; all other buffers have N.
+    in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter
+                `o[k]` is `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
     channels:   number of channels. A connection is (sender, receiver, channel); its k-th send matches its k-th receive.
     max_bytes:  size of the largest vector; 0 means no limit
-    origin:     content id of the schedule it was lowered from; "" for a program read from elsewhere
+    origin:     content id of the schedule from which the program was lowered; "" for a program from elsewhere
     plan:       options for one-sided runtimes, such as MSCCL++; other runtimes ignore them
     switches:   switches that add or multicast. The last ranks of the program represent these network nodes, see
                 `chorale.synth.programs.switch_processes`
@@ -213,7 +213,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProgramViolation:
-    """A rule that a program breaks. `rule` is a stable short name; `message` is one line that includes the position.
+    """A violation of a rule. `rule` is a stable short name; `message` is one line that includes the position.
 
     block, step: thread block of `rank` and instruction in it; None if the rule concerns a larger part of the program
     chunk:       index of the wrong output chunk, if any
@@ -258,14 +258,14 @@ Column = NDArray[np.int64]
 class RankColumns:
     """The program of one rank as columns: one row per block, per instruction (block by block), and per wait.
 
-    send_peer, recv_peer: each block's peer rank, or NO_PEER
-    channel:     each block's channel
-    first:       each block's first instruction, followed by the number of instructions
-    op:          each instruction's index into OPS
+    send_peer, recv_peer: peer rank of each block, or NO_PEER
+    channel:     channel of each block
+    first:       first instruction of each block, followed by the number of instructions
+    op:          index into OPS for each instruction
     src_buffer, dst_buffer: indices into BUFFERS
     src_offset, dst_offset: first chunks of the operands
-    count:       chunks of each instruction
-    first_wait:  each instruction's first wait, followed by the number of waits
+    count:       number of chunks of each instruction
+    first_wait:  first wait of each instruction, followed by the number of waits
     wait_block, wait_step: for each wait, the block and the instruction in it to wait for
     """
 
@@ -311,7 +311,7 @@ class RankColumns:
 
 
 class ColumnBlocks(Sequence[ThreadBlock]):
-    """The blocks that `columns` describe, created on first use. Equal to a tuple of equal blocks."""
+    """The blocks described by `columns`, created on first use. Equal to a tuple of equal blocks."""
 
     __slots__ = ("_objects", "columns")
 
@@ -397,10 +397,10 @@ def columns_from(
     """Return the columns for one rank.
 
     Args:
-        ends: Each block's send_peer, recv_peer and channel.
+        ends: send_peer, recv_peer and channel of each block.
         lengths: Number of instructions in each block.
-        rows: Each instruction's op, src_buffer, src_offset, dst_buffer, dst_offset and count.
-        waits: (block, step) pairs that each instruction waits for.
+        rows: op, src_buffer, src_offset, dst_buffer, dst_offset and count of each instruction.
+        waits: (block, step) pairs for which each instruction waits.
     """
 
     def columns(rows: Sequence[Sequence[int]], width: int) -> Iterator[Column]:
@@ -418,5 +418,5 @@ def chunks_moved(program: Program) -> int:
 
 
 def ends_of(lengths: Sequence[int] | Column) -> Column:
-    """Return the starts of consecutive ranges with the given `lengths`, followed by the total."""
+    """Return the starts of consecutive ranges with the given `lengths`, followed by the sum of all lengths."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -1,12 +1,12 @@
 """Converts programs into rounds: in a round, a rank does local steps, then posts all its sends and receives as a batch.
 
-PyTorch can execute such batches. A rank's work in a round depends only on earlier rounds, so it can post all
-messages of a round at the same time: each message is sent and received in the same round, both ranks of a pair post
-their messages in the same order, and no message touches memory that another message in the round sends or receives.
-Therefore a round cannot deadlock, whichever message is sent first.
+PyTorch can execute such batches. A rank's work in a round depends only on earlier rounds, so it can post all messages
+of a round at the same time: each message is sent and received in the same round, both ranks of a pair post their
+messages in the same order, and no message touches memory that another message in the round sends or receives. Therefore
+a round cannot deadlock, whichever message is sent first.
 
 To find the rounds, the program is executed once without data, with all its waits and its queue depth. Of the resulting
-order of steps, only the memory dependences are kept, and each step is put into the earliest round that they allow. If
+order of steps, only the memory dependences are kept, and each step is put into the earliest round that these allow. If
 the target memory is still in use when a message could be sent, the message is received into spare memory instead, so
 that a message only ever waits for its data. The number of rounds is the number of messages on the longest chain of
 dependences; no round is empty.
@@ -24,7 +24,7 @@ from chorale.synth.programs.program import QUEUE_DEPTH, Op, Position, Program
 
 
 class LocalStep(NamedTuple):
-    """Copy `chunks` cells from `left` to `target`; if `right` is not None, add the cells from `right` to them."""
+    """Copy `chunks` cells from `left` to `target`, or the sum of `left` and `right` if `right` is not None."""
 
     target: int
     left: int
@@ -42,7 +42,7 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A rank's work in one round.
+    """The work of one rank in one round.
 
     local:           steps to be done in order, before the messages
     sends, receives: messages to be posted at the same time; those with the same peer stay in this order
@@ -55,7 +55,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RankRounds:
-    """A rank's work: `rounds`, followed by the local steps `after`. All ranks have the same number of rounds.
+    """The work of one rank: `rounds`, followed by the local steps `after`. All ranks have the same number of rounds.
 
     A cell holds one chunk. The cells of `layout` come first, then `spare_cells` spare cells.
     """
@@ -67,13 +67,16 @@ class RankRounds:
 
 
 class ProgramBlocks(InvalidInput):
-    """Raised for a program that deadlocks. stuck: the instructions that cannot begin"""
+    """Raised for a program that deadlocks.
+
+    stuck: the instructions that cannot begin
+    """
 
     stuck: tuple[Position, ...] = ()
 
 
 class _RankTimes:
-    """The times at which a rank's cells are used: 2k for local steps before round k, 2k + 1 for messages in round k.
+    """The times at which a rank uses its cells: 2k for local steps before round k, 2k + 1 for messages in round k.
 
     Cells after those of `layout` are spare memory. Each piece of spare memory is used only once here; `packed` then
     lets pieces with disjoint times share memory.
@@ -105,7 +108,7 @@ class _RankTimes:
         """Record a message of `count` cells that arrives at `time` and belongs at `first`.
 
         Returns:
-            The first cell to receive it into: `first`, or spare memory if those cells are still in use.
+            The first cell into which to receive it: `first`, or spare memory if the cells at `first` are still in use.
         """
         cells = slice(first, first + count)
         if max(*self._written[cells], *self._read[cells]) < time:
@@ -129,7 +132,7 @@ class _RankTimes:
     def packed(self) -> tuple[dict[int, int], int]:
         """Let pieces of spare memory share cells.
 
-        Return (map from old first cell to new first cell, number of spare cells needed).
+        Returns (map from old first cell to new first cell, number of spare cells needed).
         """
         moved, end = {}, self.layout.cells
         free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by count: time of the last use, cell
@@ -170,7 +173,7 @@ class _Delivery(NamedTuple):
 
 
 def rounds_of(program: Program) -> tuple[RankRounds, ...]:
-    """Return the rounds of every rank; identical programs give identical rounds.
+    """Return the rounds of every rank. Identical programs give identical rounds.
 
     O(instructions * blocks that wait for one another + chunks moved).
 
@@ -245,10 +248,7 @@ def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]
 
 
 def _joined(program: Program, times: list[_RankTimes], deliveries: list[_Delivery]) -> list[_Delivery]:
-    """Return the messages sorted by round and pair of ranks.
-
-    Merge messages that are adjacent in memory at both ends.
-    """
+    """Return the messages sorted by round and pair of ranks, and merged if adjacent in memory at both ends."""
 
     def follows(last: _Delivery, each: _Delivery) -> bool:
         """Return whether `each` directly follows `last` in the same buffer at both ends, outside spare memory."""

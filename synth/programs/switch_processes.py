@@ -18,7 +18,7 @@ _IDLE = (ThreadBlock(None, None, 0, ()),)
 
 
 def collective_of_ranks(program: AnyProgram) -> Collective:
-    """Return the collective that `program` executes from the point of view of the ranks, ignoring switch processes."""
+    """Return the collective that `program` executes from the point of view of the ranks, without switch processes."""
     custom = program.collective.custom
     if not isinstance(program, Program) or not program.switches or custom is None:
         return program.collective
@@ -51,21 +51,21 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
 
 
 def _chunks(collective: Collective, rank: int, chunks: int) -> Iterable[int]:
-    """Return the chunks that `rank` must have at the end."""
+    """Return the chunks that `rank` must have at the end, as indices below `chunks`."""
     if collective.name == CollectiveName.REDUCE_SCATTER:
         return (rank,)
     return () if collective.name == CollectiveName.REDUCE and rank != collective.root else range(chunks)
 
 
 def _sources(collective: Collective, ranks: int, chunk: int) -> Iterable[int]:
-    """Return the ranks that contribute to the result in `chunk`."""
+    """Return the ranks whose contributions are in the result of `chunk`."""
     if collective.name == CollectiveName.ALLGATHER:
         return (chunk,)
     return (collective.root or 0,) if collective.name == CollectiveName.BROADCAST else range(ranks)
 
 
 def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
-    """Add idle processes for `switches` to a program, so that it can be compared with programs in which switches act.
+    """Return `program` with idle processes for `switches`, to compare it with programs in which these switches act.
 
     Raises:
         InvalidInput: The program is not in place, names two buffers, or already uses other switches.

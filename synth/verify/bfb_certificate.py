@@ -1,6 +1,6 @@
 """Checks a BFB schedule's claim that no schedule along shortest paths has a shorter step.
 
-The check is independent of the synthesizer and computes hop counts and sets itself, in plain Python.
+The check is independent of the synthesizer; it computes hop counts and sets again, in plain Python.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,10 +43,10 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
 
 
 def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return a lower bound on any breadth-first broadcast's time with arbitrarily divisible shards.
+    """Return a lower bound on the time of any breadth-first broadcast with arbitrarily divisible shards.
 
     The units are the same as in `check_bfb_steps`. The certificate may belong to a reversed schedule or to a sequence
-    of two schedules. Raises CheckFailed if the loads in it are wrong.
+    of two schedules. Raises CheckFailed if its loads are wrong.
     """
     if certificate["kind"] == "concatenation":
         return sum((least_time(topology, part) for part in certificate["parts"]), Fraction(0))
@@ -57,14 +57,14 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A topology and the vector size, with a cache of hop counts by target node."""
+    """A topology and the vector size, with cached hop counts to each target node."""
 
     topology: Topology
     size_bytes: int | None
     hops: dict[int, NDArray[np.int64]]
 
     def hops_to(self, node: int) -> NDArray[np.int64]:
-        """Return the length of each node's shortest path to `node`, or -1 if there is no path."""
+        """Return int64[nodes]: hop count of each node's shortest path to `node`, or -1 if there is no path."""
         if node not in self.hops:
             links = self.topology.links
             arrives_from: list[set[int]] = [set() for _ in range(self.topology.node_count)]
@@ -80,7 +80,7 @@ class _View:
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
-        """Return the largest number of chunks (`chunks` per shard) that `link` can carry by `time`."""
+        """Return the number of chunks, possibly fractional, that `link` carries by `time` (`chunks` per shard)."""
         if self.size_bytes is None:
             return time * link.bandwidth
         chunk_bytes = Fraction(self.size_bytes, self.topology.compute_count * chunks)
@@ -89,7 +89,7 @@ class _View:
 
 
 def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
-    """Check each of `loads` and return their sum."""
+    """Return the sum of `loads` after checking each of them. Raises CheckFailed if a load is wrong."""
     for step, entry in enumerate(loads):
         jobs, critical = _evidence(view, step, entry)
         if sum(view.shards_until(Fraction(entry["value"]), link, 1) for link in critical) != jobs:
@@ -102,7 +102,7 @@ def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
 
 
 def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, list[Link]]:
-    """Return n and the links in S (see `check_bfb_steps`) for a step. Raises CheckFailed if S does not lead into u."""
+    """Return n and the links in S for a step (see `check_bfb_steps`). Raises CheckFailed if S does not lead into u."""
     links, node = view.topology.links, int(entry["node"])
     critical = set(entry["links"])
     incoming = [int(link) for link in np.flatnonzero(links.dst == node)]

@@ -1,11 +1,11 @@
-"""A collective's requirements for every shard, checks of a schedule's form, and the general replay.
+"""The conditions of a collective on every shard, checks of a schedule's form, and the general replay.
 
 The general replay tracks, for every chunk at every rank, the set of ranks that have contributed to it. It accepts any
 pattern of sums, for example the exchanges of recursive doubling, which do not follow trees. It takes N / 64 times as
 much time and memory as the fast replay in `chorale.synth.verify.verify`, so it only runs if the fast replay finds
-faults. Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell:
-a range of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The fast replay
-stores times as step + 1; `NEVER` stands for an event that does not happen.
+faults. Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell,
+which is a range of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The
+fast replay stores times as step + 1; `NEVER` stands for an event that does not happen.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardConditions:
-    """Each shard's initial and final conditions, as int32 arrays over shards.
+    """The initial and final conditions of each shard, as int32 arrays over shards.
 
     starts:   rank that holds the shard initially, or -1 if every rank holds a contribution to its sum
-    sum_ends: rank where the sum must be complete, or -1 for any rank (allreduce, which copies the sum later)
+    sum_ends: rank at which the sum must be complete, or -1 for any rank (allreduce, which copies the sum later)
     ends:     rank that must hold the shard in the end, or -1 for every rank
     reduces, copies: whether the collective adds up data, and whether it copies data
     members:  bool[ranks, shards]: whether the rank must hold the shard in the end (dispatch) or holds a contribution
@@ -56,7 +56,7 @@ class ShardConditions:
 
 
 def shard_conditions(schedule: Schedule) -> ShardConditions:
-    """Return each shard's initial and final conditions, which the schedule's collective prescribes."""
+    """Return the initial and final conditions that the schedule's collective prescribes for each shard."""
     ranks, collective = schedule.topology.compute_count, schedule.collective
     shards = np.arange(schedule.shard_count, dtype=np.int32)
     anywhere = np.full(len(shards), -1, dtype=np.int32)
@@ -85,15 +85,15 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkIntervals:
-    """All shards' cells, ordered by shard. A cell is a range of chunks that no transfer splits.
+    """The cells of all shards, ordered by shard. A cell is a range of chunks that no transfer splits.
 
     Cells save work, because a shard of thousands of chunks often moves in a handful of intervals. If shards have few
     chunks, every chunk is a cell.
 
     offsets: int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
     chunks:  chunks per shard
-    size:    int64 per cell: number of its chunks; empty if every cell is one chunk
-    ends:    int64, ascending: shard * (chunks + 1) + chunk for all cells' ends; None if every cell is one chunk
+    size:    int64 per cell: number of chunks in the cell; empty if every cell is one chunk
+    ends:    int64, ascending: shard * (chunks + 1) + chunk for the ends of all cells; None if every cell is one chunk
     """
 
     offsets: Numbers
@@ -116,7 +116,7 @@ class ChunkIntervals:
         return ChunkIntervals(offsets, chunks, np.diff(ends)[np.diff(shard) == 0], ends)
 
     def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        """Return each row's (first cell, last cell + 1), counted within its shard."""
+        """Return (first cell, last cell + 1) of each row, counted within the row's shard."""
         return self._cell(rows.shard, rows.lo), self._cell(rows.shard, rows.hi)
 
     def _cell(self, shard: NDArray[np.integer], chunk: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -129,7 +129,7 @@ class ChunkIntervals:
         return found
 
     def beyond(self, sizes: tuple[int, ...] | None) -> NDArray[np.bool_]:
-        """Return bool per cell: whether it lies beyond its shard's end. Shards have `sizes[shard]` chunks."""
+        """Return bool per cell: whether it is beyond the end of its shard. Shard s has `sizes[s]` chunks."""
         outside = np.zeros(int(self.offsets[-1]), dtype=np.bool_)
         for shard, size in enumerate(sizes or ()):
             first = int(self._cell(np.array([shard]), np.array([size]))[0])
@@ -137,7 +137,7 @@ class ChunkIntervals:
         return outside
 
     def text(self, cell: int, rank: int, what: str) -> str:
-        """Return a sentence that says `what` about the first chunk of `cell`, and names `rank` unless it is -1."""
+        """Return `what` as a sentence about the first chunk of `cell`, with its rank unless `rank` is -1."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         chunk = cell - int(self.offsets[shard])
         if self.ends is not None:
@@ -145,19 +145,19 @@ class ChunkIntervals:
         return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
     def window(self, first: int, most_cells: int) -> int:
-        """Return the end of the longest window from shard `first` with at most `most_cells` cells or a single shard."""
+        """Return the end of the longest window from shard `first` with at most `most_cells` cells, or of one shard."""
         end = int(np.searchsorted(self.offsets, self.offsets[first] + most_cells, side="right")) - 1
         return max(first + 1, end)
 
 
 class ActorTables(NamedTuple):
-    """Times (step + 1) and event counts for each cell in a window.
+    """Times (step + 1) and event counts for each cell in a window of shards.
 
     An actor is a rank or a switch that adds or multicasts. The first three tables have a row per actor, the others a
     row per such switch.
     arrival:    earliest time at which the actor has the final data
-    handed_on:  time at which it sends its partial sum
-    fed:        time at which it last receives a partial sum
+    handed_on:  time at which the actor sends its partial sum
+    fed:        time at which the actor last receives a partial sum
     first_fed:  time at which the switch first receives a partial sum
     inputs:     number of partial sums that the switch receives
     goes_to:    actor to which the switch sends its sum
@@ -176,7 +176,7 @@ class ActorTables(NamedTuple):
 
 
 def row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int, Rows]]:
-    """Yield blocks of (index of the first row, int32 table of rows in the format of `Rows`)."""
+    """Yield the transfers of `schedule` in blocks: (index of the first row, int32 table in the format of `Rows`)."""
     transfers = schedule.transfers
     links = schedule.topology.links
     sources, destinations = schedule.routes.sources(links), schedule.routes.destinations(links)
@@ -198,7 +198,7 @@ def fits_set_replay(schedule: Schedule) -> bool:
 
 
 def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
-    """Replay `schedule` with sets of contributing ranks, step by step, and return up to 20 faults.
+    """Replay `schedule` with sets of contributing ranks, step by step, and return up to 20 violations.
 
     Sets are uint64[ranks, cells, words], one bit per contributing rank. Data that are only copied count as complete
     from the start. O(N / 64) time per chunk sent.
@@ -247,7 +247,7 @@ def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
 
 
 def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
-    """Return faults in the form of `schedule`. A schedule can only be replayed if it has no such faults."""
+    """Return violations in the form of `schedule`. A schedule can only be replayed if it has none of them."""
     for check in (_route_violations, _column_violations, _size_violations, _row_violations):
         if violations := list(check(schedule)):
             return violations
@@ -307,7 +307,7 @@ def column_violations(
 
 
 def _size_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
-    """Yield violations for sizes that do not fit the collective and for transfers beyond their shard's end."""
+    """Yield violations for sizes that do not fit the collective and for transfers beyond the end of their shard."""
     collective, most = schedule.collective, schedule.chunks_per_shard
     if collective.sizes is None and not collective.name.is_uneven:
         return

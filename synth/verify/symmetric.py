@@ -1,13 +1,14 @@
-"""Verifies symmetric schedules from the rows of rank 0 or a few roots, without other ranks' rows.
+"""Verifies symmetric schedules from the rows of rank 0 or of a few roots, without the rows of other ranks.
 
 Like `chorale.synth.verify.verify`, it is independent of the synthesizers.
 
 Stepped schedules: why checking rank 0 is enough. Every generator is an automorphism of the network, and together they
 map rank 0 to every rank. Symmetries preserve hop counts. So if rank 0 has all shards at distance k after step L(k),
-then every rank has all shards at distance k from it after this step, whichever symmetry its rows come from. A row that
-brings shard v over link w -> 0 in step t is therefore valid if L(hops from v to w) < t, because w has the shard by
-then, and so are its images at all other ranks. This condition is sufficient but not necessary: a correct schedule that
-treats shards at equal distances differently may be rejected here. To check such a schedule, expand it and use `verify`.
+then every rank has all shards at distance k from it after this step, whichever symmetry maps the rows of rank 0 to it.
+A row that brings shard v over link w -> 0 in step t is therefore valid if L(hops from v to w) < t, because w has the
+shard by then; the same is true of its images at all other ranks. This condition is sufficient but not necessary: a
+correct schedule that treats shards at equal distances differently may be rejected here. To check such a schedule,
+expand it and use `verify`.
 
 Trees: why checking the first root of each orbit is enough. The translations are automorphisms of the network. They form
 a group in which exactly one member maps the first rank of an orbit to any given rank of this orbit. In an allgather,
@@ -15,9 +16,9 @@ shards do not depend on one another, so a schedule is correct if it is correct f
 are the image of the rows of the first rank in its orbit, which were replayed chunk by chunk. Images of routes are
 routes with equal bandwidths and latencies.
 
-The load of a link is the sum, over all members g, of the load that the base rows put on its preimage under g. The group
-maps every link in an orbit to any other link equally often: |group| / |orbit| times. So the load is exactly the sum of
-the base loads over the orbit, times this number.
+The load of a link is the sum, over all members g of the group, of the load that the base rows put on its preimage under
+g. The group maps every link in an orbit to any other link equally often: |group| / |orbit| times. So the load is
+exactly the sum of the base loads over the orbit, times this number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,7 @@ from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, 
 def inspect_symmetric(
     schedule: SymmetricSchedule, size_bytes: int | None
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return (violations of the first check that fails, None), or ([], (cost, link loads)) if none fails.
+    """Return (violations of the first check that fails, None), or ([], (cost, link loads)) if all checks pass.
 
     size_bytes: vector size for which the cost includes the time in seconds; None for no size
     """
@@ -80,7 +81,7 @@ def inspect_symmetric(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Inspected:
-    """Results of inspecting one part.
+    """Results of inspecting one part of a symmetric schedule.
 
     loads:      int64 per link of the part's network: chunks that cross it during the part
     duplicates: number of chunks that were delivered again, at all ranks
@@ -95,7 +96,7 @@ class _Inspected:
 
 
 def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
-    """Check that the schedule has the parts that its collective needs, each on the correct network."""
+    """Yield violations unless the schedule has the parts that its collective needs, each on the correct network."""
     expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
     parts = (schedule.scatter is not None, schedule.gather is not None)
     if expected.get(schedule.collective.name.value) != parts:
@@ -145,7 +146,7 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
 
 
 def _replay_first_roots(part: SymmetricTrees) -> tuple[list[ScheduleViolation], int]:
-    """Replay the first ranks' shards, one by one. Returns (violations, number of repeated deliveries)."""
+    """Replay the shards of the first ranks, one by one. Return (violations, number of repeated deliveries)."""
     roots, links, base = part.translations.first_ranks, part.topology.links, part.base
     order = np.argsort(base.shard, kind="stable")
     bounds = np.searchsorted(base.shard[order], np.append(roots, part.topology.compute_count))
@@ -191,7 +192,7 @@ def _inspected_gather(part: SymmetricGather) -> _Inspected:
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check that every generator is an automorphism. `Transversal` ensures that they map rank 0 to all ranks."""
+    """Yield violations for generators that are no automorphisms (`Transversal` ensures that they reach all ranks)."""
     topology, fits = part.topology, True
     for index, generator in enumerate(topology.automorphisms):
         if not is_automorphism(topology, generator):
@@ -208,7 +209,7 @@ def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check the base rows' types and value ranges, and that each row leads from another rank to rank 0."""
+    """Yield violations for wrong types or values in the base rows, and for rows that do not end at rank 0."""
     bounds, base, links = part.bounds, part.base, part.topology.links
     if part.steps >= NEVER - 1:
         yield ScheduleViolation("steps", f"{part.steps} steps are more than the {NEVER - 2} that can be replayed")
@@ -224,7 +225,7 @@ def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check that rank 0 receives every chunk and that every sender has its chunks in time."""
+    """Yield violations if rank 0 does not receive every chunk, or if a sender does not have its chunks in time."""
     base, links = part.base, part.topology.links
     # Find the first shard that is not complete at rank 0.
     starts, ends = _intervals(part)
@@ -254,9 +255,9 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (starts, ends) of the chunk intervals that rank 0 has in the end, sorted.
+    """Return (starts, ends) of the chunk intervals that rank 0 has in the end, int64, sorted by start.
 
-    Chunks are numbered consecutively over all shards, int64.
+    Chunks are numbered consecutively over all shards.
     """
     chunks = part.chunks_per_shard
     first = part.base.shard.astype(np.int64) * chunks

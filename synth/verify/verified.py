@@ -17,7 +17,7 @@ from chorale.synth.topology.topology import bytes_per_second
 
 @dataclass(frozen=True, slots=True)
 class ScheduleViolation:
-    """A violated rule: `rule` is a stable key for scripts, and `message` is a sentence for people."""
+    """A violated rule. `rule` is a stable key for scripts, and `message` is a sentence for people."""
 
     rule: str
     message: str
@@ -25,11 +25,11 @@ class ScheduleViolation:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Exact terms of a schedule's cost.
+    """The exact cost of a schedule.
 
-    steps:            number of steps, or the trees' height; T_L is this number of hop latencies
-    time_per_byte:    T_B / M, in 1 / bandwidth_unit of the topology
-    bandwidth_factor: T_B / (M / B), where B is a node's outgoing bandwidth; None unless the topology is regular,
+    steps:            number of steps, or height of the trees; the latency T_L is this number times the latency of a hop
+    time_per_byte:    bandwidth time per byte, T_B / M, in 1 / bandwidth_unit of the topology
+    bandwidth_factor: T_B / (M / B), with B the outgoing bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
     latency_s:        sum over steps of the largest latency of a route that the step uses, in seconds
     time_s:           total time in seconds at the vector size passed to verification; None without a size
@@ -61,7 +61,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedSchedule:
-    """A schedule of either form that has passed verification. Only `chorale.synth.verify.verify` creates instances."""
+    """A schedule, in either form, that has passed verification. Only `chorale.synth.verify.verify` creates it."""
 
     schedule: AnySchedule
     cost: Cost
@@ -77,7 +77,7 @@ Loads = NDArray[np.int64]
 
 
 def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
-    """Return the schedule's exact cost, including the time for vectors of `size_bytes` if given.
+    """Return the exact cost of `schedule`, with the time for vectors of `size_bytes` if given.
 
     A stepped schedule's steps follow one another, and each takes as long as its slowest link. In a pipelined schedule,
     all links are busy at the same time between two barriers, and the slowest link determines the time. `loads` is
@@ -99,7 +99,7 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
 
 
 def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return a step's duration in seconds if every route is a single link. O(links)."""
+    """Return the seconds that a step takes if every route is a single link. O(links)."""
     links = schedule.topology.links
     kinds = links.bandwidth_class * len(links.latencies_s) + links.latency_class
     most = np.zeros(len(links.bandwidths) * len(links.latencies_s), dtype=np.int64)
@@ -112,7 +112,7 @@ def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fracti
 
 
 def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return a step's duration in seconds if routes consist of several links."""
+    """Return the seconds that `step` takes if routes consist of several links."""
     links, routes = schedule.topology.links, schedule.routes
     latencies = np.array(links.latencies_s, dtype=object)[links.latency_class[routes.link_ids]]
     carried = loads.astype(object) / np.array(links.bandwidths, dtype=object)[links.bandwidth_class]

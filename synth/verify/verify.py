@@ -1,4 +1,4 @@
-"""Verification: replays a schedule chunk by chunk. Everything else only uses verified schedules.
+"""Verification: replays a schedule chunk by chunk. All other code only uses verified schedules.
 
 This code shares nothing with the synthesizers. It takes any schedule, from any method or file, and checks that every
 chunk is present before it is sent, everything is delivered, and nothing is reduced twice. Schedules in symmetric form
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 MEMORY_BYTES = 2**29
-"""Approximate limit on the tables' size in bytes. If it is not enough, shards are replayed in several windows."""
+"""Approximate limit on the size of the tables in bytes. If it is not enough, shards are replayed in several windows."""
 
 # In the order of `Fault` in kernels/cpp/verify.cpp.
 _FAULTS = (
@@ -93,9 +93,9 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
 
 
 def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
-    """Return the schedule's cost, assuming that it is correct, to decide what to verify. O(hops of all rows).
+    """Return the cost of `schedule` if it is correct, without checking that, to decide what to verify. O(hops of rows).
 
-    Schedules with switches that add or multicast, and those in symmetric form, are verified anyway.
+    Schedules with switches that add or multicast, and symmetric schedules, are verified anyway.
     """
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule), size_bytes)
@@ -105,7 +105,7 @@ def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
 def inspect(
     schedule: AnySchedule, size_bytes: int | None = None
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
-    """Return (violations, verified schedule or None if there are violations). See `verify`."""
+    """Return (violations, verified schedule or None if there are violations) for `schedule`; see `verify`."""
     if schedule.form == "columns":
         violations, facts = _inspect_columns(schedule.expand(), size_bytes)
     else:
@@ -164,7 +164,7 @@ class _Replay:
         self.duplicates = 0
 
     def run(self) -> list[ScheduleViolation]:
-        """Return the faults in the first window of shards that has any. O(chunk deliveries)."""
+        """Return the violations in the first window of shards that has any. O(chunk deliveries)."""
         conditions, collective, reduces = self.conditions, self.schedule.collective, self.schedule.transfers.reduce
         violations: list[ScheduleViolation] = []
         if not conditions.reduces and reduces.any():
@@ -183,7 +183,7 @@ class _Replay:
         return violations
 
     def _window(self, first: int, last: int) -> list[ScheduleViolation]:
-        """Replay shards `first` to `last - 1`. Return the faults from the first check that fails."""
+        """Replay shards `first` to `last - 1`. Return the violations found by the first check that fails."""
         conditions, offsets, ranks = self.conditions, self.cells.offsets, self.ranks
         begin, end = int(offsets[first]), int(offsets[last])
         size, counts = self.cells.size[begin:end], np.diff(offsets[first : last + 1])
@@ -238,7 +238,7 @@ class _Replay:
         return []
 
     def _chunks_again(self, first: int, last: int, size: NDArray[np.int64], tables: ActorTables) -> int:
-        """Return the number of duplicate deliveries in the window: received chunks minus new ones."""
+        """Return the number of duplicate deliveries in the window: received chunks minus new chunks."""
         rows, ranks = self.schedule.transfers, self.ranks
         comes = (rows.shard >= first) & (rows.shard < last) & (rows.reduce == 0) & (self.schedule.dst < ranks)
         starts = np.count_nonzero(self.conditions.starts[first:last] >= 0) * self.schedule.chunks_per_shard
@@ -247,7 +247,7 @@ class _Replay:
         return arrived - (held - int(starts))
 
     def _tables(self, first: int, last: int) -> ActorTables:
-        """Return these shards' tables before the first step, when each shard is only present where it starts."""
+        """Return the tables of these shards before the first step, when each shard is only present where it starts."""
         conditions, offsets, switches = self.conditions, self.cells.offsets, len(self.switches)
         cells = int(offsets[last] - offsets[first])
         actors = self.ranks + switches
@@ -285,7 +285,7 @@ class _Replay:
         return [ScheduleViolation(rule, self.cells.text(begin + cell, actor if is_rank else -1, what) + where)]
 
     def _add_latencies(self, first: int, last: int, cells: int) -> None:
-        """Update each step's largest latency, which may belong to a path through several switches."""
+        """Update the largest latency of each step, which may belong to a path through several switches."""
         of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
         if self.path is None:
             self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Rules for plans that are checked without execution: buffers, channels and their ends, operands, signal counts."""
+"""Rules for plans that are checked without execution: buffers, channels, operands, numbers of signals."""
 
 import re
 from collections import Counter, defaultdict
@@ -79,7 +79,7 @@ _LOCAL = frozenset(
 
 
 def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
-    """Return every broken rule. O(operations)."""
+    """Return a violation for every rule that `plan` breaks. O(operations)."""
     found = list(_plan_faults(plan))
     for rank, body in enumerate(plan.ranks):
         found.extend(_buffer_faults(plan, rank, body))
@@ -95,7 +95,7 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
 
 
 def exceeded_plan_limit(plan: ExecutionPlan, resident_blocks: int) -> str:
-    """Return a message about the first executor limit that a rank of `plan` exceeds; "" if there is none.
+    """Return a message about the first executor limit that a rank of `plan` exceeds, or "" if none is exceeded.
 
     resident_blocks: maximum number of thread blocks per rank, because all of them must run simultaneously
     """
@@ -295,7 +295,7 @@ def _range_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: O
 
 
 def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str]) -> Iterator[Fault]:
-    """Yield the first rule that the operands break together. `sides`: letters of sources and of targets."""
+    """Yield the first rule that the operands break together. `sides`: letters of the sources and of the targets."""
     action, packets = operation.action, plan.settings.packets
     sources, targets, kinds = _OPERANDS[action]
     if action is Action.PUT_PACKETS and operation.kind == "port":
@@ -320,7 +320,7 @@ def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str
 def _overlaps(
     plan: ExecutionPlan, rank: int, action: Action, sources: Sequence[Operand], targets: Sequence[Operand]
 ) -> Iterator[Fault]:
-    """Yield a fault for each source that overlaps the target; threads process the chunks of an operand in any order."""
+    """Yield a fault for each source that overlaps the target: threads process the chunks of an operand in any order."""
     target = targets[0]
     if action not in _LOCAL or target.buffer is None:
         return
@@ -347,7 +347,7 @@ def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:
 
 
 def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Check that in each direction of a channel, one block signals and one block waits, equally often."""
+    """Yield violations unless, in each direction of a channel, one block signals and one block waits, equally often."""
     signalled: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     heard: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     users: dict[tuple[ChannelEnd, bool], int] = {}
@@ -379,9 +379,9 @@ def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Check that each semaphore is released by one block and acquired by one block, equally often.
+    """Yield violations unless each semaphore is released by one block and acquired by one block, equally often.
 
-    Otherwise its value would change from call to call.
+    Otherwise the value of the semaphore would change from call to call.
     """
     uses = ((Action.RELEASE, "released"), (Action.ACQUIRE, "acquired"))
     for rank, body in enumerate(plan.ranks):
@@ -407,7 +407,7 @@ def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _barrier_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Check that the stated number of blocks arrives at each barrier, all of them equally often."""
+    """Yield violations unless the stated number of blocks arrives at each barrier, all of them equally often."""
     for rank, body in enumerate(plan.ranks):
         met: dict[int, dict[int, Counter[Round]]] = defaultdict(lambda: defaultdict(Counter))
         sizes: dict[int, set[int]] = defaultdict(set)

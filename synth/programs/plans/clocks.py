@@ -1,15 +1,15 @@
 """Vector clocks of a plan's blocks: what each block knows about the progress of the other blocks.
 
 Clocks are updated by signals, semaphores, barriers and port proxies. Component b of a clock counts the operations of
-block b, up to its last `nop`. The next components count the operations of each port's proxy, and the last ones the
-calls that each rank has begun.
+block b, up to its last `nop`. The next components count the operations of each port's proxy, and the last components
+the calls that each rank has begun.
 
 A clock has two rows. ORDERED covers operations that have happened and whose writes are visible. HAPPENED also covers
 operations that are known to have happened, but whose writes may not be visible yet, which is all that relaxed signals
 and packets guarantee. If a plan has no relaxed operations, its clocks have only one row.
 
-A block's clock contains what all its threads know. Until the next `nop`, a thread may also know what only it has waited
-for.
+A block's clock contains what all its threads know. Until the next `nop`, a thread may also know about operations for
+which only this thread has waited.
 """
 
 from collections import Counter, defaultdict, deque
@@ -31,7 +31,7 @@ MOST_REPEATS = 2
 
 
 def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
-    """Return the shape of all clocks: number of clocks (one per block or proxy), rows, and components."""
+    """Return the shape of all clocks: (number of clocks, which is one per block or proxy; rows; components)."""
     owners = sum(len(body.blocks) + len(body.port_peers) for body in plan.ranks)
     operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
     is_relaxed = any(body.port_peers or body.switches for body in plan.ranks) or any(
@@ -70,7 +70,7 @@ class PlanClocks:
     def begin(self, rank: int, call: int, blocks: Sequence[int]) -> None:
         """End the previous call on all `blocks` of `rank`, merge their clocks, and begin `call`.
 
-        A call ends only after the rank's ports have read all data that they were told to send.
+        A call ends only after the rank's ports have read all data that they were instructed to send.
         """
         for block in blocks:
             self.join(block)
@@ -84,7 +84,7 @@ class PlanClocks:
         self.clock[blocks] = known
 
     def try_advance(self, block: int, step: Step) -> bool:
-        """Execute `step` of `block` except for moving data. Return False if the block has to wait."""
+        """Execute `step` of `block`, except for moving data. Return False if the block has to wait."""
         operation = step.operation
         action, rank = operation.action, self.owner[block]
         if action is Action.NOP:
@@ -110,14 +110,14 @@ class PlanClocks:
         return True
 
     def _awaited(self, block: int, step: Step) -> list[deque[Clock]]:
-        """Return the queues of the signals and semaphores that `step` waits for."""
+        """Return the queues of the signals or semaphores for which `step` waits."""
         rank, operation = self.owner[block], step.operation
         if operation.action is Action.ACQUIRE:
             return [self._released[rank, number] for number in operation.semaphores]
         return [self._signals[rank, n, operation.kind] for n in step.channels] if operation.action.waits else []
 
     def signal(self, block: int, step: Step, thread: int) -> None:
-        """Send the clock of a block's `thread` to the channel's peer. For a port, the proxy sends it later."""
+        """Send the clock of a block's `thread` to the channel's peer. For a port, the proxy sends the clock later."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind
         news = self.push(block, thread, number) if kind == "port" else self._knowledge(block, thread)
         if kind != "port" and step.operation.action is Action.RELAXED_SIGNAL:
@@ -126,9 +126,9 @@ class PlanClocks:
         self._signals[peer, other, kind].append(news)
 
     def push(self, block: int, thread: int, number: int) -> Clock:
-        """Let the proxy of port `number` do one operation after everything that `thread` knows.
+        """Let the proxy of port `number` do one operation after everything that `thread` of `block` knows.
 
-        Return the proxy's new clock.
+        Returns the proxy's new clock.
         """
         proxy = self.proxy[self.owner[block], number]
         clock = self.clock[proxy]
@@ -138,7 +138,7 @@ class PlanClocks:
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, news: Clock) -> None:
-        """Add the clock `news` to what one thread of `block` knows. The caller must not modify `news` afterwards."""
+        """Add the clock `news` to what `thread` of `block` knows. The caller must not modify `news` afterwards."""
         held = self._threads[block].get(thread)
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
@@ -164,12 +164,12 @@ class PlanClocks:
         self._threads[block].clear()
 
     def _knowledge(self, block: int, thread: int) -> Clock:
-        """Return what a thread may pass on to others. The current data movement of its block is not included."""
+        """Return what `thread` may pass on to others. The current data movement of its block is not included."""
         heard = self._threads[block].get(thread)
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 
     def _meet(self, block: int, number: int, blocks: int) -> bool:
-        """Let `block` arrive at a barrier; return True once all blocks have arrived, so that it may continue."""
+        """Let `block` arrive at a barrier. Return True once all blocks have arrived, so that it may continue."""
         met = self._met[self.owner[block], number]
         if met.get(block) == 1:
             del met[block]  # the last block to arrive has released it

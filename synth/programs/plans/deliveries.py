@@ -1,4 +1,5 @@
-"""Decides how each of a program's messages travels in a plan: who moves it, and where it is stored on the way.
+"""Decides how each message of a program travels in a plan: who moves the data, and where the data are stored on the
+way.
 
 Normally the sender writes to its receiver: directly to the destination if no rank can still need the data stored there,
 otherwise to scratch memory that only this message uses. If `reads` is set, the receiver instead reads the data from the
@@ -33,7 +34,7 @@ _NONE: Mapping[Position, Position] = MappingProxyType({})
 
 
 class MessageOrder(NamedTuple):
-    """Which messages need no intermediate copy.
+    """The messages that need no intermediate copy.
 
     direct:  receives that only store the message, in chunks that no block can still be using when the message is sent
     lasting: sends of chunks that are not overwritten before the message has been received
@@ -44,7 +45,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A write, or the read of a send, with its instruction, its block, and the block's clock before the instruction."""
+    """A write or a send's read: the instruction, its block, and the block's clock before the instruction."""
 
     item: Position
     block: int
@@ -54,7 +55,7 @@ class _Access(NamedTuple):
 def message_order(
     program: Program, receive_of: Mapping[Position, Position], read_late: Mapping[Position, Position] = _NONE
 ) -> MessageOrder:
-    """Return which of the messages in the sound `program` need no intermediate copy. O(instructions * blocks).
+    """Return which messages of the sound `program` need no intermediate copy. O(instructions * blocks).
 
     `lasting` matters only if receivers or ports read data. Otherwise it is not computed, so that the clocks of writes
     need not be stored.
@@ -146,7 +147,7 @@ class Carrier(Enum):
 class Delivery:
     """A message from the instruction `send` to the instruction `receive`.
 
-    arrives: place at the receiver where the message is written; if the receiver reads, where the receiver stores it
+    arrives: place at the receiver to which the message is written; if the receiver reads, where the receiver stores it
     source:  place at the sender from which the message is read
     staging: the sender's scratch that holds a copy for the port; None if the port reads from `source`
     """
@@ -164,7 +165,7 @@ class Delivery:
 class Deliveries:
     """All messages, by their send instructions and by their receive instructions.
 
-    scratch_chunks: each rank's number of scratch chunks
+    scratch_chunks: number of scratch chunks of each rank
     """
 
     of_send: Mapping[Position, Delivery]
@@ -173,7 +174,7 @@ class Deliveries:
 
 
 def deliveries_of(program: Program) -> Deliveries:
-    """Return how the sound `program`'s messages travel, according to its plan options.
+    """Return how the messages of the sound `program` travel, according to its plan options.
 
     O(instructions * blocks).
     """
@@ -236,8 +237,8 @@ def _placed(
     Args:
         program: A program without faults.
         pairs: The receive that matches each send.
-        carriers: Who moves each send's message. Default: a port between boxes, otherwise the sender.
-        order: Which messages need no intermediate copy.
+        carriers: Who moves the message of each send. Default: a port between boxes, otherwise the sender.
+        order: The messages that need no intermediate copy.
     """
     free = [body.scratch_chunks for body in program.ranks]
     uses_packets = program.protocol == "LL"

@@ -94,10 +94,10 @@ class PlanMemory:
     def racing_access(
         self, component: int, read: Sequence[Stretch], written: Sequence[Stretch], by_switch: bool
     ) -> ChunkAccess | None:
-        """Record accesses by a block or proxy, unless they race with an earlier access.
+        """Record the accesses of a block or proxy, unless one of them races with an earlier access.
 
         Returns:
-            An earlier access that is not ordered before one of them; None if there is none.
+            An earlier access that is not ordered before one of the new accesses; None if there is none.
         """
         clock = self._clocks.clock[component]
         for stretch in (*read, *written):
@@ -137,7 +137,7 @@ class PlanMemory:
         self.values.identity[cells], self.values.members[cells] = data
 
     def late_access(self, rank: int, blocks: list[int]) -> ChunkAccess | None:
-        """Return an access to `rank`'s memory that may come after the end of its call; None if there is none."""
+        """Return an access to `rank`'s memory that may come after the end of its call, or None if there is none."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         if not blocks:
             return None
@@ -153,7 +153,7 @@ class PlanMemory:
         return None
 
     def name(self, rank: int, buffer: Buffer, chunk: int) -> str:
-        """Return the name of a chunk, such as `o[3] of rank 1`; a chunk in the output is always named as such."""
+        """Return the name of a chunk, such as `o[3] of rank 1`. In place, chunks of the output are named as output."""
         layout = self._layouts[rank]
         return cell_name(shape_of(self._plan), rank, layout, layout.base(buffer) + chunk)
 
@@ -167,7 +167,7 @@ class PlanMemory:
         return ChunkAccess(component, time, rank, buffer, offset - layout.base(buffer))
 
     def _is_later(self, known: Clock, cells: slice) -> NDArray[np.bool_]:
-        """Return, as bool[cells], whether each cell's last write is missing from the clock `known`."""
+        """Return bool[cells]: whether the last write to the cell is missing from the clock `known`."""
         writer = self._writer[cells]
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])
@@ -183,7 +183,7 @@ Slot = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Packet:
-    """The packet in a slot.
+    """The packet in a slot of scratch.
 
     call:    number of the call that wrote it
     known:   clock that readers receive, which covers everything that the writer had done
@@ -201,7 +201,7 @@ class Packet:
 
 
 class PacketSlots:
-    """The packets in all ranks' scratch. Each holds data and its call number, for which readers wait."""
+    """The packets in the scratch of all ranks. Each packet holds data and its call number, for which readers wait."""
 
     def __init__(self, clocks: PlanClocks, double_scratch: bool, pieces: int) -> None:
         self._clocks, self._pieces = clocks, pieces
@@ -218,13 +218,13 @@ class PacketSlots:
         return any(packet is None or packet.call < call for packet in packets)
 
     def unknown_writer(self, component: int, stretch: Stretch, call: int) -> ChunkAccess | None:
-        """Return the write of a packet in `stretch` that `component` does not know of; None if it knows of all."""
+        """Return the write of a packet in `stretch` that `component` does not know, or None if it knows all of them."""
         known = self._clocks.clock[component, HAPPENED]
         packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
-        """Return an access that races with a read (or `write`) by `component`; None if there is none.
+        """Return an access that races with a read (or `write`) by `component`, or None if there is none.
 
         A write races with earlier accesses that may not have ended. A read races with a later call's write.
         """
@@ -251,7 +251,7 @@ class PacketSlots:
         return ChunkAccess(component, time, slot[0], "s", slot[2] // self._pieces)
 
     def take(self, component: int, stretch: Stretch, call: int) -> Data:
-        """Return the contents of the packets in `stretch`; merge their clocks into the clock of `component`."""
+        """Return the contents of the packets in `stretch` and merge their clocks into the clock of `component`."""
         packets = [self._slots[slot] for slot in self.slots(stretch, call)]
         time = self._clocks.time(component)
         known = self._clocks.clock[component, HAPPENED]

@@ -1,4 +1,4 @@
-"""The data that a plan's operations read and write, as stretches of pieces of chunks.
+"""The data that a plan's operations read and write, as stretches (intervals) of pieces of chunks.
 
 Groups of blocks and pipelines work on parts of chunks, so each chunk is cut into enough pieces to express these parts.
 A pipeline is assumed to have one or two parts, because more parts would not change which accesses are ordered.
@@ -16,7 +16,7 @@ MAX_PIECES = 64
 
 
 class Stretch(NamedTuple):
-    """Consecutive pieces of one of a rank's buffers."""
+    """Consecutive pieces in one buffer of a rank."""
 
     rank: int
     buffer: Buffer
@@ -31,7 +31,7 @@ class Move:
     reads, writes:   plain data that is read and written
     takes, packets:  packets that are read and written
     port:            index, among the operation's channels, of the port that moves the data; None if the block's threads
-                     move it
+                     move the data
     switch:          whether a switch moves the data
     waits:           whether to wait for the packets in `takes`; a port does not wait but sends whatever is there
     """
@@ -46,7 +46,7 @@ class Move:
 
 
 def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
-    """Return the number of pieces per chunk if pipelines have `parts` parts. More than MAX_PIECES are too many."""
+    """Return the number of pieces per chunk if pipelines have `parts` parts. MAX_PIECES is the limit for checks."""
     pieces = 1
     for body in plan.ranks:
         for block in body.blocks:
@@ -63,7 +63,7 @@ def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Identifies part `number` of a pipeline with `parts` parts."""
+    """Part `number` of a pipeline with `parts` parts."""
 
     number: int = 0
     parts: int = 1
@@ -83,7 +83,7 @@ class Step(NamedTuple):
 
 
 def unrolled(block: PlanBlock, parts: int) -> Iterator[Step]:
-    """Yield `block`'s operations in order, repeating those of each pipeline for `parts` parts."""
+    """Yield the operations of `block` in order. The operations of each pipeline are repeated for `parts` parts."""
     for number, operation in enumerate(block.operations):
         is_pipeline = operation.action is Action.PIPELINE
         for part in range(parts if is_pipeline else 1):
@@ -103,13 +103,13 @@ _PAIRS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MoveMaker:
-    """Computes the moves that operations of `plan` make. Each chunk consists of `pieces` pieces."""
+    """Computes the moves of operations in `plan`. Each chunk consists of `pieces` pieces."""
 
     plan: ExecutionPlan
     pieces: int
 
     def moves(self, rank: int, block: PlanBlock, operation: Operation, repeat: Repeat) -> list[Move]:
-        """Return the moves that `operation` of a block makes. O(operands)."""
+        """Return the moves of `operation`. O(operands)."""
         sources = [self._stretches(rank, block, operation, each, repeat) for each in operation.sources]
         targets = [self._stretches(rank, block, operation, each, repeat) for each in operation.targets]
         action = operation.action
@@ -137,7 +137,7 @@ class MoveMaker:
     def _stretches(
         self, rank: int, block: PlanBlock, operation: Operation, operand: Operand, repeat: Repeat
     ) -> list[Stretch]:
-        """Return the memory of `operand` as one stretch or, for a switch channel, as one at each rank of the group."""
+        """Return the memory of `operand`: one stretch or, for a switch channel, one at each rank of the group."""
         body = self.plan.ranks[rank]
         places: list[tuple[int, Buffer]]
         if operand.switch is not None:

@@ -1,4 +1,4 @@
-"""Plan options: how data is moved, and properties of the machines."""
+"""Plan options: how data are moved, and properties of the machines."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ MAX_PIPELINE_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Choices for one-sided runtimes; other runtimes ignore them.
+    """Options for one-sided runtimes; other runtimes ignore them.
 
     reads:          whether receivers read data from their senders where possible, instead of senders writing it
     group:          number of thread blocks that share the work of each of the program's blocks
     pipeline_bytes: size in bytes of the parts in which a chunk passes through a block's steps; 0: complete chunks
-    boxes:          each rank's box; () if all ranks are in one box. Ranks in different boxes communicate through
+    boxes:          box of each rank; () if all ranks are in one box. Ranks in different boxes communicate through
                     ports.
     resident_blocks: number of a rank's thread blocks that can run simultaneously, which limits how many blocks are
                      shared by groups; None: no limit

@@ -3,11 +3,11 @@
 Thread blocks move data over three kinds of channels. Over a memory channel, they write to the memory of other ranks in
 their box (`put`) or read it (`get`). Over a port, a proxy on the host writes for them, also to other boxes. Over a
 switch channel, a switch adds up data from the memory of all ranks or multicasts data. Blocks notify each other with
-signals, or send packets: data with a flag that the reader waits for.
+signals, or send packets: data with a flag for which the reader waits.
 
 The executor does not match sends with receives, and a sender never has to wait. Only `nop` makes the threads of a block
-wait for each other. After a `nop`, all threads know what any of them has waited for, and a signal covers the writes of
-all threads.
+wait for each other. After a `nop`, all threads know everything for which any of them has waited, and a signal covers
+the writes of all threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Kind = Literal["memory", "port", "switch"]
 
 
 class Action(StrEnum):
-    """A block's operations, with the names that the executor uses. Packets are always in scratch."""
+    """The operations of a block, with the names that the executor uses. Packets are always in scratch."""
 
     NOP = "nop"  # all threads of the block wait for each other
     BARRIER = "barrier"  # all threads of several of the rank's blocks wait for each other
@@ -95,7 +95,7 @@ _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).i
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`count` chunks that begin at chunk `first` of a buffer. Exactly one of the other fields says which buffer.
+    """A range of `count` chunks from chunk `first` of a buffer. Exactly one of the other fields says which buffer.
 
     buffer: a buffer of the same rank
     remote: number of a remote buffer of the block
@@ -147,7 +147,7 @@ class PlanBlock:
         return self.channels if kind == "memory" else self.port_channels if kind == "port" else self.switches
 
     def remotes_of(self, kind: Kind) -> tuple[int, ...]:
-        """Return the remote buffers that channels of `kind` reach."""
+        """Return the remote buffers that are reached through channels of `kind`."""
         return self.port_remotes if kind == "port" else self.remotes
 
     @property
@@ -164,13 +164,13 @@ class PlanBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankPlan:
-    """What one rank executes.
+    """The buffers, channels and thread blocks of one rank.
 
     peers:      rank at the other end of each memory channel. The i-th channel to a peer is connected to that peer's
                 i-th channel to this rank.
     remotes:    (rank, buffer) of each remote buffer that blocks access
     semaphores: initial value of each semaphore
-    port_peers: like `peers`, for ports
+    port_peers: rank at the other end of each port, as in `peers`
     switches:   (buffer, ranks of the group) of each switch channel
     access:     kinds of channels used to access each of `remotes`; missing entries mean memory
     """
@@ -208,9 +208,9 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A collective as every rank's one-sided operations; buffers and chunks have the same meaning as in `Program`.
+    """A collective as the one-sided operations of every rank. Buffers and chunks have the same meaning as in `Program`.
 
-    min_bytes, max_bytes: smallest and largest vector size that the plan is for
+    min_bytes, max_bytes: smallest and largest vector size for which the plan can be used
     """
 
     name: str
@@ -236,7 +236,7 @@ class ExecutionPlan:
 
     @property
     def channels(self) -> int:
-        """Largest number of channels that any rank has."""
+        """Largest number of memory channels and ports of any rank."""
         return max(len(body.peers) + len(body.port_peers) for body in self.ranks)
 
     @property
@@ -251,7 +251,7 @@ class ExecutionPlan:
         return written | {(rank, peer) for group in groups for rank in group for peer in group if rank != peer}
 
     def messages(self) -> Iterator[Message]:
-        """Yield the transfers between ranks, each block's in order. O(operations)."""
+        """Yield the transfers between ranks, block by block in order. O(operations)."""
         for rank, body in enumerate(self.ranks):
             for block in body.blocks:
                 for operation in block.every_operation():
@@ -288,7 +288,7 @@ class ExecutionPlan:
         return shape_of(self).layout(rank, self.ranks[rank].scratch_chunks)
 
     def other_end(self, rank: int, channel: int, kind: Kind = "memory") -> tuple[int, int]:
-        """Return the peer of `rank`'s `channel`, and the channel's number at the peer.
+        """Return (peer at the other end of `rank`'s `channel`, number of the channel at the peer).
 
         If the peer declares too few channels, it is assumed to have more that it does not use.
         """

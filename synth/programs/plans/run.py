@@ -21,13 +21,13 @@ MAX_MOVES = 2**24
 MAX_PACKETS = 2**20
 MAX_CELLS = 2**24
 MAX_CLOCK_ENTRIES = 2**29
-"""Maximum number of entries in all clocks together; an entry has 16 bits, or 32 in long plans."""
+"""Maximum total number of entries in all clocks. An entry has 16 bits, or 32 in long plans."""
 STALE = 2**62
 """Identity of a chunk with data from an earlier call."""
 
 
 def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
-    """Execute the structurally sound `plan` and return what goes wrong; stop at the first fault.
+    """Execute the structurally sound `plan` and return the violations. Stops at the first violation.
 
     Signals, semaphores, packets and scratch persist between calls. Therefore two consecutive calls are executed, or
     three if calls alternate between the halves of scratch. Pipelines are executed with one part and with two.
@@ -51,7 +51,7 @@ def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -
 
 
 def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
-    """Return why `plan` is too large to be executed here; "" if it is not."""
+    """Return why `plan` is too large to be executed here, or "" if it is not."""
     pieces = pieces_of_a_chunk(plan, parts)
     if pieces > MAX_PIECES:
         return f"parts of a chunk: {pieces} are more than the {MAX_PIECES} that can be checked"
@@ -103,7 +103,7 @@ class PlanRun:
         self._call = [0] * len(plan.ranks)
 
     def violations(self) -> list[ProgramViolation]:
-        """Return what goes wrong; the first fault ends the run."""
+        """Execute the calls and return the violations. The first violation ends the run."""
         for rank in range(len(self._plan.ranks)):
             self._begin(rank, 1)
         moved = True
@@ -174,7 +174,7 @@ class PlanRun:
         return self._at[number] < len(self._steps[number]) and self._call[self._blocks[number][0]] <= self._calls
 
     def _next_moves(self, number: int) -> list[Move]:
-        """Return the moves that a block's next operation makes."""
+        """Return the moves of the next operation of block `number`."""
         known, at = self._moves[number], self._at[number]
         step = self._steps[number][at]
         if at not in known and step.operation.action.moves:
@@ -187,10 +187,10 @@ class PlanRun:
         return any(self._packets.missing(each, call) for move in moves if move.waits for each in move.takes)
 
     def _step(self, number: int) -> bool | ProgramViolation:
-        """Execute a block's next operation.
+        """Execute the next operation of block `number`.
 
         Returns:
-            True if it was executed, False if it has to wait, or the violation that it causes.
+            True if the operation was executed, False if it has to wait, or the violation that it causes.
         """
         step = self._steps[number][self._at[number]]
         moves = self._next_moves(number)
@@ -205,7 +205,7 @@ class PlanRun:
         return True
 
     def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        """Execute one move; return its fault, or None if it is correct."""
+        """Execute one move. Return its fault, or None if it is correct."""
         call, memory, packets = self._call[self._blocks[number][0]], self._memory, self._packets
         doer = self._doer(number, step, move)
         for each in move.reads:
@@ -269,7 +269,7 @@ class PlanRun:
             self._clocks.hear(number, move.port, self._clocks.clock[proxy].copy())
 
     def _unordered(self, other: ChunkAccess, number: int) -> str:
-        """Return the message for a race between the access `other` and a later one by block `number`."""
+        """Return the message for a race between the access `other` and a later access by block `number`."""
         what, nothing = self._memory.name(other.rank, other.buffer, other.chunk), "and nothing orders the two"
         if other.component == number:
             position = self._position(other)
@@ -288,7 +288,7 @@ class PlanRun:
         return f"port {port} of rank {rank}"
 
     def _position(self, other: ChunkAccess) -> Position | None:
-        """Return the operation of a block that made an access; None if a proxy made it."""
+        """Return the position of the operation that made an access, or None if a proxy made it."""
         if other.component >= len(self._blocks) or other.time < 1:
             return None
         steps = self._steps[other.component]

@@ -5,7 +5,7 @@ beginning of a call, each receiver signals once that it has begun the call, whic
 uses its memory. After that, senders write without asking, because a message that cannot go directly to its destination
 has its own part of scratch. Senders never wait for a queue, so a program that does not deadlock with bounded queues
 does not deadlock as a plan either. If receivers read, the sender signals when they may begin to read. At the end of the
-call the receivers signal that they have finished reading, and the sender waits for this before its call ends.
+call, the receivers signal that they have finished reading, and the sender waits for this before its call ends.
 
 Packets need no signals. Calls alternate between the two halves of scratch, and before a rank overwrites a half, it has
 learned through packets that all reads of that half are over. In rooted collectives, no packet travels back to the root,
@@ -100,7 +100,7 @@ def _translated(program: Program) -> ExecutionPlan:
 
 
 def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTranslation]:
-    """Return each rank's translation, with as many groups of thread blocks as fit.
+    """Return the translation of each rank, with as many groups of thread blocks as fit.
 
     A block without a group that exchanges signals with groups has more operations. It may therefore have to be cut,
     which leaves less room for groups, so the search repeats until nothing changes.
@@ -120,7 +120,7 @@ def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTr
 
 
 class _Segment:
-    """Collects a segment's operations, and numbers the lanes and remote buffers that they use, by kind of channel.
+    """Collects the operations of a segment (part of a block), and numbers the lanes and remote buffers that they use.
 
     Inserts a `nop` between a wait and a data movement, between a data movement and a signal, and between movements of
     overlapping data. Readers wait for every single packet, so packets in scratch need no `nop`.
@@ -140,11 +140,11 @@ class _Segment:
         return sum(1 + len(operation.body) for operation in self.operations[first:])
 
     def channel(self, lane: Lane, kind: Kind) -> int:
-        """Return a lane's number within the segment."""
+        """Return the number of `lane` within the segment."""
         return self.lanes[kind].index(lane)
 
     def remote(self, peer: int, at: BufferRef, count: int, kind: Kind) -> Operand:
-        """Return another rank's chunks as an operand."""
+        """Return chunks of another rank as an operand."""
         known = self.remotes[kind]
         if (peer, at.buffer) not in known:
             known.append((peer, at.buffer))
@@ -169,7 +169,7 @@ class _Segment:
             self._hear(len(some))
 
     def release(self, semaphores: Sequence[int]) -> None:
-        """Release semaphores after all earlier data movements. One thread releases each."""
+        """Release each semaphore, with one thread per semaphore, after all earlier data movements."""
         for some in _runs(semaphores, MAX_OPERATION_SEMAPHORES):
             self._tell(len(some))
             self.operations.append(Operation(Action.RELEASE, semaphores=some))
@@ -242,8 +242,7 @@ def _local(at: BufferRef, item: Instruction) -> Operand:
 class _RankTranslation:
     """Translates one rank. Each segment becomes a thread block, or a group of thread blocks.
 
-    Every member of a group executes all operations, on its share of the chunks and with its own channels and
-    semaphores.
+    Every member of a group executes all operations, on its part of the chunks and with its own channels and semaphores.
     """
 
     def __init__(self, program: Program, rank: int, deliveries: Deliveries, wiring: PlanWiring) -> None:
@@ -258,7 +257,7 @@ class _RankTranslation:
     def cuts(self) -> Cuts:
         """Cut blocks that have too many operations for the executor.
 
-        Return the first instruction of each of their segments.
+        Returns the first instruction of each segment of these blocks.
         """
         found = {}
         for index, block in enumerate(self._blocks):
@@ -307,7 +306,7 @@ class _RankTranslation:
         )
 
     def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
-        """Return a segment and its cumulative operation counts: after its beginning, then after each instruction."""
+        """Return (segment, its number of operations after its beginning, then after each instruction)."""
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links
@@ -387,7 +386,7 @@ class _RankTranslation:
             segment.move(Action.COPY, (arrived,), _local(item.dst, item))
 
     def _send(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Send the message of `item` as its carrier does: put and signal, let a port do both, or let receivers read."""
+        """Send the message of `item`: put and signal, let a port do both, or signal that the receiver may read."""
         delivery = self._deliveries.of_send[at]
         lane = self._wiring.lane_of(delivery)
         kind = self._wiring.kind_of(lane)

@@ -16,7 +16,8 @@ Value = TypeVar("Value")
 
 
 class PlanValues(PlanRun, ABC, Generic[Value]):
-    """Executes one call of a structurally sound plan. In each turn, every block that can proceed does one operation.
+    """Executes one call of a structurally sound plan. In each turn, every block that can proceed executes one
+    operation.
 
     Faults do not end the call, so every operation that can be executed is executed. O(turns * blocks + chunks moved).
 
@@ -32,7 +33,7 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
         """Return the sum of the contents of `cells`, added in this order."""
 
     def pieces_of(self, rank: int, cell: int) -> range:
-        """Return the pieces of a cell in `rank`'s memory."""
+        """Return the pieces of a cell in the memory of `rank`."""
         first = self._memory.first_cell[rank] + cell * self._pieces
         return range(first, first + self._pieces)
 

@@ -1,4 +1,4 @@
-"""What a plan's hanging blocks are waiting for, and who would have to provide it."""
+"""Explains for what the hanging blocks of a plan are waiting, and which operation would have to provide it."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ _MAX_NAMED = 5
 
 
 def packet_writer(plan: ExecutionPlan, rank: int, piece: int) -> int | None:
-    """Return the rank that writes packets to a piece of `rank`'s scratch; None if no rank does."""
+    """Return the rank that writes packets to a piece of `rank`'s scratch, or None if no rank does."""
     maker = MoveMaker(plan, pieces_of_a_chunk(plan, 1))
     (writer, _), *_ = _packets_written(maker, rank, range(piece, piece + 1))
     return None if writer is None else writer[0]
@@ -19,7 +19,7 @@ def packet_writer(plan: ExecutionPlan, rank: int, piece: int) -> int | None:
 def _packets_written(maker: MoveMaker, rank: int, pieces: range) -> Iterator[tuple[Position | None, range]]:
     """Divide `pieces` of `rank`'s scratch into runs with the same packet writer; yield (writer, run).
 
-    The writer is None if no operation writes packets there.
+    The writer is None if no operation writes packets to this run.
     """
     writer_of: dict[int, Position] = {}
     for other, body in enumerate(maker.plan.ranks):
@@ -39,14 +39,14 @@ def _packets_written(maker: MoveMaker, rank: int, pieces: range) -> Iterator[tup
 
 
 class Waits:
-    """Explains what the blocks that hang at the positions `stuck` are waiting for."""
+    """Explains for what the blocks that hang at the positions `stuck` are waiting."""
 
     def __init__(self, plan: ExecutionPlan, stuck: list[Position]) -> None:
         self._plan = plan
         self._at = {(rank, block): step for rank, block, step in stuck}
 
     def text(self, rank: int, index: int, step: int) -> str:
-        """Return what the operation waits for, and where the blocks that would provide it hang; "" if not known."""
+        """Return for what the operation waits, and where the blocks that would provide it hang; "" if not known."""
         top = self._plan.ranks[rank].blocks[index].operations[step]
         clauses = (clause for each in top.body or (top,) for clause in self._waits_of(rank, index, each))
         return "; ".join(list(clauses)[:_MAX_NAMED])

@@ -3,9 +3,8 @@
 A segment is a run of consecutive instructions of a program block. It becomes one thread block, or a group of thread
 blocks. A lane consists of a connection's messages between one of the sender's segments and one of the receiver's. Each
 lane becomes a separate channel, because only one block may signal on a channel and only one may wait.
-
-Each member of a group executes all operations on its share of the chunks, so both ends of a connection must be groups
-of the same size. If not all groups fit on the device at the same time, the blocks that move the most data get groups
+Each member of a group executes all operations on its part of the chunks, so both ends of a connection must be groups of
+the same size. If not all groups fit on the device at the same time, the blocks that move the most data get groups
 first. The other blocks remain single thread blocks, which exchange signals with each member of a group.
 """
 
@@ -65,7 +64,7 @@ def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups
         parts[label].append(block)
 
     def segments(blocks: Sequence[BlockId] | Mapping[BlockId, int]) -> Counter[int]:
-        """Return the total number of segments in `blocks`, by rank."""
+        """Return the total number of segments of `blocks` for each rank."""
         total: Counter[int] = Counter()
         for block in blocks:
             total[block[0]] += len(cuts.get(block, (0,)))
@@ -83,7 +82,7 @@ def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups
 
 
 class Lane(NamedTuple):
-    """A connection's messages from one segment to another."""
+    """The messages of a connection from one segment of the sender to one segment of the receiver."""
 
     connection: Connection
     sender_segment: int
@@ -91,7 +90,7 @@ class Lane(NamedTuple):
 
 
 class SegmentId(NamedTuple):
-    """A segment of a block of the program."""
+    """A segment: a run of consecutive instructions of a program block, which becomes a thread block or a group."""
 
     rank: int
     block: int
@@ -99,7 +98,7 @@ class SegmentId(NamedTuple):
 
 
 class PlanWiring:
-    """Segments and lanes of `program`, cut at `cuts`, with the thread blocks of `groups`.
+    """The segments and lanes of `program`, cut at `cuts`, with the thread blocks of `groups`.
 
     written: lanes on which the sender, or its port, writes to the receiver
     read:    lanes on which the receiver reads from the sender
@@ -160,16 +159,16 @@ class PlanWiring:
         return "port" if self._program.plan.joined_by_port(sender, receiver) else "memory"
 
     def peers(self, rank: int, kind: Kind) -> tuple[int, ...]:
-        """Return the peer of each channel of `rank`; there is one channel per lane and group member."""
+        """Return the peer of each channel of `rank`. There is one channel per lane and group member."""
         return tuple(self._peers[rank, kind])
 
     def channel(self, rank: int, lane: Lane, member: int) -> int:
-        """Return the channel of `lane` at `rank` for a group member."""
+        """Return the channel number of `lane` at `rank` for a group member."""
         return self._first_channel[rank, self.kind_of(lane)][lane] + member
 
 
 class RankSemaphores(NamedTuple):
-    """A rank's semaphores. For groups, each number is the first member's; the other members use the next ones.
+    """The semaphores of a rank. For groups, each number is the first member's; the other members use the next numbers.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, by (block, step)
@@ -186,7 +185,8 @@ class RankSemaphores(NamedTuple):
 def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
     """Assign semaphores to pairs of segments in which one waits for the other, and to consecutive segments of a block.
 
-    A group has one semaphore per member; a single thread block that waits for it or is awaited by it uses all of them.
+    A group has one semaphore per member. A single thread block that waits for the group, or for which it waits, uses
+    all of them.
     """
     groups, count = wiring.groups, 0
     numbers: dict[tuple[SegmentId, SegmentId], int] = {}
