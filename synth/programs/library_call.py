@@ -136,7 +136,6 @@ def library_call_text(call: LibraryCall) -> str:
 
 
 def is_library_text(text: bytes) -> bool:
-    """Return whether `text` begins like a library-call file."""
     return f'"{FORMAT}"'.encode() in text[:80]
 
 

@@ -292,7 +292,6 @@ class RankColumns:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks."""
         return len(self.channel)
 
     @property
