@@ -39,7 +39,7 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: Amount for each (sender, receiver) pair, a whole number. The diagonal is what ranks keep.
+        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal is what ranks keep.
 
     Raises:
         InvalidInput: The traffic sends nothing, is no square matrix of whole numbers, or has the wrong number of ranks.

@@ -41,7 +41,7 @@ class BenchmarkOutcome:
 
     @staticmethod
     def of(facts: Mapping[str, Any], seconds: Mapping[str, float]) -> BenchmarkOutcome:
-        """Return the outcome of comparing the times `ours` and `reference` in `seconds`."""
+        """Return the outcome for the times in `seconds`: keys `ours` and `reference`."""
         return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
 
 
@@ -75,7 +75,7 @@ COMMAND = (
 class ProcessCost:
     """A process's cost and output.
 
-    processor_s: user and system time, including that of processes that it waited for
+    processor_s: user and system time, including processes that it waited for
     passed_s:    time between its start and its end
     peak_mb:     peak resident size in 10**6 bytes if `COMMAND` ran, otherwise None
     """

@@ -1,4 +1,4 @@
-"""Our own benchmarks: cases whose facts never change, and whose times are compared with those of a reference.
+"""Our own benchmarks: cases whose counts must never change, and whose times are compared with a reference.
 
 References: NetworkX's maximum flows for bounds, HiGHS on the paper's linear programs for BFB, and exact bandwidth
 times of a plain ring for schedules. `chorale bench` imports this module by name.

@@ -34,7 +34,7 @@ def _beside_printed(row: PublishedRow, ours: Frontier) -> tuple[str, Frontier, F
     """Compare our frontier with a printed point at the precision of the printed digits.
 
     Returns:
-        The verdict, our candidates that are at least as good in both costs, and those of them that are better in one.
+        The verdict, our candidates that are at least as good in both costs, and the subset that is better in one.
     """
     steps, digits = int(row.printed["steps"]), digits_of(row.printed["bandwidth_factor"])
     covers = [one for one in ours if one.steps <= steps and one.bandwidth_factor <= digits.high]
@@ -47,7 +47,7 @@ _QUICK_NODES = 256
 
 
 def _finder_rows(nodes: int) -> list[Row]:
-    """Return rows for our frontier (all synthesized and verified), then for the printed one, which ours must match."""
+    """Return rows for our frontier (all synthesized and verified), then for the printed frontier to be matched."""
     query = FinderQuery(nodes, DEGREE)
     frontier = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
     ours = [finding.candidate for finding in frontier]
@@ -272,7 +272,7 @@ def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
         )
 
     def times(nodes: int, workload: Workload) -> tuple[int, float, float, float]:
-        """Return nodes, and times in microseconds: ours, ours with only the paper's bases, and a lower bound."""
+        """Return nodes, and times in microseconds: our finder's, with only the paper's bases, and a lower bound."""
         own, paper = (float(workload.time_us(workload.best(frontiers[nodes]))) for frontiers in (ours, theirs))
         return nodes, own, paper, _least_us(workload, nodes)
 

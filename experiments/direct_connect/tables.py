@@ -70,7 +70,7 @@ def measure_schedule(spec: str, method: str, collective: Collective = ALLGATHER)
 
 
 def alltoall_interval(topology: Topology, gap: Fraction) -> Interval:
-    """Return exact bounds on the all-to-all rate, at most `gap` apart (relative) unless that takes too long."""
+    """Return exact bounds on the all-to-all rate, with a relative gap of at most `gap` unless that takes too long."""
     rate = alltoall_rate(topology, gap)
     return Interval(rate.lower, rate.upper)
 

@@ -89,7 +89,7 @@ def contenders(nodes: int) -> tuple[Contender, ...]:
 
 
 def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
-    """Return an allreduce's microseconds by the testbed's fit. Trees stream with the best number of chunks."""
+    """Return the microseconds of an allreduce in the model fitted to the testbed; trees have the best chunk count."""
     cost = congestion_of(traffic_of(verified.schedule))
     model = NetworkModel.of(str(ALPHA_US), link_gbps=Fraction(NODE_GBPS, LINKS_OF_A_NODE))
     return float(cost.seconds(model, size_bytes) * 10**6 + FIXED_US)
@@ -154,7 +154,7 @@ class SpeedupClaim:
 
 
 def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]:
-    """Return a row for each of the paper's sizes: times by the testbed's fit, or measured live."""
+    """Return a row for each of the paper's sizes: times in the model fitted to the testbed, or measured live."""
     facts: dict[str, Any] = {"kind": "times", "where": where, "nodes": nodes, "spec": "", "reason": None, "holds": True}
     if where == SIMULATED:
         schedules = {rival.name: rival.verified() for rival in rivals}
@@ -410,7 +410,7 @@ _BETWEEN = (
 def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
     """Return times by a model or on an emulated network, then comparisons with the paper and models at large sizes.
 
-    Real runs lie between the two models.
+    Real runs are between the two models.
     """
     where, spec = case
     bfb, traditional = Contender("bfb", spec, "bfb"), Contender("traditional", spec, "traditional-torus")

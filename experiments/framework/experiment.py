@@ -1,4 +1,4 @@
-"""Experiments: questions answered by rows, each of which says whether it holds; comparisons with published rows.
+"""Experiments: questions that are answered by rows of results, and comparisons of results with published rows.
 
 Each quantity of a published row must equal ours within the printed digits, or a reason must explain the difference.
 Printed numbers are only used for comparison, never as results.
@@ -61,7 +61,7 @@ def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A question that is answered by independent parts and a conclusion from all of them.
+    """A question that is answered by independent parts and a conclusion from all parts.
 
     name:     name on the command line
     source:   where the question or the published answer comes from
@@ -165,7 +165,7 @@ def digits_of(text: str) -> Interval:
 
 
 def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, smaller_is_better: bool = True) -> Verdict:
-    """Return how `ours` compares with the `printed` number.
+    """Return how our number, known as an interval, compares with the `printed` number.
 
     limit: bound on all schedules on the same network, if known
     """

@@ -34,7 +34,7 @@ _MATCH = ("match", "reproduced", "with overhead")
 
 
 def row_outcome(row: Row) -> RowOutcome:
-    """Return the outcome of `row`: its worst quantity's outcome, or "not reached" if the row does not hold."""
+    """Return the outcome of `row`: its worst quantity's outcome, or "not reached" if `holds` is false."""
     verdict = row.get("verdict")
     verdicts = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
     if not row["holds"] or verdicts.intersection(_NOT_REACHED):
@@ -94,7 +94,7 @@ class ReportSection:
 
     @property
     def table(self) -> list[list[str]]:
-        """The heading, then a line for each row, ending with its outcome."""
+        """The table's heading, then a line for each row; the last column is the row's outcome."""
         heading = [column.heading for column in self.experiment.columns]
         lines = [[*(c.text(row) for c in self.experiment.columns), row_outcome(row)] for row in self.rows]
         return [[*heading, "ending"], *lines]

@@ -153,9 +153,9 @@ def _lowering_quality_rows(case: LoweringCase) -> list[Row]:
 
 
 def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
-    """Return a row that says how much slower than its schedule the program is, by size and buffer, and why.
+    """Return a row with the slowdown of the program relative to its schedule, by size and buffer, and the reason.
 
-    It holds if no link carries more than in the schedule, nothing is faster than the model allows, and stepped
+    `holds` is true if no link carries more than in the schedule, nothing is faster than the model allows, and stepped
     schedules lose nothing with one channel.
     """
     losses = [lowering_loss(verified, program, size, LARGE_BUFFER) for size in LOWERING_QUALITY_SIZES]

@@ -178,22 +178,22 @@ class RangeClaim:
 
 
 def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a measure: the smallest gain from size `first` to `last`, over all curves or those at index `of`."""
+    """Return a function of the curves: smallest gain from size `first` to `last`, over all or only curve `of`."""
     return lambda curves: min(_values(curves, Curves.gain, first, last, of))
 
 
 def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return a function of the curves: the largest gain from size `first` to `last`, over all or that at index `of`."""
+    """Return a function of the curves: largest gain from size `first` to `last`, over all or only curve `of`."""
     return lambda curves: max(_values(curves, Curves.gain, first, last, of))
 
 
 def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
-    """Return a measure: the smallest ratio of the time of `algorithm` to Swing's, at sizes `first` to `last`."""
+    """Return a function of the curves: smallest time of `algorithm` over Swing's, at sizes `first` to `last`."""
     return lambda curves: min(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
 def max_ratio(algorithm: str, first: int, last: int) -> Measure:
-    """Return a measure: the largest ratio of the time of `algorithm` to Swing's, at sizes `first` to `last`."""
+    """Return a function of the curves: largest time of `algorithm` over Swing's, at sizes `first` to `last`."""
     return lambda curves: max(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 

@@ -81,7 +81,7 @@ def tried(name: str, attempt: Callable[[], str], purpose: str, way_out: str = ""
 
 
 def machine_checks() -> Iterator[Check]:
-    """Yield all checks of this machine. One of them writes a file and removes it again."""
+    """Yield all checks of this machine. One check writes a file and removes it again."""
     command = "make setup PYTHON=python3.11"
     supported = (3, 11) <= sys.version_info[:2] < (3, 14)
     version, way_out = platform.python_version(), f"install Python 3.11, then `{command}`"

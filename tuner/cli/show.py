@@ -314,7 +314,7 @@ def compare(
             "--plot draws the comparison of two files, but only one is given", "", "name another file, or leave it out"
         )
     given = None if spec is None else load_topology(spec)
-    # Read schedules first: if nothing else names a program's network, theirs is used
+    # Read schedules first: their network is used for programs that name none
     schedules = {file: verify(load_schedule(file)) for file in files if not is_program_file(file)}
     for verified in schedules.values():
         given = given or verified.schedule.topology

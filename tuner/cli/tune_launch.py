@@ -1,4 +1,4 @@
-"""Launches of `chorale tune`: run one here, start, watch or end a detached one, write and print its results."""
+"""Launches of `chorale tune`: run one here; start, watch or end one in a Ray cluster; write and print results."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def lift(
 
 
 def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
-    """Return a table of facts about a program, violations first. `unit` is the unit of bandwidths."""
+    """Return the terminal table about a program, violations first. `unit` is the unit of bandwidths."""
     table = facts_table(title, _verdict_rows(document, MAX_SHOWN))
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():

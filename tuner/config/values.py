@@ -96,7 +96,7 @@ def with_password(address: str, variable: str) -> str:
 
 
 def _serialized(address: Address | str, info: SerializationInfo) -> str:
-    """Return the address as text. It is a plain string if the model was built without validation."""
+    """Return the address as text, with its password only if the serialization context is `REVEALED`."""
     whole = address.reveal() if isinstance(address, Address) else address
     return whole if info.context == REVEALED else redacted(whole)
 
@@ -171,7 +171,7 @@ class Range(CampaignSection):
         return self
 
     def values(self) -> tuple[int, ...]:
-        """Return the values in ascending order."""
+        """Return the numbers of the range in ascending order."""
         if self.factor is None:
             return tuple(range(self.first, self.last + 1, self.step or 1))
         powers = [self.first]

@@ -237,7 +237,7 @@ class Pricing:
         return Pricing.of({**dict.fromkeys(DEFAULTS), **options})
 
     def network(self, topology: Topology) -> NetworkModel:
-        """Return the model for `topology`. Raises InvalidInput if it does not fit, or if the link rate is unknown."""
+        """Return the network model for `topology`. Raises InvalidInput if the costs do not suit the network."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
         model = NetworkModel() if self.model is None else NetworkModel.of(**self.settings_on(topology))  # type: ignore[arg-type]  # as above
@@ -245,7 +245,7 @@ class Pricing:
         return model
 
     def settings_on(self, topology: Topology) -> Mapping[str, str | None]:
-        """Return the settings for `topology`; default latencies become 0 if the topology states its own."""
+        """Return the cost settings for `topology`; default latencies become 0 if the topology states its own."""
         if not any(topology.links.latencies_s):
             return self.settings
         own = [name for name in _LATENCIES if name in self.settings and name not in self.stated]

@@ -28,7 +28,7 @@ def is_program_file(path: str) -> bool:
 
 
 def is_plan_file(path: str) -> bool:
-    """Return whether `path` holds an MSCCL++ plan; schedules may have the same suffix."""
+    """Return whether the file contains an MSCCL++ plan; schedules may have the same suffix."""
     return Path(path).suffix.lower() == ".json" and is_plan_text(read_file(path))
 
 
@@ -73,7 +73,7 @@ def load_unchecked(
 
 
 def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
-    """Return the network named by `spec` or else by the program's name, and whether one of them names it.
+    """Return the network named by `spec` or else by the program's name, and whether there is such a name.
 
     If neither does, or the program names a file that does not exist here, all ranks are connected with each other.
     """

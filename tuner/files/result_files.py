@@ -84,7 +84,7 @@ def parse_results(content: bytes | str, name: str) -> list[Results]:
 
 
 _TABLE_ROW = re.compile(r"^\s*\|(?:[^|\n]*\|){5,}[ \t]*$", re.MULTILINE)
-"""Row of a Markdown table into which somebody has copied the results."""
+"""Row of a Markdown table with copied results."""
 _COMMA_ROW = re.compile(
     r"^[ \t]*\d+(?:[ \t]+[\w+-]+)*?[ \t]+\d+,\d+(?:[ \t]+[\w.,+/-]+)*[ \t]*$|^[^;\n]*(?:;[^;\n]*){4,}$", re.MULTILINE
 )

@@ -86,7 +86,7 @@ def _routing_members(path: str, content: bytes) -> dict[str, Any]:
 
 
 def _integers(rows: Any) -> NDArray[np.int64]:
-    """Return rows of whole numbers as one table; shorter rows end with -1. Raises ValueError for anything else."""
+    """Return rows of integers as one table; shorter rows are filled up with -1. Raises ValueError for anything else."""
     if not isinstance(rows, np.ndarray):
         width = max((len(row) for row in rows), default=0)
         _require_few(width * len(rows), 8 * MAX_TOKENS)
@@ -164,7 +164,7 @@ def _require_few(numbers: int, most: int = MAX_NUMBERS) -> None:
 
 
 def _whole(rows: Any) -> list[Any]:
-    """Return `rows` scaled to whole numbers in the same proportions."""
+    """Return `rows` scaled to integers in the same proportions."""
     if not isinstance(rows, list):
         raise ValueError("a single number")
     flat = rows and not any(isinstance(row, list) for row in rows)

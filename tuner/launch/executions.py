@@ -44,7 +44,7 @@ def report_executions(
 
 
 def execution_row(program: Program, trace: ExecutionTrace, predicted_s: float | None) -> dict[str, Any]:
-    """Return facts about one traced execution. predicted_s: time in a simulation of the links, or None if unknown."""
+    """Return the report row of one traced execution. predicted_s: time in a simulation; None if unknown."""
     by_cause = time_by_cause(CriticalPath(program, trace).segments())
     latest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].start_s)
     slowest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].end_s)

@@ -240,7 +240,7 @@ class NodeWatch:
         self._is_off = is_off
 
     def have_changed(self, environment: Mapping[str, Any]) -> bool:
-        """Record a measurement's nodes. Log a warning and return True if the previous one ran on other nodes."""
+        """Record a measurement's nodes. Log a warning and return True if they differ from the previous ones."""
         nodes, before = environment.get(NODES), self._nodes
         if nodes is None or self._is_off:
             return False

@@ -170,7 +170,7 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`. Library algorithms need a program beside them: if there is none, use the best trial's."""
+        """Measure `rivals`. Library algorithms are only measured with a program: if necessary, add the best trial's."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:
@@ -214,7 +214,7 @@ class _Gate:
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
     """Return a size in the class that is not in `sizes_bytes` and that is divisible by few chunk counts.
 
-    If the class has no such size left, the returned size lies outside the class.
+    If the class has no such size left, the returned size is outside the class.
     """
     size_bytes = size_class.min_bytes + size_class.min_bytes // 3 | 3
     while size_bytes in sizes_bytes:

@@ -84,7 +84,7 @@ class LaunchWork:
     parts: StudyParts = field(default_factory=StudyParts)
 
     def measure(self, make_workers: MakeWorkers, make_progress: ProgressFactory) -> MeasuringOutcome:
-        """Run the loop, then the promotion gate, on the same workers."""
+        """Run the trials of the launch, then the promotion gate, on the same workers."""
         workers = None
         try:
             space = search_space(self.campaign, self.topology)
@@ -165,7 +165,7 @@ class LaunchWork:
         TrialLoop(*parts, listeners=listeners, overhead=self.overhead).run(meanwhile=self.tracker.start)
 
     def _priors(self, space: SearchSpace) -> list[Prior]:
-        """Return the priors. A resumed launch keeps the priors with which it started."""
+        """Return the priors of the search. A resumed launch keeps the priors with which it started."""
         if self.store.is_resumed:
             return launch_priors.saved_priors(self.store.folder, len(self.campaign.sizes))
         priors = launch_priors.learned_priors(

@@ -16,7 +16,7 @@ from chorale.synth.topology.topology import Topology
 
 Positions = NDArray[np.float64]
 """Coordinates of the nodes, float64[nodes, 2]."""
-_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows, and their distance as a share of the widest row
+_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows, and their distance as a fraction of the widest row
 _LONGEST_ROW = 16  # maximum number of compute nodes in the row of a single switch
 
 

@@ -86,7 +86,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
 
 
 def assumption_facts(topology: Topology) -> dict[str, Any]:
-    """Return the key `assumptions` of a document if the network was read from a machine, else nothing."""
+    """Return a document's key `assumptions`, or an empty mapping if the network was not read from a machine."""
     return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
 
 
@@ -115,7 +115,7 @@ def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any]
 
 
 def machine_bounds(topology: Topology) -> dict[str, Any]:
-    """Return the keys `bound` and `expected` for an allreduce; empty for large networks or those of no machine."""
+    """Return `bound` and `expected` for an allreduce on a network read from a machine; empty for others."""
     if not topology.assumptions or topology.compute_count > MOST_RANKS:
         return {}
     bound = bound_facts(topology, bound_report(topology, ALLREDUCE, None).bound)

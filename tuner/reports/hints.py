@@ -1,4 +1,4 @@
-"""Improve the hints of errors: for words that name another kind of thing than expected, and for callers in Python."""
+"""Improve the hints of errors, for words of the wrong kind (a method instead of a file, …) and for Python callers."""
 
 import re
 from collections.abc import Mapping

@@ -357,7 +357,7 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Check a program for all ranks of `network`; return it with its certificate, or that of its schedule if known."""
+    """Check a program for all ranks of `network`; return it with its own or its schedule's certificate."""
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)

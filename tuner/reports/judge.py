@@ -306,7 +306,7 @@ _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algori
 
 
 def _crosses_nics(topology: Topology, bound: Bound) -> bool:
-    """Return whether all links that cross the bound's cut belong to the network between boxes."""
+    """Return whether all links that cross the bound's cut are in the network between boxes."""
     nodes = bound.to_json(topology).get("nodes") or topology.node_ids[:1]
     inside = {topology.node_ids.index(str(node)) for node in nodes}
     links = topology.links

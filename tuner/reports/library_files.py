@@ -6,7 +6,7 @@ program was made by a method that the library also has; or the library itself wa
 
 A row of the file (`NCCL_TUNER_CONFIG_FILE` of Chorale's plug-in and of NCCL's example) is
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`. The first row that matches
-a call decides; both bounds are inclusive, -1 matches anything, and sizes are those of the whole vector, as in Chorale.
+a call decides; both bounds are inclusive, -1 matches anything, and sizes are sizes of the complete vector.
 For Chorale's plug-in an eleventh field contains the chunk size. Settings that do not fit into a row are written as
 environment variables (`nccl_variables`) or as the configuration of a call (`nccl_call_configs`). NCCL's example plug-in
 silently replaces unknown names with defaults (allreduce, ring, simple) and uses one channel for calls that match no
@@ -32,7 +32,7 @@ METHODS = {"ring": "ring", "double-binary-tree": "tree"}
 
 @dataclass(frozen=True, slots=True)
 class NcclChoice:
-    """Settings for a range of sizes of the whole vector, from min_bytes to max_bytes (None: no limit) inclusive."""
+    """Library settings for a range of vector sizes, from min_bytes to max_bytes (None: no limit) inclusive."""
 
     collective: str
     min_bytes: int
@@ -41,7 +41,7 @@ class NcclChoice:
 
 
 def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
-    """Return the NCCL or RCCL settings that `table` implies for all its ranks, sorted by collective and size.
+    """Return the NCCL or RCCL settings for which `table` has entries for all ranks, sorted by collective and size.
 
     dtype: element type of the entries to use; by default the only type in the table, else the entries for any type
 

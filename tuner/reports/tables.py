@@ -213,7 +213,7 @@ def facts_table(title: str, rows: Iterable[tuple[str, str | None]] = ()) -> Tabl
 
 
 def ruled_table(*headings: str, **options: Any) -> Table:
-    """Return a table with a single line, below the header."""
+    """Return a table without borders, with a rule below the header only."""
     return Table(*headings, box=box.SIMPLE_HEAD, **options)
 
 

@@ -186,7 +186,7 @@ class Search:
         return self._study.get_trials()
 
     def _suggested(self) -> tuple[Trial, Candidate]:
-        """Ask the sampler; if it fails on the results so far, choose at random."""
+        """Ask the sampler for a candidate; if it fails on the results so far, choose at random."""
         try:
             return self._asked()
         except _ARITHMETIC:
@@ -243,7 +243,7 @@ class Search:
         return candidate if whole and candidate in self._plan.space else None
 
     def _import_records(self) -> None:
-        """Add the trials that the launch recorded but the study lacks."""
+        """Add the recorded trials of the launch that are missing in the study."""
         in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
             outcome = studies.Outcome.of(record)

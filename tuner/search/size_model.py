@@ -143,7 +143,7 @@ def _ridge(expected: Floats, values: Floats) -> Floats:
 
 
 def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
-    """Return the gains that `prior` expects for `points`, minus their mean; 0 for points that it does not know."""
+    """Return the gains that `prior` expects for `points`, minus their mean; 0 for unknown points."""
     known = np.array([prior.gains[point] for point in points if point in prior.gains])
     mean = known.mean(axis=0)
     scale = max(1.0, float((known - mean).std()) / MOST_SPREAD)
@@ -279,7 +279,7 @@ class SizeModel:
         return Posterior(mean, np.sqrt(np.maximum(before - explained, 1e-12)))
 
     def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
-        """Return the axes' scales, the octaves, and the variances of the values and of the noise."""
+        """Split covariance parameters into scales of the axes, octaves, and variances of values and noise."""
         octaves, spread, noise = np.exp(parameters[-3:])
         return np.exp(parameters[:-3]), float(octaves), float(spread**2), float(noise**2)
 
@@ -392,7 +392,7 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return a point that is in none of the arguments; there must be one. Never raises, whatever the values.
+        """Return a point that is in none of the arguments; there must be one. Never raises, even for invalid values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
         counts both kinds of failure.

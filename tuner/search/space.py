@@ -119,7 +119,7 @@ def is_native(section: RunnerSection, program: AnyProgram) -> bool:
 
 
 def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether the runner can execute `program` unchanged, in the same run as programs of its own target."""
+    """Return whether the runner can execute `program` unchanged, in the same run as programs of the runner's target."""
     if is_native(section, program):
         return True
     if isinstance(program, LibraryCall):

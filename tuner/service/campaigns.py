@@ -232,7 +232,7 @@ class Campaigns:
         try:
             self._require_own_name(campaign.name, caller)  # another caller may have used the name first
             self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
-        except BaseException:  # whatever failed, a launch that did not start must not own the name
+        except BaseException:  # a launch that did not start must not own the name, even after an unexpected error
             if is_new:
                 self._store.release_campaign(campaign.name)
             raise
@@ -338,7 +338,7 @@ class Campaigns:
         raise NotFound(f"a {kind} must belong to a complete trial", trial_id, "take `trial_id` of a complete trial")
 
     def _visible_prior(self, prior: str | list[str], caller: Caller) -> str | list[str]:
-        """Return `prior` without campaigns that the caller may not see."""
+        """Return `prior` without campaigns that are hidden from the caller."""
         if caller.sees_all or prior == "none":
             return prior
         if isinstance(prior, str):

@@ -97,7 +97,7 @@ class Container(CampaignSection):
 
     @property
     def prefix(self) -> list[str]:
-        """Return the words before a command; empty if srun starts the container."""
+        """Return the words before a command that start its container; empty if srun starts it."""
         if self.kind != "apptainer":
             return []
         return ["apptainer", "exec", *(f"--bind={mount}" for mount in self.mounts), *self.options, self.image]
@@ -365,7 +365,7 @@ class SlurmJob:
     """A command that runs as a Slurm job.
 
     arguments: arguments of `chorale` without the Slurm options
-    folder:    working directory; `home` is the data folder, which all nodes must see
+    folder:    working directory; `home` is the data folder, shared by all nodes
     resumes:   whether the command is a campaign that can stop, be requeued and continue
     tasks:     number of array tasks that work on one campaign together; 1 without an array
     """

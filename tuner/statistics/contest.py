@@ -227,7 +227,7 @@ class SizeContest:
 
     @property
     def batch(self) -> tuple[tuple[str, ...], int]:
-        """Names to measure side by side (none if the contest is over), and launches until the next evaluation."""
+        """Programs to measure side by side (none if the contest is over), and launches until the next evaluation."""
         if self._is_over:
             return (), 0
         target = next(count for count in self._rules.batches if count > self._table.count)
@@ -286,7 +286,7 @@ class SizeContest:
         return self._fastest(active or list(self._baselines))
 
     def _fastest(self, indices: Sequence[int]) -> int:
-        """Return the fastest of `indices` in the launches in which all of them were measured."""
+        """Return the fastest of the programs `indices`, over the launches that measured all of these programs."""
         if len(indices) == 1:
             return indices[0]
         logarithms = self._table.logarithms[list(indices)]

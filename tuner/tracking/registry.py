@@ -322,7 +322,7 @@ _log = logging.getLogger("chorale.registry")
 
 MAX_MODELS = 50  # maximum number of models from which champions are read
 _DEGRADED = re.compile(r"(without|scaled)\(")
-MAX_CLASS_DISTANCE = 1  # size classes that are this many powers of two apart still count as similar
+MAX_CLASS_DISTANCE = 1  # largest difference of exponents for which size classes count as similar
 
 
 def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:

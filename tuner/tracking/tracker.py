@@ -309,7 +309,7 @@ class Tracker:
         if isinstance(record, CompleteTrial):
             schedule = self._store.schedule_path(record.schedule_id)
             paths = {"schedule.parquet": schedule, "program.xml": self._store.program_path(record.program_id)}
-            # The files are missing if somebody copied only the journal
+            # The files are missing if only the journal was copied
             files |= {name: path.read_bytes() for name, path in paths.items() if path.exists()}
         mlflow.upload(run_id, files)
         mlflow.end_run(run_id, STATUS[record.state], end_ms)

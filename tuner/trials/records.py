@@ -264,7 +264,7 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
 
 
 def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None) -> list[RankedTrial]:
-    """Return the trials to choose the best from: the finalists, or all trials if there was no final comparison."""
+    """Return the trials among which the best is chosen: the finalists, or all trials without a final comparison."""
     if final is None:
         return [RankedTrial(trial, trial.sizes) for trial in trials]
     return [

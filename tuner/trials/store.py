@@ -169,7 +169,7 @@ def require_whole(content: journals.JournalContent, folder: Path) -> journals.La
 
 @dataclass(frozen=True, slots=True)
 class LaunchSnapshot:
-    """A launch's state on disk; `folder` holds its files."""
+    """A launch's state on disk, as read from its `folder`."""
 
     folder: Path
     launch: journals.Launch
@@ -178,7 +178,7 @@ class LaunchSnapshot:
 
     @property
     def ranked_trials(self) -> list[RankedTrial]:
-        """The trials to choose the best from: the finalists, or all trials before the final comparison."""
+        """Trials among which the best is chosen: the finalists, or all trials if there was no final comparison."""
         complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
         return ranked_trials(complete, self.final)
 

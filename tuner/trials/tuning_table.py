@@ -1,7 +1,6 @@
 """The tuning table of a launch: which program or baseline to run at each size. It can be exported as program files.
 
-Size classes are powers of two of the vector's size in bytes. Regressions, which are trials that are slower end to
-end than a baseline, are reported only if ranks compute during the collective.
+Size classes are powers of two of the vector's size in bytes.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class Canary:
     def _is_decided(self, ratios: Sequence[float]) -> bool:
         """Return whether the decision is certain: further ratios, up to `repeats` in total, could not change it.
 
-        The candidate counts as slower if the interval of the median ratio lies above 1. That is no longer possible once
+        The candidate counts as slower if the interval of the median ratio is above 1. That is no longer possible once
         too many ratios are at most 1. With six ratios, a single one is too many.
         """
         faster = sum(ratio <= 1 for ratio in ratios)
@@ -337,7 +337,7 @@ class Publisher:
         self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
-        """Write the record and its tables, and delete other tables. begun: publication that will replace the file."""
+        """Write the record of publications and their tables; delete other tables. begun: the next publication"""
         document: dict[str, Any] = {"format": FORMAT}
         tables = {}
         for name, each in {"next": begun, "present": self.present, "former": self.former}.items():
@@ -399,7 +399,7 @@ class Renewal:
         self._said = self.jobs(), {}
 
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:
-        """Plan a table for a state, compare it with the current one and publish it. Never raises a ChoraleError.
+        """Plan a table for the fabric's state, compare it with the current one, publish it. Raises no ChoraleError.
 
         since_s:     time of the first report of a change
         is_outdated: returns whether the fabric has changed again in the meantime

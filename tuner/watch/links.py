@@ -62,7 +62,7 @@ class LinkTracker:
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
-        """Process a report. If it changed the state, or a slow link's rate, return (old state, new state)."""
+        """Process a report of the link's rate. Return (old state, new state) if the state or a slow link's rate changed."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
@@ -98,7 +98,7 @@ class FabricState:
 
     @staticmethod
     def of(trackers: Mapping[Link, LinkTracker]) -> FabricState:
-        """Return the state given by the trackers. A rank is cut off if all its incoming or outgoing links are dead."""
+        """Return the fabric's state. A rank is cut off if all its incoming or all its outgoing links are dead."""
         dead = {link for link, tracker in trackers.items() if not tracker.in_force_bits_per_s}
         alive = trackers.keys() - dead
         ranks = {rank for link in trackers for rank in link}

@@ -102,7 +102,7 @@ class Planner:
         return spec in self._plans
 
     def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
-        """Return `plan` with the programs of `present`, if there are any, at `sizes`: pairs of collective and size."""
+        """Return `plan` with the current table's programs, if it has any, at `sizes` (pairs of collective and size)."""
         topology = load_topology(plan.spec)
         choice = {key: _of_table(plan.table, topology, *key) for key in self._keys()}
         choice |= {key: _of_table(present, topology, *key) for key in sizes}

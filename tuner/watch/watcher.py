@@ -74,7 +74,7 @@ class WatchRecords:
             self._reports[report.link] = report
 
     def write(self, state: FabricState | None, renewal: Renewal, trackers: Mapping[Link, LinkTracker]) -> None:
-        """Replace the file. A full disk must not end a watch, so errors are ignored; the next call tries again."""
+        """Replace the state file. Errors such as a full disk are ignored; the next call tries again."""
         present = renewal.publisher.present
         table = None
         if present is not None:
@@ -334,7 +334,7 @@ def read_watch_config(path: Path) -> WatchConfig:
 
 
 def watch_folder(home: Home, name: str) -> Path:
-    """Return the folder of the watch `name`, which holds its state and what it needs after a restart."""
+    """Return the folder of the watch `name`: its state, and the files that it needs after a restart."""
     return home.root / "watch" / name
 
 

@@ -198,7 +198,7 @@ class AuditLog:
         self._lock = threading.Lock()
 
     def note(self, client: str, refused: bool, **facts: Any) -> None:
-        """Write one line. If the disk is full, only a warning is logged."""
+        """Write one line about a change or a refused request. If the disk is full, only a warning is logged."""
         line = {"unix_s": round(self._unix_s(), 3), "client": client, **facts}
         if not refused:
             self._changes.write(line)

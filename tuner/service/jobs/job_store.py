@@ -254,7 +254,7 @@ class JobStore:
             return [Job.model_validate_json(row.document) for row in connection.execute(query)]
 
     def _column(self, column: sql.Column[Any], where: sql.ColumnElement[bool]) -> list[str]:
-        """Return a column's values in the rows for which `where` holds."""
+        """Return a column's values in the rows for which `where` is true."""
         with self._engine.connect() as connection:
             return [str(value) for value in connection.execute(sql.select(column).where(where)).scalars()]
 
