@@ -284,7 +284,7 @@ class Demo:
         return Training(backend, figures["step_s"], figures["losses"], counts)
 
     def _times(self, job: RecordedJob, table: Path) -> list[dict[str, Any]]:
-        """Return the times of all recorded calls in a job that interleaves both backends."""
+        """Repeat all recorded calls in one job that alternates between Gloo and Chorale; return their times."""
         calls = [(collective, size) for collective, seconds in job.seconds.items() for size in sorted(seconds)]
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder) / "times.json"

@@ -173,7 +173,7 @@ def _live_cases(
 
 
 def _engine_live_rows(case: LiveCase) -> list[Row]:
-    """Return a row for each size. The links' limit accounts for full frames' headers, but not for acknowledgements."""
+    """Return a row for each size. The minimum time on the links includes frame headers, but no acknowledgements."""
     topology, programs = parse_topology(case.spec), dict[str, Program]()
     for method in _METHODS:
         source = ScheduleRequest(topology, ALLREDUCE, method, Options(), 1)

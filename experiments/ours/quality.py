@@ -303,9 +303,9 @@ _ABLE_SHARE = 0.7
 
 
 def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
-    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, some of them able.
+    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches.
 
-    Able switches add and multicast. Links have the same bandwidth in both directions.
+    Some of the switches can add and multicast. Links have the same bandwidth in both directions.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     while True:
@@ -334,8 +334,8 @@ _LIMITED_SHARE = 0.2
 def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) -> Topology:
     """Return a network with two to three times the links of `random_able_fabric` and more kinds of switches.
 
-    On every second network, links have up to twice the bandwidth in one direction. Each able switch adds, multicasts or
-    does both; every fifth of those that add makes 1/2, 1 or 2 sums per second.
+    On about half of the networks, links may have twice the bandwidth in one direction. Some switches add, multicast or
+    do both; about a fifth of the adding switches can only add at a bandwidth of 1/2, 1 or 2.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     sparse = random_able_fabric(seed, most_ranks, most_switches)

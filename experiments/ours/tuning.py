@@ -48,7 +48,7 @@ class RecordedTask(GridTask):
 
     @staticmethod
     def of(fabric: str, collective: str) -> RecordedTask:
-        """Return the task from the shipped record."""
+        """Return the task from the runs on MI250 GPUs that are shipped with Chorale."""
         table = mi250_table()
         [library] = [one for one in table.libraries(fabric, collective) if one.in_place]
         made = [one for one in table.configurations(fabric, collective) if one.in_place]

@@ -169,7 +169,7 @@ class PendingTrial:
         return CompleteTrial(*self._facts(now_s), *measured, first.trial_id, first.channels, first.blocks)
 
     def _facts(self, now_s: float) -> tuple[str, int, Candidate, float, float]:
-        """Return the values of the fields that all records have in common, in order."""
+        """Return the values of the first fields of every trial record, in the order of the fields."""
         return self.trial_id, self.number, self.candidate, self.started_unix_s, now_s - self.started_s
 
 

@@ -76,7 +76,7 @@ def judge(
 ) -> dict[SizeClass, PromotionVerdict]:
     """Return the verdict on each best program, after measuring on the campaign's runners.
 
-    If MLflow cannot be reached, nothing is compared, and a program gets the alias only if no version has it.
+    If MLflow cannot be reached, nothing is compared; a program is promoted only if no registered version has the alias.
     """
     try:
         mlflow = MlflowStore(campaign.tracking.address(home.mlflow_uri), home.artifacts) if best else None

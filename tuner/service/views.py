@@ -30,8 +30,8 @@ _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` fo
 
 
 def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Return a list with an object for each pair of linked nodes, in the order of its first link, and an array with
-    the index of each link's pair.
+    """Return the connections (pairs of linked nodes) as JSON objects, and an array with the index of each link's
+    connection.
 
     Parallel links are combined into one connection with their total bandwidth. O(links log links).
     """

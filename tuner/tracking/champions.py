@@ -55,7 +55,7 @@ class BestProgram:
 
 
 def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[BestProgram]:
-    """Return the best program of each size class, by speed-up within it. The result is empty if there are no trials.
+    """Return the program with the best speed-up in each size class; empty if there are no trials.
 
     As in the tuning table, a program must be clearly faster than every baseline; otherwise the fastest baseline is
     returned for the class, unless `always` is set.

@@ -160,7 +160,7 @@ class Tracker:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether MLflow's database is a file that does not exist yet, so nothing is registered."""
+        """Return whether MLflow's database is a file that does not exist yet."""
         file = sqlite_file(self._uri)
         return file is not None and not file.exists()
 

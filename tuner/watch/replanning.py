@@ -52,7 +52,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """A table for one state of a fabric.
+    """A tuning table for one state of a fabric.
 
     costs:   for each collective, the shortest time per byte that a program achieves and the certified bound, both in
              1 / bandwidth_unit, and the gap between them
@@ -143,7 +143,7 @@ class Planner:
         return min(candidates, key=lambda each: simulate_program(each.program, topology, model, size_bytes, None).end_s)
 
     def _rows(self, collective: str, choice: Choice) -> Iterator[Row]:
-        """Yield a row for each range of sizes at which one program runs."""
+        """Yield a tuning table's rows: each has a range of sizes and the program to use there."""
         sizes = self._request.sizes_bytes
         first = 0
         for size, following in zip(sizes, (*sizes[1:], None), strict=True):
