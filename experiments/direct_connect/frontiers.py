@@ -102,7 +102,7 @@ Frontiers: TypeAlias = Mapping[int, Frontier]
 
 
 def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
-    """Return every query's frontier as JSON that `frontiers_of` reads. The queries share their work."""
+    """Return every query's frontier as JSON that `frontiers_of` reads. The queries share intermediate results."""
 
     def document(candidate: TopologyCandidate) -> dict[str, Any]:
         exact = {"bandwidth_factor": str(candidate.bandwidth_factor), "least_factor": str(candidate.least_factor)}

@@ -58,7 +58,7 @@ class MeasuredSchedule:
 
     @property
     def factor(self) -> Fraction:
-        """Bandwidth time T_B in units of M/B: data size over the bandwidth out of a node (of the busiest one)."""
+        """Bandwidth time T_B in units of M/B: the data size over the bandwidth out of the node with the most links."""
         factor = self.cost.bandwidth_factor
         return self.cost.time_per_byte * int(np.bincount(self.topology.links.src).max()) if factor is None else factor
 
@@ -76,7 +76,7 @@ def alltoall_interval(topology: Topology, gap: Fraction) -> Interval:
 
 
 def distance_bound(topology: Topology) -> Fraction:
-    """Return links / sum of hop distances. No all-to-all rate is higher, because every unit uses one link per hop.
+    """Return an upper bound on the all-to-all rate: links / sum of hop distances, as each unit uses a link per hop.
 
     Assumes unit capacities; self-loops do not count. O(N L).
     """

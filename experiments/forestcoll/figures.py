@@ -201,7 +201,7 @@ def figure_1() -> Topology:
 
 
 def unwound() -> Topology:
-    """Return figure 1d: every switch replaced by a ring of the ranks below it, which wastes the global switch."""
+    """Return the network of figure 1d: rings of ranks replace switches, which wastes the global switch's bandwidth."""
     links, count = [], len(_RANK_NAMES)
     for index, rank in enumerate(_RANK_NAMES):
         after = index - RANKS + 1 if index % RANKS == RANKS - 1 else index + 1

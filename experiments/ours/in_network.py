@@ -59,7 +59,7 @@ def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
-    """Return GB/s for each of NCCL's algorithms with its best protocol, by the model."""
+    """Return the GB/s that NCCL's model predicts for each of its algorithms with the best protocol."""
     rates: dict[str, float] = {}
     for each in algorithms:
         rates[each.name] = max(rates.get(each.name, 0.0), size_bytes / each.seconds(size_bytes) / 1e9)

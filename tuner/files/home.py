@@ -36,7 +36,7 @@ class Home:
     def from_environment() -> Home:
         """Return $CHORALE_HOME, or `chorale-data` in the current folder.
 
-        Raises InvalidInput if it belongs to another user, others may write to it, or databases do not support its path.
+        Raises InvalidInput if databases do not support the path, or if another user owns the folder or may write to it.
         """
         root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
         if any("\ud800" <= letter <= "\udfff" for letter in str(root)):

@@ -53,7 +53,7 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
     ranks: number of ranks, for Chakra's .et files, which do not contain it; default: the number of these files in the
            folder
 
-    Raises InvalidInput for any other file, and for one without collectives.
+    Raises InvalidInput for any other file, and for a file without collectives.
     """
     content = read_file(str(path), MAX_BYTES)
     try:

@@ -43,7 +43,7 @@ def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether to compare at the end: two programs exist, or one was faster than the baselines at some size."""
+    """Return whether to run a final comparison: for two programs, or for one that beat the baselines at some size."""
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
     return len(best) >= 2 or (faster and not campaign.one_winner)
@@ -179,7 +179,7 @@ class FinalRound:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
-        """Yield a finalist's result at each size: from the final comparison if it was part of it, else the trial's."""
+        """Yield a finalist's result at each size: from the final comparison if measured there, else from the trial."""
         for result in trial.sizes:
             times = self._times[result.size_bytes]
             baselines = {name: tuple(times[name]) for name in result.baseline_times_s if name in times}

@@ -448,7 +448,7 @@ class TrialLoop:
         self._end(trial, trial.measured(self._clocks.monotonic_s(), outcome, names, weights, self._controls.times_s))
 
     def _goes_on(self, trial: BuiltTrial) -> bool:
-        """Report the last size to the pruner; return True if that ends the trial or its next size is being measured."""
+        """Report the last size to the pruner; return True if the pruner ends the trial or the next size is measured."""
         assert trial.so_far is not None
         weights, references = self._campaign.size_weights, self._requests.references
         sizes = size_results(trial.so_far, trial.trial_id, references, weights, self._controls.times_s)

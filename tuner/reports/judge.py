@@ -276,7 +276,7 @@ def _verdict(
     topology: Topology,
     wrong: Sequence[ResultRow],
 ) -> str:
-    """Return the verdict in a sentence. It compares the largest size not limited by latency with the library's model,
+    """Return a sentence that compares the time at the largest size not limited by latency with the library's model,
     or with the bound if there is no model.
     """
     large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])

@@ -81,7 +81,7 @@ class WatchedFabrics:
         return {**document, "is_running": self._unix_s() - time_s < SILENCE_S}
 
     def hold(self, name: str, is_held: bool) -> dict[str, Any]:
-        """Stop publishing tables for a fabric or, if `is_held` is False, publish again. Return its state."""
+        """Stop publishing tables for a fabric or, if `is_held` is False, publish again. Return the fabric's state."""
         state = self.state(name)
         path = self._path(name) / HOLD
         if is_held:

@@ -41,7 +41,7 @@ class SizeVerdict:
     baseline:     the fastest baseline
     leader:       the fastest program, proven or not; `speedup_*` is its speed-up over the baseline, with `confidence`
     behind:       upper bound on how far the choice is behind the best that was measured: 0.02 is 2 %
-    launches:     number of launches in which it was compared
+    launches:     number of launches in which the size was measured
     more_launches: number of further launches that a decision would probably need; 0 once it is decided
     more_seconds: measuring time of these launches
     outliers:     unusual times, each as text such as `program in launch n`
@@ -410,7 +410,7 @@ class Controls:
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
     def add(self, measured: BaselineTimes, trials: int) -> None:
-        """Add a control: baseline times measured together with the trial that follows the first `trials` trials."""
+        """Add baseline times that were measured together with a trial, and the number of `trials` before that."""
         differences = [
             _middle(new) - _middle(old)
             for name, sizes in measured.items()

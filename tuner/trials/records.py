@@ -72,7 +72,7 @@ class Candidate:
 
     @property
     def id(self) -> str:
-        """Content id of the parameters."""
+        """Hash of the parameters."""
         return content_id(self.identity)
 
     def __str__(self) -> str:

@@ -337,7 +337,7 @@ class Publisher:
         self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
-        """Write the record of publications and their tables; delete other tables. begun: the next publication"""
+        """Write the record of publications and their tables; delete all other tables. begun: the next publication"""
         document: dict[str, Any] = {"format": FORMAT}
         tables = {}
         for name, each in {"next": begun, "present": self.present, "former": self.former}.items():

@@ -111,11 +111,11 @@ class FabricState:
         return FabricState(frozenset(link for link in dead if not nodes & set(link)), frozenset(slow), nodes)
 
     def ranks(self, healthy: Topology) -> tuple[int, ...]:
-        """Return the remaining ranks. The network of `spec` numbers its ranks in this order."""
+        """Return the ranks that remain, in the order in which the remaining network numbers its ranks."""
         return tuple(rank for rank in range(healthy.compute_count) if rank not in self.nodes)
 
     def spec(self, healthy: Topology) -> str:
-        """Return the remaining network's spec. The same state gives the same string."""
+        """Return the spec of the remaining network. Equal states give equal strings."""
         text = healthy.spec
         by_part: dict[Fraction, list[Link]] = {}
         for link, part in sorted(self.slow):

@@ -64,7 +64,7 @@ class WatchRecords:
         self._events.append(event)
 
     def note_carried(self, report: LinkReport) -> None:
-        """Compute the rate at which a link carries bytes, from its byte counters a second ago and now."""
+        """Update the rate of a link's traffic, computed from its byte counters at least a second ago and now."""
         before = self._reports.setdefault(report.link, report)
         passed_s = report.time_s - before.time_s
         if passed_s >= 1.0:
