@@ -233,7 +233,7 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
 
 
 def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows, then what the figure shows: no curve passes theorem 9's limit; larger bases have lower ones."""
+    """Return the rows, then what the figure shows: curves stay below theorem 9's limit, lower for larger bases."""
     rows = concatenate_rows(parts)
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)
     last = {row["base"]: Fraction(row["over_least"]) for row in rows}

@@ -276,7 +276,7 @@ def _table_6(case: tuple[str, str]) -> list[Row]:
 
 @cache
 def _load_code() -> None:
-    """Run the method once, so that loading its code is not timed."""
+    """Run BFB once, so that loading its code is not timed."""
     synthesize_unverified("bfb", parse_topology(_WARM_UP), ALLGATHER, None, SerialExecutor())
 
 
@@ -379,7 +379,7 @@ _CLAIMS = (
 
 
 def row_of(claim: _Claim) -> Row:
-    """Compare the paper's row with a verified schedule and with the network itself."""
+    """Compare the paper's row with a verified schedule's cost and with the network's properties."""
     topology = parse_topology(claim.spec)
     least = least_bandwidth_factor(claim.nodes)
     by_bfb = measure_schedule(claim.spec, "bfb")

@@ -234,7 +234,7 @@ def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> F
 
 
 def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
-    """Compare printed bandwidths with recorded ones, and recorded ones with the model fitted to two allgather runs."""
+    """Compare recorded bandwidths with printed bandwidths and with the model fitted to two allgather runs."""
     fabric, collective, generator = case
     spec, k, predicted = FABRICS[fabric], _TABLE_2_TREES_PER_ROOT, dict[int, float]()
     if generator == "ForestColl":

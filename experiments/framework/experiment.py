@@ -195,7 +195,7 @@ class Quantity:
 
 
 def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
-    """Return the row that compares our values with a published row; `holds` is false if one of ours is worse.
+    """Return the row that compares our values with a published row; `holds` is false if any of ours is worse.
 
     A printed number that is proved impossible on that network does not count against ours; `reason` states the proof.
     """

@@ -143,7 +143,7 @@ def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
 
 
 def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
-    """Return the rows that are not reached, then those that are better."""
+    """Return the rows that are not reached, then the rows in which our values are better."""
     lines = [line for section in sections for line in section.differences]
     return [_DIFFERENCES_HEADING, *sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))]
 

@@ -111,7 +111,7 @@ def run_experiment(
         quick: leave out the cases that take long.
         executor: computes the parts; None, or an experiment that must run alone: this process.
         store: saves each part as soon as it is computed; None saves nothing.
-        resume: reuse the parts that `store` has and compute only the others.
+        resume: reuse the parts that `store` has and compute only the missing parts.
         progress: called before each part.
     """
     cases = experiment.chosen(quick)

@@ -1,4 +1,4 @@
-"""Switches that add and multicast: bounds, schedules and NCCL's algorithms on the fabrics that have them."""
+"""Switches that add and multicast: bounds, schedules and NCCL's algorithms on fabrics with such switches."""
 
 import time
 from collections import Counter

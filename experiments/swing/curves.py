@@ -90,7 +90,7 @@ class Curves:
         return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
 
     def peak_share(self, algorithm: str, size_bytes: int) -> float:
-        """Return the goodput relative to the peak, which is half the bandwidth of 2 D ports (section 5)."""
+        """Return the goodput relative to the peak: half the bandwidth of 2 D ports in D dimensions (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
 
 

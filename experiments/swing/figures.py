@@ -452,7 +452,7 @@ _REASONS = {
 
 
 def _table_2_rows(sizes: Sequence[int]) -> list[Row]:
-    """Compare deficiencies with the printed ones. The paper omits lower-order terms, so ours may be smaller."""
+    """Compare our deficiencies with the printed numbers. The paper omits lower-order terms, so ours may be smaller."""
     spec = f"torus:{'x'.join(map(str, sizes))}"
     topology = parse_topology(spec)
     nodes, dimensions, side = prod(sizes), len(sizes), sizes[0]

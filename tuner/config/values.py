@@ -82,7 +82,7 @@ def is_loopback(host: str) -> bool:
 def with_password(address: str, variable: str) -> str:
     """Return `address` or, if it was stored without its password, the complete address from the environment variable.
 
-    Raises Unavailable if the variable does not contain it.
+    Raises Unavailable if the variable does not contain this address.
     """
     if not is_hidden(address):
         return address

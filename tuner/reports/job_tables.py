@@ -121,7 +121,7 @@ def parse_group(text: str) -> tuple[int, ...]:
 
 
 def parse_dtypes(text: str) -> tuple[str, ...]:
-    """Parse a list of element types such as float32,bfloat16; `any` stands for all of them."""
+    """Parse a list of element types such as float32,bfloat16; `any` stands for all types."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in DTYPES:
@@ -425,7 +425,7 @@ def table_of_registry(
 def _class_rows(
     mlflow: MlflowStore, network: Topology, collective: str, size_class: SizeClass, alias: str
 ) -> Iterator[Row]:
-    """Yield the rows of a size class. There may be several, because the library may be faster at some of its sizes."""
+    """Yield the rows of a size class: more than one if the library is faster at some of the sizes in the class."""
     best = load_best(mlflow, network, collective, size_class.min_bytes, alias)
     sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
     runs = [list(run) for _, run in groupby(sizes, key=lambda measured: measured["library"] is None)]

@@ -159,7 +159,7 @@ class Search:
         return self._open[ticket].should_prune()
 
     def call_back(self, trial: FrozenTrial) -> None:
-        """Call the user's callbacks for an ended trial. Raises CheckFailed if one of them fails."""
+        """Call the user's callbacks for an ended trial. Raises CheckFailed if a callback fails."""
         studies.call_back(self._plan.parts.callbacks, self._study, trial)
 
     @property

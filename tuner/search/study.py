@@ -140,7 +140,7 @@ class LaunchStudy(Study):
 
 
 def call_back(callbacks: Iterable[Callback], study: Study, trial: FrozenTrial) -> None:
-    """Call each of `callbacks`. Raises CheckFailed, with the cause, if one of them fails."""
+    """Call each of `callbacks`. Raises CheckFailed, with the cause, if a callback fails."""
     for callback in callbacks:
         try:
             callback(study, trial)

@@ -179,7 +179,7 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return the SHA-256 of a token, which is stored in its place. Random 256-bit tokens need no salt or slow hash."""
+    """Return a token's SHA-256, stored instead of the token. Random 256-bit tokens need no salt or slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

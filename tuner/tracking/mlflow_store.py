@@ -1,4 +1,4 @@
-"""Access to MLflow: runs, artifacts and registered versions on any server or database. No other module imports it."""
+"""Access to MLflow: runs, artifacts and registered versions on any server or database."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ class Tracker:
         self._seconds += self._clock() - began_s
 
     def _upload_missing(self, trials: Sequence[TrialRecord], course_step: int, opens: bool) -> None:
-        """Upload the trials that MLflow does not have yet. If `opens` is set, first ask MLflow which ones it has.
+        """Upload the trials that MLflow does not have yet. If `opens` is set, first ask MLflow which trials it has.
 
         The best result so far is logged to the parent run after every `course_step` trials.
         """

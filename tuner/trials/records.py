@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters from which ids are computed: those of plans and libraries only if not the default."""
+        """Return the parameters that determine the id; parameters of plans and libraries only if not the default."""
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 
@@ -238,7 +238,7 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results by which it is ranked: from the final comparison if there was one, else its own.
+    """A trial with the results by which it is ranked: from the final comparison, if any, otherwise from the trial.
 
     verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
     """

@@ -311,7 +311,7 @@ def launch_health(folder: Path) -> dict[str, Any]:
 
 
 def repair_launch(folder: Path) -> list[str]:
-    """Drop a journal's damaged lines; return the actions, one line each. A copy of the old file stays next to it.
+    """Drop a journal's damaged lines; return the actions, one line each. A copy of the old file is kept.
 
     Raises Unavailable if a process is using the launch, and CheckFailed if the first line is lost, because the other
     lines are useless without it.

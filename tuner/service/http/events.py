@@ -147,7 +147,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
     """Return a function that returns the state of a campaign: with all trials of a launch the first time, then only
-    with new ones, and `known`, the number of trials that were already sent.
+    with new trials, and with `known`, the number of trials that were already sent.
     """
     launch: int | None = None
     known = 0
