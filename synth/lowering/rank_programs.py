@@ -25,12 +25,12 @@ from chorale.synth.programs.program import BUFFERS, ColumnBlocks, RankColumns, R
 UNBOUNDED = sys.maxsize
 
 Key = tuple[int, Role, int]
-"""(channel, role, peer) identifies one direction of a connection, or local work."""
+"""Block key (channel, role, peer): one direction of the connection to a rank, or local work (peer NO_PEER)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockAssignment:
-    """A rank's thread blocks: for each block, its peers (or NO_PEER) and its channel.
+    """A rank's thread blocks, numbered from 0: `send_peer`, `recv_peer` (or NO_PEER) and `channel` of each block.
 
     of_op: for each instruction, the number of its block
     """
@@ -42,7 +42,7 @@ class BlockAssignment:
 
 
 def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
-    """Assign a block to each direction of a rank's connections on each channel, and one to local work.
+    """Assign a thread block to each direction of a rank's connections on each channel, and one to local work.
 
     O(instructions * log(instructions) + directions^2).
 
@@ -51,7 +51,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
         max_blocks: Desired limit. Above it, sending and receiving blocks of the same channel are merged in pairs.
             Blocks with the fewest chunks are merged first, because sends and receives in one block take turns. The
             limit may still be exceeded, because a block can send to only one rank and receive from only one.
-        joins: Directions that must share a block.
+        joins: Pairs of directions that must share a block because a fused instruction uses both.
     """
     keys_of_ops = np.stack([ops.channel, ops.role, ops.peer])
     (channel, role, peer), direction = np.unique(keys_of_ops, axis=1, return_inverse=True)
@@ -76,7 +76,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Map sending and local directions to the receiving directions whose blocks they join (indices into `keys`)."""
+    """Map sending or local directions to the receiving directions whose blocks they share (indices of `keys`)."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]
@@ -111,14 +111,14 @@ def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
 
 
 class MemoryBases(NamedTuple):
-    """First cell of each buffer in a rank's memory, and the total number of cells."""
+    """First cell (chunk slot) of each buffer in a rank's memory, and the total number of cells."""
 
     base: Column
     cells: int
 
 
 def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layout) -> RankColumns:
-    """Return a rank's instructions by block, with all necessary waits but no redundant ones.
+    """Return a rank's instructions grouped by block, with all necessary waits but no redundant ones.
 
     `ops` must be in a valid sequential order.
     """
@@ -129,7 +129,7 @@ def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layo
 
 
 class Grouping(NamedTuple):
-    """How instructions are fused and grouped into blocks; see `assign_blocks` and `fuse_ops`."""
+    """Options for fusing instructions and grouping them into blocks; see `assign_blocks` and `fuse_ops`."""
 
     max_blocks: int
     fuse: bool
@@ -138,7 +138,7 @@ class Grouping(NamedTuple):
 
 
 def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping: Grouping) -> RankProgram:
-    """Fuse the instructions `ops` of `rank`, distribute them over blocks, and return the resulting program."""
+    """Fuse the instructions `ops` of `rank`, distribute them over thread blocks, and return the rank's program."""
     scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
     if grouping.fuse:

@@ -1,14 +1,13 @@
-"""Converts schedules in which switches add or multicast, either to MSCCL++ plans or to schedules of processes.
+"""Converts schedules in which switches add or multicast, either to MSCCL++ plans or to programs with switch processes.
 
 A plan is possible if all the schedule's trees are stars around one switch. Each rank is responsible for some chunks:
-with one operation (`glres`), it lets the switch add them over all ranks and store the sums at all ranks. Before and
-after this operation, all ranks exchange relaxed signals: the first round shows that all have begun, the second that all
-have finished. No MSCCL++ release can read an operation in which the switch adds for one rank only, so other trees, for
-example over several boxes, cannot become plans.
-
-In a schedule of processes, each rank is a process, and each switch that acts is a process, numbered after the ranks.
-CPUs emulate switches in this way, and parameter servers and SmartNICs also work like this. A process stores data before
-it forwards it, so the work that a switch does within one step takes several steps here.
+with one operation (`glres`), it makes the switch add these chunks over all ranks and store the sums at all ranks.
+Before and after this operation, all ranks exchange relaxed signals: the first round shows that all ranks have begun,
+the second that all have finished. No MSCCL++ release can read an operation in which the switch adds for one rank only,
+so other trees, for example over several boxes, cannot become plans.
+In the other form, each rank is a process, and each switch that adds or multicasts is a further process, numbered after
+the ranks. CPUs emulate switches in this way, and parameter servers and SmartNICs also work like this. A process stores
+data before it forwards them, so what a switch does in one step of the schedule takes several steps here.
 """
 
 from dataclasses import fields
@@ -47,7 +46,7 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
     Each rank has `options.block_group` thread blocks, or more if they are needed for a channel to each peer.
 
     Raises:
-        InvalidInput: `options` name another target or protocol, or the trees are not stars around one switch that is
+        InvalidInput: `options` require another target or protocol, or the trees are not stars around one switch that is
             linked to all ranks.
     """
     if options.target != TARGET:
@@ -109,7 +108,7 @@ def _roots(schedule: Schedule) -> Numbers:
 
 
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
-    """Return the plan of `rank`. Its blocks synchronise with all ranks, add the `own` chunks, and synchronise again."""
+    """Return the plan of `rank`: its blocks synchronise with all ranks, add the chunks `own`, and synchronise again."""
     peers = [peer for peer in range(ranks) if peer != rank]
     buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
     nop = Operation(Action.NOP)
@@ -140,7 +139,7 @@ def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options
 
 
 PROCESS_TARGET = "oneccl-xml"
-"""The only target that supports processes for switches. Its programs run on CPUs."""
+"""The only target whose programs can have processes for switches. They run on CPUs."""
 
 
 def require_processes(options: LoweringOptions) -> None:
@@ -154,9 +153,9 @@ def require_processes(options: LoweringOptions) -> None:
 
 
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
-    """Convert `schedule`, in which switches act, into a schedule for processes. O(rows * switches in a chain).
+    """Convert `schedule`, in which switches add or multicast, into a schedule for processes.
 
-    If data passes several switches within a step, the hops get consecutive steps.
+    If data pass several switches within a step, the hops get consecutive steps. O(rows * switches in a chain).
     """
     topology = schedule.topology
     switches = tuple(sorted(topology.abilities))
@@ -180,7 +179,7 @@ def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
 
 
 def _levels(schedule: Schedule) -> NDArray[np.int64]:
-    """Return how many switches each row's chunks have already passed in the same step."""
+    """Return, for each row, through how many switches its chunks have already passed in the same step."""
     rows, ranks = schedule.transfers, schedule.topology.compute_count
     src, dst = schedule.src.tolist(), schedule.dst.tolist()
     step, shard, low, high, adds = (
@@ -210,12 +209,12 @@ def _levels(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def with_first_stored(messages: ChannelMessages, holds: NDArray[np.bool_]) -> ChannelMessages:
-    """Change `messages` so that a node without its own data stores the first contribution to a chunk instead of adding.
+    """Return `messages`, but a node without data stores the first contribution to a chunk that it receives.
 
     Switch processes have no data, and ranks that relay parts of a combine have no contribution to them. A message is
-    cut if only some of its chunks are first contributions. O(chunks * log(chunks)).
+    split if only some of its chunks are first contributions. O(chunks * log(chunks)).
 
-    holds: bool[nodes, chunks]: whether a node holds a contribution initially
+    holds: bool[nodes, chunks]: whether a node holds a contribution to a chunk initially
     """
     chosen = np.flatnonzero(messages.reduces == 1)
     if not len(chosen):
@@ -240,4 +239,4 @@ def with_first_stored(messages: ChannelMessages, holds: NDArray[np.bool_]) -> Ch
 
 
 SHAPE_OF_PROCESSES = CollectiveName.ALLREDUCE
-"""Memory shape of all processes. Each can hold the complete vector, like a rank in an in-place allreduce."""
+"""Shape of every process's buffers: each process can hold the complete vector, like a rank in an in-place allreduce."""

@@ -1,4 +1,4 @@
-"""Timetables: start times for tree transfers if they wait only for data and links.
+"""Computes timetables: start times for tree transfers that wait only for their data and their links.
 
 A block processes its messages in one fixed order. If this order followed the tree depths, all blocks would work on the
 same depth at the same time, and the run time would be the sum over depths of the time of the busiest link at each
@@ -18,7 +18,7 @@ from chorale.synth.lowering.vector_layout import Column
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
 
 FASTEST_CHUNK_TIME = 2**12
-"""Number of time units that a chunk takes on the fastest link; times on other links are rounded up to whole units."""
+"""Number of time units that a chunk takes on the fastest link. Times on other links are rounded up to full units."""
 MAX_CHUNK_TIME = 2**26
 MAX_VISITS = 2**23
 
@@ -27,10 +27,10 @@ WRITES_SUM, WRITES, READS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timetable:
-    """A list schedule of transfers. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
+    """Start times of transfers by list scheduling. A chunk takes FASTEST_CHUNK_TIME time units on the fastest link.
 
     start:   start time of each transfer
-    step:    time interval in which each transfer begins; transfers that wait for it begin in a later interval
+    step:    time interval in which each transfer begins, later than the intervals of the transfers that it waits for
     end:     time at which all transfers have ended
     busiest: total time for which the busiest link is occupied
     """
@@ -42,7 +42,7 @@ class Timetable:
 
 
 class Moves(NamedTuple):
-    """Links of each row: row i occupies each of `links[first[i] : end[i]]` for `chunks[i]` * the link's weight."""
+    """Links used by each row: row i occupies each of `links[first[i] : end[i]]` for `chunks[i]` * the link's weight."""
 
     chunks: Column
     first: Column
@@ -52,15 +52,15 @@ class Moves(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """Dependences between rows. A row visits the cells of its chunks at both ends of its route.
+    """Dependences between rows (transfers). A row visits the memory cells of its chunks at both ends of its route.
 
     A run is a sequence of consecutive visits to a cell that are all reads, all writes, or all writes of sums. The rows
     of a run wait for the rows of the previous run. Runs of the same cell have consecutive numbers.
 
-    first:     first visit of each row, followed by the number of visits
-    run:       run that each visit belongs to
-    rows:      row of each visit, sorted by run
-    run_first: for each run, index of its first entry in `rows`, followed by the number of visits
+    first:     for each row, index of its first visit; at the end, the number of visits
+    run:       for each visit, the run that it belongs to
+    rows:      for each visit in order of runs, its row
+    run_first: for each run, index of its first entry in `rows`; at the end, the number of visits
     is_last:   1 for the last run of each cell, otherwise 0
     """
 
@@ -74,9 +74,8 @@ class Visits(NamedTuple):
 def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     """Compute a timetable for `transfers` of a pipelined `schedule`. O((chunks moved + links of routes) * log(rows)).
 
-    Returns:
-        The timetable. None if more than 2^22 chunks are moved, or if a step reads a cell that it also writes, because
-        then no sequential order of transfers gives the same result.
+    Returns None if more than 2^22 chunks are moved, or if a step reads a cell that it also writes: then no sequential
+    order of the transfers gives the same result.
     """
     count = transfers.hi.astype(np.int64) - transfers.lo
     if 2 * int(count.sum()) > MAX_VISITS:
@@ -110,7 +109,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
 
 
 def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits | None:
-    """Return the dependences between rows; None if a step both reads and writes a cell."""
+    """Return the dependences between rows, or None if a step both reads and writes a cell."""
     links = schedule.topology.links
     ends = [
         side(links)[transfers.route].astype(np.int64)

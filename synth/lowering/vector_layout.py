@@ -1,10 +1,10 @@
-"""The chunks into which a program divides its vector, and the schedule's transfers that move them.
+"""The division of a program's vector into chunks, and the schedule's transfers of these chunks.
 
-Chunks can be split or merged. Smaller chunks stream better; with fewer, larger ones, more vector sizes can be divided
-evenly. If shards have given sizes, they are stored in index order, as is the default in MPI: the input of an alltoallv
-begins with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a source stores its shards
-once, and each target stores the shards that it receives; a combine does the opposite. A program's vector is the longest
-buffer of all ranks.
+Chunks can be split or merged. Small chunks pipeline better; with fewer chunks, more vector sizes can be divided evenly.
+If shards have given sizes, they are stored in index order, as is the default in MPI: the input of an alltoallv begins
+with the shard for rank 0, and its output with the shard from rank 0. In a dispatch, a source stores each shard once,
+and each target stores the shards that it receives; a combine does the opposite. A program's vector size is the size of
+the longest buffer over all ranks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from chorale.synth.schedule.schedule import ColumnBounds, Schedule, Transfers
 
 Column = NDArray[np.int64]
 NarrowColumn = NDArray[np.int32]
-"""Columns with 32 bits per entry to save memory. No count in a program comes near 2^31."""
+"""Columns with 32 bits per entry to save memory; all counts in programs are far below 2^31."""
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
-    """Return (interval numbers, members): one row per member of each interval, in order."""
+    """Return (interval index, member) for each member of the intervals of `length` integers from `first`, in order."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)
     within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -37,17 +37,16 @@ def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Colu
 
 
 def min_chunks(schedule: Schedule) -> int:
-    """Return the smallest number of chunks per shard for which all transfers move complete chunks. O(rows)."""
+    """Return the smallest number of chunks per shard for which every transfer still moves full chunks. O(rows)."""
     sizes = np.array(schedule.collective.sizes or (), dtype=np.int64)
     bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi, sizes])
     return schedule.chunks_per_shard // gcd(schedule.chunks_per_shard, int(np.gcd.reduce(bounds, initial=0)))
 
 
 def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
-    """Return `schedule` with `chunks` chunks per shard, or unchanged if `chunks` is None. Its cost does not change.
+    """Return `schedule` with `chunks` chunks per shard, unchanged if `chunks` is None. Its cost does not change.
 
-    Raises:
-        InvalidInput: `chunks` is not a multiple of `min_chunks`.
+    Raises InvalidInput if `chunks` is not a multiple of `min_chunks`.
     """
     if chunks is None or chunks == schedule.chunks_per_shard:
         return schedule
@@ -71,12 +70,12 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorLayout:
-    """How chunks are numbered: by shard, then by instance, then by chunk within the instance.
+    """Numbering of a program's chunks: by shard, then by instance (copy of the schedule), then within the instance.
 
     transfers: the schedule's transfers; if the complete vector is one shard, only those of the first shard
-    shards:    total number of shards; in an alltoall, every rank has a different vector
+    shards:    total number of shards; in an alltoall, every rank has different shards
     chunks_per_shard: chunks per shard in one instance
-    sizes:     int64[shards], chunk count of each shard in an uneven collective
+    sizes:     int64[shards], number of chunks of each shard; None unless the collective is uneven
     """
 
     transfers: Transfers
@@ -111,14 +110,14 @@ class VectorLayout:
         return replace(self, transfers=replace(rows, lo=low.astype(kind), hi=high.astype(kind)))
 
     def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
-        """Return the index of the first chunk in `instance`, for each of the shards in `shard`."""
+        """Return the index of the first chunk in `instance` for each shard number in `shard`."""
         if self.sizes is not None:
             return (np.cumsum(self.sizes) - self.sizes)[shard]
         return (shard * self.instances + instance) * self.chunks_per_shard
 
 
 def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
-    """Return the vector's layout for `instances` copies of `schedule`. O(rows * log(rows)).
+    """Return the layout of the vector for `instances` copies of `schedule`. O(rows * log(rows)).
 
     If all shards take the same paths and none belongs to a rank, as in trees for the complete vector, they are merged
     into one shard. With fewer chunks, more vector sizes can be divided evenly, and messages are longer.
@@ -152,9 +151,9 @@ def options_for_sizes(
 ) -> LoweringOptions:
     """Return `options` with instance and chunk counts for which all of `sizes_bytes` can be divided into equal chunks.
 
-    Runtimes silently fall back to their own algorithm for sizes that are not divisible by N chunks. The result has as
-    many instances as possible, at most those of `options`, and then as many chunks per shard as possible, at most those
-    of `options` (or of the schedule).
+    Runtimes silently fall back to their own algorithm for vector sizes that are not multiples of the chunk count. The
+    result has as many instances as possible up to the number in `options`, and then as many chunks per shard as
+    possible up to the number in `options` (or in the schedule).
 
     Args:
         schedule: The schedule.
@@ -193,7 +192,7 @@ def _largest_divisor(number: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnevenShape(BufferShape):
-    """The buffers of all ranks in an uneven collective. Shard i has `sizes[i]` chunks.
+    """Buffers of all ranks in an uneven collective. Shard i has `sizes[i]` chunks.
 
     inputs, outputs: for each rank, the shards that it holds initially and those that it must hold at the end, in order
     """
@@ -220,7 +219,7 @@ class UnevenShape(BufferShape):
 
 
 def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tuple[Collective, BufferShape]:
-    """Return the collective and buffers of a program for `schedule`. Uneven collectives become custom collectives."""
+    """Return the collective and buffer shape of `schedule`'s program. An uneven collective becomes a custom one."""
     collective, ranks = schedule.collective, schedule.topology.compute_count
     if collective.name.is_uneven:
         shape = _uneven_shape(collective, ranks)
@@ -230,7 +229,7 @@ def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tupl
 
 
 def _uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
-    """Return an uneven collective's buffers. Raises InvalidInput if its program would have too many chunks."""
+    """Return the buffers of an uneven collective. Raises InvalidInput if its program would have too many chunks."""
     sizes, everyone = collective.sizes or (), range(ranks)
     sides: tuple[list[list[int]], ...] = ([[] for _ in everyone], [[] for _ in everyone])
     moved = 0
@@ -255,7 +254,7 @@ def _uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
 
 
 def _custom_of_shape(shape: UnevenShape) -> CustomCollective:
-    """Return the custom collective for these buffers: for each output chunk, the input chunks whose sum it is."""
+    """Return `shape` as a custom collective: for each output chunk, the input chunks that are added to give it."""
     begins: list[list[Cell]] = [[] for _ in shape.sizes]  # where each shard begins in the inputs that hold it
     lengths = [0, 0]
     for rank, shards in enumerate(shape.inputs):

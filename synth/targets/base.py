@@ -1,4 +1,4 @@
-"""Defines the interface `Target`. A target writes programs in a text format and reads them back."""
+"""Interface `Target` of program formats: a target writes programs as text and reads them back."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Lifted(Generic[P_co]):
-    """A program that was read from text.
+    """A program read from text, with remarks about the text.
 
     findings:     faults in the text that a Program cannot represent
     out_of_place: the out-of-place version of the program, if the text is valid both in place and out of place
@@ -31,10 +31,10 @@ class Lifted(Generic[P_co]):
 
 
 class Target(Protocol):
-    """Writes programs as text in one format and reads them back.
+    """A program format for one runtime: writes programs as text and reads them back.
 
-    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic, and reading its output always gives
-    an equal program without findings. A target has no state.
+    Requirements, checked by `tests/conformance/target_kit.py`: `emit` is deterministic, and reading its output always
+    gives an equal program without findings. A target has no state.
     """
 
     @property
@@ -50,10 +50,10 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class XmlTarget:
-    """A target whose documents nest algo > gpu > tb > step.
+    """A target whose XML documents nest the elements algo > gpu > tb > step.
 
-    There are two step forms: with at most one wait, or with all waits (see `limits.single_wait`). Targets with the same
-    form can read the bodies of each other's documents.
+    A step element has either at most one wait or all its waits (see `limits.single_wait`). Targets with the same form
+    of step can read the bodies of each other's documents.
     """
 
     name: str
@@ -73,8 +73,8 @@ class XmlTarget:
 
     @abstractmethod
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Build the program from the root element's `attributes` and the `body`, following this target's rules."""
+        """Build the program from the root element's `attributes` and the `body`, following the rules of this target."""
 
     def stated_max_bytes(self, max_bytes: int) -> int:
-        """Return the value for `maxBytes` in a file for vectors of up to `max_bytes`."""
+        """Return the value of the attribute `maxBytes` in a file for vectors of up to `max_bytes` bytes."""
         return max_bytes

@@ -1,4 +1,4 @@
-"""Checks programs: finds the rules that a program breaks, the vector size up to which it is correct, and notices."""
+"""Checks programs: finds the rules that a program breaks and the vector size up to which it is correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]
-"""Returns whether data can travel from the first rank to the second, directly or via other nodes."""
+"""Function (source rank, target rank) that returns whether a path of links leads from source to target."""
 
 _ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND, Op.REDUCE})
 _HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
@@ -28,7 +28,7 @@ _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
-    """Return the verdict on a program read from text: faults in the text, then rules that it breaks on `topology`."""
+    """Return the verdict on a program read from text: faults in the text and the rules it breaks on `topology`."""
     other = tuple(rank_count_violations(lifted.program, topology))
     verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
@@ -48,7 +48,7 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
 
     Args:
         program: A program in any form.
-        connected: Function that returns whether the network has a path between two ranks; None if all ranks are
+        connected: Function that returns whether the network has a path from one rank to another; None if all ranks are
             connected.
     """
     found = _structure(program)
@@ -78,15 +78,15 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
 
 
 def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
-    """Return every rule that `program` breaks; an empty list means that it executes its collective correctly.
+    """Return every rule that `program` breaks. If the list is empty, the program executes its collective correctly.
 
-    The result is valid up to the vector size that `judge_program` reports. `connected`: as in `judge_program`.
+    This holds up to the vector size that `judge_program` reports. `connected`: as in `judge_program`.
     """
     return list(judge_program(program, connected).violations)
 
 
 def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
-    """Return `program`, restricted to vectors of at most `max_bytes` if it allows larger ones."""
+    """Return `program` restricted to vectors of at most `max_bytes` bytes; unchanged if its limit is already lower."""
     if max_bytes is None or not isinstance(program, Program) or 0 < program.max_bytes <= max_bytes:
         return program
     return replace(program, max_bytes=max_bytes)
@@ -105,9 +105,9 @@ def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramV
 
 
 def reachability(topology: Topology) -> Connected:
-    """Return a function of (source, target) that returns whether a path of links leads from one node to the other.
+    """Return a function (source, target) that returns whether a path of links leads from node source to node target.
 
-    O(nodes + links) for the first call with each source.
+    The first call for each source takes O(nodes + links).
     """
     links = topology.links
     graph: nx.DiGraph[int] = nx.DiGraph(zip(links.src.tolist(), links.dst.tolist(), strict=True))
@@ -123,12 +123,12 @@ def reachability(topology: Topology) -> Connected:
 
 
 def network_of(program: AnyProgram, topology: Topology) -> Topology:
-    """Return `topology`. If `program` has processes for switches, these switches become compute nodes."""
+    """Return `topology`; if `program` has processes for switches, with these switches as compute nodes."""
     return process_network(topology) if rank_count(program) < len(program.ranks) else topology
 
 
 def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield violations if rank counts differ, or if the topology's switches lack the abilities that `program` needs."""
+    """Yield a violation if `program` needs another rank count or other abilities of switches than `topology` has."""
     if rank_count(program) != topology.compute_count:
         message = f"the program is for {rank_count(program)} ranks, the topology has {topology.compute_count}"
         yield ProgramViolation.at("ranks", message)
@@ -145,7 +145,7 @@ def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[P
 
 
 def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield a notice for the first `pwsf`: it is valid, but buggy in the executors of MSCCL++ 0.8 and 0.9."""
+    """Yield a notice for the plan's first `pwsf`, which is valid but buggy in the executors of MSCCL++ 0.8 and 0.9."""
     for rank, body in enumerate(plan.ranks):
         for number, block in enumerate(body.blocks):
             if any(each.action is Action.PUT_SIGNAL_FLUSH for each in block.every_operation()):

@@ -1,4 +1,4 @@
-"""Reads programs from any target's text and checks them against target, collective and network (lifting)."""
+"""Reads programs from the text of any target and checks them against target, collective and network (lifting)."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def lift(text: bytes) -> Program:
-    """Return the program in `text` without checking what it does. `read_program` also checks that.
+    """Return the program in `text` without checking what the program does, unlike `read_program`.
 
     The target is detected from the text. Untrusted text is safe: parsing takes bounded memory, and entities and
     external references are not expanded.
@@ -57,7 +57,7 @@ def lift_code(text: bytes) -> AnyProgram:
 def lift_with_findings(text: bytes, collective: CustomCollective | None = None) -> Lifted[Program]:
     """Read a program like `lift`, but return faults in the text as findings instead of raising them.
 
-    collective: definition of the custom collective, needed if the text only contains its name
+    collective: definition of the custom collective, required if the text only contains its name
     """
     document = read_xml(text, collective)
     return document.target.assemble(document.attributes, document.body)
@@ -65,7 +65,7 @@ def lift_with_findings(text: bytes, collective: CustomCollective | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class XmlDocument:
-    """A parsed text: the target that recognised it, its root element's attributes, and its contents."""
+    """A parsed XML file: the target that recognised it, the root element's attributes, and the contents."""
 
     target: XmlTarget
     attributes: XmlAttributes
@@ -129,7 +129,7 @@ def fitting_targets(text: bytes) -> list[str]:
 class LiftResult:
     """A program that was read from text and checked.
 
-    program:         the program, restricted to the sizes at which it cannot deadlock
+    program:         the program, restricted to vector sizes at which it cannot deadlock
     fitting_targets: names of all targets whose syntax, structure and limits the file satisfies
     """
 
@@ -139,7 +139,7 @@ class LiftResult:
 
     @property
     def text(self) -> str:
-        """The program's text in its target's format. Only valid if there are no violations."""
+        """Text of the program in its target's format. Only valid if there are no violations."""
         if isinstance(self.program, ExecutionPlan):
             return plan_text(self.program)
         assert isinstance(self.program, Program)
@@ -149,7 +149,7 @@ class LiftResult:
 def read_program(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> LiftResult:
     """Read the program in `text` and check it on `topology`. Raises InvalidInput unless it is for a known target.
 
-    collective: definition of the custom collective, needed if the text only contains its name
+    collective: definition of the custom collective, required if the text only contains its name
     """
     if _is_plan_text(text):
         plan = parse_plan(text, collective=collective)
@@ -167,7 +167,7 @@ def read_checked(text: bytes, topology: Topology, collective: CustomCollective |
     Args:
         text: A program file.
         topology: The network.
-        collective: Definition of the custom collective, needed if the text only contains its name.
+        collective: Definition of the custom collective, required if the text only contains its name.
 
     Raises:
         CheckFailed: The program is wrong.
@@ -185,7 +185,7 @@ def read_checked(text: bytes, topology: Topology, collective: CustomCollective |
 
 
 def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> Lifted[AnyProgram]:
-    """Return the program in `text` without checking what it does. `collective`: as in `read_program`."""
+    """Return the program in `text` without checking what the program does. `collective`: as in `read_program`."""
     if is_library_text(text):
         return Lifted(parse_library_call(text), ())
     if _is_plan_text(text):
@@ -202,9 +202,9 @@ _END = re.compile(r" */?>\Z")
 
 
 def with_max_bytes(text: bytes, max_bytes: int) -> bytes:
-    """Return `text` limited to vectors of at most `max_bytes`, by an attribute that the XML program's runtime respects.
+    """Return `text` (an XML program) restricted to vectors of at most `max_bytes` bytes by the attribute `maxBytes`.
 
-    If the text contains several documents, the attribute is added to the first <algo>. O(bytes).
+    If the text contains several documents, the attribute is set in the first <algo>. O(bytes).
 
     Raises:
         InvalidInput: The text is not a program, or the element already has the maximum number of attributes.

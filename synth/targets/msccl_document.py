@@ -1,4 +1,4 @@
-"""Checks the MSCCL scanner's syntax rules that go beyond XML."""
+"""Checks program text against the syntax rules of MSCCL's scanner that are stricter than XML."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from chorale.synth.programs.program import ProgramViolation
 
 MAX_ATTRIBUTES = 16
 LONGEST_VALUE = 255
-LONGEST_FIRST_WORD = 250  # characters; the scanner reads a comment's first word as a name
+LONGEST_FIRST_WORD = 250  # characters; the scanner treats the first word of a comment as a name
 
 _TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)
 _STRICT_TAG = re.compile(r'</\w+>|<\w+(?: (?:\w+="[^"\r\n]*")?)*/?>')

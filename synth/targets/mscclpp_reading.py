@@ -1,4 +1,4 @@
-"""Reads MSCCL++ execution plans (0.8.0 to 0.10) from untrusted JSON. All operations are supported."""
+"""Reads execution plans of MSCCL++ 0.8.0 to 0.10 from untrusted JSON. All operations are supported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_INTEGER = 2**64 - 1
 
 
 class JsonFields:
-    """A JSON object from an untrusted file. It knows its place in the file, for error messages."""
+    """A JSON object from an untrusted file, with its position in the file for error messages."""
 
     __slots__ = ("_values", "_where")
 
@@ -49,30 +49,30 @@ class JsonFields:
         return bool(self._checked(name, "true or false", value, isinstance(value, bool)))
 
     def integer(self, name: str, default: int | None = None, least: int = 0) -> int:
-        """Return the field `name`, a whole number from `least` to 2^64 - 1."""
+        """Return the field `name`, an integer from `least` to 2^64 - 1."""
         value = self._get(name, default)
         return int(self._checked(name, f"a whole number from {least} on", value, _is_whole(value, least)))
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Return the field `name` as a list of whole numbers; empty if it is missing."""
+        """Return the field `name` as a tuple of nonnegative integers, empty if the field is missing."""
         return tuple(
             self._checked(name, "a list of whole numbers", each, _is_whole(each, 0)) for each in self._list(name)
         )
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the field `name` as a list of strings; empty if it is missing."""
+        """Return the field `name` as a tuple of strings, empty if the field is missing."""
         return tuple(self._checked(name, "a list of strings", each, isinstance(each, str)) for each in self._list(name))
 
     def objects(self, name: str) -> list[JsonFields]:
-        """Return the field `name` as a list of objects; empty if it is missing."""
+        """Return the field `name` as a list of objects, empty if the field is missing."""
         return [JsonFields(value, f"{name}[{index}] of {self._where}") for index, value in enumerate(self._list(name))]
 
     def child(self, name: str) -> JsonFields | None:
-        """Return the field `name` as an object; None if it is missing."""
+        """Return the field `name` as an object, or None if the field is missing."""
         return JsonFields(self._values[name], f"{name} of {self._where}") if name in self._values else None
 
     def error(self, rule: str, value: object, hint: str) -> InvalidInput:
-        """Return an error that says which rule `value` breaks and where this object is in the file."""
+        """Return an error that says which rule `value` breaks, and which object of the file contains it."""
         return InvalidInput(f"{rule} ({self._where})", value, hint)
 
     def _get(self, name: str, default: Any) -> Any:
@@ -108,7 +108,7 @@ _KINDS: tuple[Kind, ...] = ("memory", "port", "switch")
 def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomCollective | None = None) -> ExecutionPlan:
     """Parse the plan in `text`. Raises InvalidInput if it is not a valid plan.
 
-    collective: a custom collective that replaces the one named in the text
+    collective: custom collective that replaces the collective named in the text
     """
     if len(text) > most_bytes:
         raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
@@ -143,7 +143,7 @@ def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomColle
 
 
 def is_plan_text(text: bytes) -> bool:
-    """Return whether `text` looks like a plan, which is a JSON object with a list of ranks, rather than a schedule."""
+    """Return whether `text` looks like a plan (a JSON object with a list of ranks) rather than a schedule."""
     require_small_json(text, "a schedule or plan")
     try:
         root = json.loads(text)

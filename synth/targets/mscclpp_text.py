@@ -1,7 +1,7 @@
-"""Writes JSON execution plans of MSCCL++ (microsoft/mscclpp): puts, signals, packets and switches between GPUs.
+"""Writes MSCCL++ execution plans (microsoft/mscclpp) as JSON.
 
-The format has no version number; it is defined by the loaders of releases 0.8.0 to 0.10. All of them can read the plans
-that Chorale writes. Chorale adds the keys `root` and `origin`, which the loaders ignore.
+The format has no version number; it is defined by the loaders of releases 0.8.0 to 0.10, which can all read Chorale's
+plans. Chorale adds the keys `root` and `origin`, which the loaders ignore.
 """
 
 import json
@@ -56,19 +56,14 @@ LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class MscclppJson:
-    """Target `mscclpp-json`.
-
-    Its limits assume that all blocks, of up to 1024 threads, run on the GPU simultaneously.
-    """
+    """Target `mscclpp-json`. Its limits assume that all blocks, of up to 1024 threads, run on a GPU simultaneously."""
 
     name: str = TARGET
     limits: TargetLimits = LIMITS
 
     def emit(self, program: Program) -> str:
-        """Translate `program` to one-sided operations and return their text.
-
-        Raises InvalidInput if the executor would reject it.
-        """
+        """Convert `program` to one-sided operations and return them as JSON. Raises InvalidInput if MSCCL++ would
+        reject it."""
         require_valid_structure(program, self.limits, self.name)
         plan = plan_of(program)
         for violation in plan_structure_violations(plan):
@@ -82,7 +77,7 @@ Json = dict[str, Any]
 
 
 def plan_text(plan: ExecutionPlan) -> str:
-    """Return the text of `plan`; equal plans give equal bytes.
+    """Return `plan` as JSON text. Equal plans give equal bytes.
 
     The executor caches its state by the plan's name, so the name ends with a digest of all other contents.
     """

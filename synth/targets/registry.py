@@ -1,4 +1,4 @@
-"""Lists all targets, finds them by name, and computes how much of its target's resources each program uses."""
+"""Lists all targets, finds them by name, and computes the resources that a program uses."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCcl
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """A program's resources, each the maximum over its ranks; `steps_max` counts steps in the file, or operations."""
+    """A program's resource use, each the maximum over its ranks. `steps_max`: steps in a thread block's text."""
 
     channels: int
     threadblocks_max: int
@@ -24,7 +24,7 @@ class Resources:
 
 
 def resources_of(program: AnyProgram) -> Resources:
-    """Return the resources of the target that `program` uses."""
+    """Return the number of channels, blocks, steps and scratch chunks that `program` uses."""
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),
@@ -42,7 +42,7 @@ def _steps(program: AnyProgram) -> list[int]:
 
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())
-"""All XML targets. A document is read by the first target that recognises it."""
+"""All XML targets. A document is read by the first target in this list that recognises it."""
 _ALL: tuple[Target, ...] = (*XML_TARGETS, MscclppJson())
 TARGET_ALIASES = {
     "msccl": "msccl-xml",
@@ -51,7 +51,7 @@ TARGET_ALIASES = {
     "mscclpp": "mscclpp-json",
     "oneccl": "oneccl-xml",
 }
-"""Maps runtimes' names (lower case, without separators) to targets."""
+"""Maps names of runtimes (lower case, without separators) to names of targets."""
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 
 

@@ -1,8 +1,8 @@
 """Reads program documents from untrusted XML: rejects entities and DTDs and checks sizes before parsing.
 
 Elements are nested as algo > gpu > tb > step. In the MSCCL form, a step has at most one wait, and additional waits are
-on `nop` steps before it. In the Chorale form (oneccl-xml), a step has all its waits. To save memory, each rank is
-converted to columns as soon as its element ends.
+written as `nop` steps before it. In the Chorale form (oneccl-xml), a step has all its waits. To save memory, each rank
+is converted to columns as soon as its element ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chorale.synth.targets.xml_writing import MAX_VALUE_CHARACTERS, NOP
 
 MAX_TEXT_BYTES = 2**30
 MAX_ELEMENTS = 2**24
-"""Maximum number of elements in a text. Each takes about 100 bytes of memory."""
+"""Maximum number of elements in a text. Each element takes about 100 bytes of memory."""
 MAX_ATTRIBUTES = 16
 MAX_TAG_BYTES = 2**21  # limit for tags and comments; 16 values of maximum length fit
 SLICE_BYTES = 2**16
@@ -43,16 +43,16 @@ _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
 _TYPES = {op.value: number for number, op in enumerate(OPS)}
 _NOP = len(OPS)
 STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
-"""The attributes that a step may have in the form with all waits."""
+"""Attributes that a step may have in the form with all its waits."""
 _SKIPPED = "skipped"
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "", _SKIPPED: ""}
 _FURTHER_DOCUMENT = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 _KNOWN_NUMBERS: dict[str, int] = {str(number): number for number in range(-1, 2**14)}
-"""Fast path for frequent numbers, which need no further checks."""
+"""Values of frequent numbers by their text; these numbers need no further checks."""
 
 
 class XmlAttributes:
-    """Checked access to the attributes of one element. Errors name the element and its line.
+    """Checked access to the attributes of one XML element. Errors name the element and its line.
 
     collective: custom collective that the program executes, if it was given separately from the file
     """
@@ -79,7 +79,7 @@ class XmlAttributes:
         return name in self._values
 
     def refuse_unknown(self, names: frozenset[str]) -> None:
-        """Raise InvalidInput if there is an attribute that is not in `names`."""
+        """Raise InvalidInput if the element has an attribute that is not in `names`."""
         for name in sorted(self._values.keys() - names):
             raise InvalidInput(f"{self.location} has the unknown attribute {{}}", name, "remove it")
 
@@ -108,7 +108,7 @@ class XmlAttributes:
         return value == "1"
 
     def buffer(self, name: str) -> int:
-        """Return the index into BUFFERS of the buffer whose letter is the value of the attribute `name`."""
+        """Return the index into BUFFERS of the buffer whose letter is the value of attribute `name`."""
         letter = self.text(name)
         if letter not in BUFFERS:
             raise InvalidInput(f"{name} of {self.location} must be i, o or s", repr(letter), "name one of the buffers")
@@ -116,7 +116,7 @@ class XmlAttributes:
 
 
 class DocumentBody(NamedTuple):
-    """The contents of a document below its root element.
+    """Contents of a document below its root element.
 
     ranks:         what each rank executes
     findings:      faults in elements that a Program cannot represent
@@ -131,7 +131,7 @@ class DocumentBody(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step element.
+    """One step element. Numbers in `waits` are (block, step) pairs.
 
     op:        index into OPS, or _NOP
     places:    operands and number of chunks, as in `RankColumns`
@@ -146,7 +146,7 @@ class _Step(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """One thread block element. Its steps are in file order."""
+    """One thread block element, with its steps in file order."""
 
     id: int
     send: int
@@ -156,7 +156,7 @@ class _Block(NamedTuple):
 
 
 class _Rank(NamedTuple):
-    """One rank element. Its blocks are in file order."""
+    """One rank element, with its thread blocks in file order. `chunks`: size of each buffer in chunks."""
 
     id: int
     chunks: tuple[int, int, int]
@@ -164,7 +164,7 @@ class _Rank(NamedTuple):
 
 
 LimitsChooser = Callable[[Mapping[str, str]], TargetLimits]
-"""Finds a document's target from its root attributes; returns the target's limits, or raises InvalidInput."""
+"""Function that finds a document's target from its root attributes and returns the target's limits."""
 
 
 def read_document(
@@ -172,8 +172,8 @@ def read_document(
 ) -> tuple[XmlAttributes, DocumentBody]:
     """Parse a program document and return its root attributes and contents. O(bytes) time.
 
-    Like the MSCCL loaders, this function ignores unknown elements and reads the first <algo> if there are several
-    documents in a file. Both are reported as notices; in oneccl-xml they are errors. Memory use is proportional to the
+    Like the MSCCL loaders, this function ignores unknown elements and reads only the first <algo> if a file has several
+    documents. Both cases are reported as notices; in oneccl-xml they are errors. Memory use is proportional to the
     number of elements. Reading stops with InvalidInput at the first element that exceeds a limit on number or length.
     """
     if len(text) > most_bytes:
@@ -201,9 +201,9 @@ def read_document(
 
 
 def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
-    """Parse the document that begins at byte `first`; return the start of the next document, or None.
+    """Parse the document that begins at byte `first`. Return the start of the next document in `text`, or None.
 
-    The text is passed in slices to limit memory use, because the parser buffers a tag until its end.
+    The text is passed to the parser in slices to limit memory use, because the parser buffers a tag until its end.
     """
     view, parser = memoryview(text), builder.parser
     try:
@@ -222,7 +222,7 @@ def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
 
 
 class _Builder:
-    """Handles parser events for one document. `root` and `limits` are None if it is not a program."""
+    """Handles parser events for one document. `root` and `limits` are None if the document is not a program."""
 
     def __init__(self, choose: LimitsChooser, most_elements: int, elements_before: int) -> None:
         self.parser = expat.ParserCreate("utf-8")
@@ -297,7 +297,7 @@ class _Builder:
             self._single_wait = self.limits.single_wait
 
     def _skip(self, element: str, parent: str, expected: str, line: int) -> None:
-        """Record an unknown element. Raise InvalidInput if MSCCL loaders would crash on it, or in oneccl-xml."""
+        """Record an unknown element. Raise InvalidInput in oneccl-xml, or if MSCCL loaders would crash on it."""
         if parent == "step" or (self.limits is not None and not self.limits.single_wait):
             rule = f"line {line} must hold <{expected}>" if parent != "step" else "a step must be empty"
             raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
@@ -336,7 +336,7 @@ def rank_count(attributes: XmlAttributes, limits: TargetLimits) -> int:
 
 
 def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
-    """Parse a step that has at most one wait (MSCCL form) or all its waits (Chorale form).
+    """Parse a step element that has at most one wait (MSCCL form) or all its waits (Chorale form).
 
     Only the attribute `waits` is optional.
     """
@@ -364,7 +364,7 @@ def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
 
 
 def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[ProgramViolation]]:
-    """Convert a rank's elements to its program; also return the faults that a Program cannot represent."""
+    """Convert a rank's elements to its program. Also return the faults that a Program cannot represent."""
     rank, findings = raw.id, []
     blocks = sorted(raw.blocks, key=lambda block: block.id)
     ids = [block.id for block in blocks]
@@ -390,7 +390,7 @@ def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[P
 
 
 _Waits = list[list[tuple[int, int]]]
-"""For each of a rank's instructions, the (block, instruction) pairs that it waits for."""
+"""For each instruction of a rank, the (block, instruction) pairs that it waits for."""
 
 
 def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViolation]) -> _Waits:
@@ -406,13 +406,13 @@ def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViol
 
 
 def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViolation]) -> _Waits:
-    """Return the waits of each instruction, including those of the `nop` steps before it.
+    """Return the waits of each instruction, including the waits of the `nop` steps before it.
 
-    A block publishes some of its steps. A wait for a step ends when that step or a later one is published. If no such
-    step is ever published, the waiting block hangs, which is reported as a finding.
+    The text marks some steps as published. A wait for a step ends when that step or a later step of the block is
+    published. If no such step exists, the waiting block hangs, which is reported as a finding.
     """
     index_of = {block.id: index for index, block in enumerate(blocks)}
-    targets: list[list[int | None]] = []  # per step: the instruction that must be done before a wait for the step ends
+    targets: list[list[int | None]] = []  # per step: the instruction whose end ends a wait for the step
     for block in blocks:
         found: list[int | None] = []
         number, publishing = sum(step.op != _NOP for step in block.steps), None

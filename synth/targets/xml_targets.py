@@ -1,4 +1,4 @@
-"""The XML targets: the MSCCL runtime, its successor for NCCL, and Chorale's own format, which runs on CPUs."""
+"""The XML targets: the MSCCL runtime, its successor for NCCL, and Chorale's format for CPUs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from chorale.synth.targets.xml_writing import Attribute
 
 
 def _read_collective(attributes: XmlAttributes, alias: Mapping[str, str]) -> Collective:
-    """Return the collective that `coll` names, possibly by an alias. In rooted collectives, `root` defaults to 0."""
+    """Return the collective that attribute `coll` names, possibly by an alias. `root` defaults to 0 if it is rooted."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
@@ -38,7 +38,7 @@ def _program_of(
     collective: Collective,
     max_bytes: int | None = None,
 ) -> Program:
-    """Build a document's program following the rules of `target`.
+    """Build a document's program by the rules of `target`.
 
     max_bytes: maximum vector size in bytes; None to read it from the attribute `maxBytes`
     """
@@ -59,7 +59,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the root attributes: those common to all targets, then the collective's, which differ by target."""
+    """Return the root element's attributes: those common to all targets, then `collective`, which differs."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -100,16 +100,13 @@ ONECCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class OneCclXml(XmlTarget):
-    """Target `oneccl-xml`: like MSCCL, but with several waits per step and higher limits.
-
-    See docs/reference/programs.md.
-    """
+    """Target `oneccl-xml` (docs/reference/programs.md): like MSCCL, with several waits per step and higher limits."""
 
     name: str = "oneccl-xml"
     limits: TargetLimits = ONECCL_LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Accept an `<algo>` element in which the attribute `format` names this version."""
+        """Accept an `<algo>` element whose attribute `format` names this version."""
         return root == "algo" and attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -133,7 +130,7 @@ class OneCclXml(XmlTarget):
 
 
 def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
-    """Return the node numbers of the switches that act. Their processes are the last of the `ngpus` processes."""
+    """Return the node numbers of the switches that add or multicast. Their processes come after those of the ranks."""
     text = attributes.text("switches", "")
     if not text:
         return ()
@@ -146,8 +143,8 @@ def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
 
 
 # MSCCL (microsoft/msccl) reads files with a character scanner instead of an XML parser, and each rank checks only its
-# own part, so a faulty file may hang the job. Therefore the writer uses only syntax that the scanner understands, and
-# the reader reports everything that the runtime would reject or misread.
+# part of the file, so a faulty file may hang the job. Therefore the writer uses only syntax that the scanner
+# understands, and the reader reports everything that the runtime would reject or misread.
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute its built-in alltoall instead of the file
@@ -181,13 +178,13 @@ MSCCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class MscclXml(XmlTarget):
-    """Target `msccl-xml`. The limit is 108 blocks, as many as the smallest current data-centre GPU can run."""
+    """Target `msccl-xml`, limited to 108 blocks per rank: as many as the smallest current data-centre GPU can run."""
 
     name: str = "msccl-xml"
     limits: TargetLimits = MSCCL_LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Accept any `<algo>` without the attribute `format`, which only oneccl-xml has."""
+        """Accept any `<algo>` element without the attribute `format`, which only oneccl-xml has."""
         return root == "algo" and "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -256,8 +253,8 @@ class MscclExecutorXml(XmlTarget):
 
     The scanner and the steps are the same as for msccl-xml. The header differs: there are two flags for in-place and
     out-of-place, both size bounds are required and inclusive, and reduce-scatter is written as one word. The default
-    build allows 64 steps per block. A faulty file prevents the creation of every communicator that has the file's
-    number of ranks.
+    build allows 64 steps per block. If a file is faulty, no communicator with the file's number of ranks can be
+    created.
     """
 
     name: str = "msccl-executor-xml"
@@ -266,8 +263,8 @@ class MscclExecutorXml(XmlTarget):
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """Accept files that Chorale marked for this runtime, and files with features that only this runtime supports.
 
-        These features are its spelling of reduce-scatter, both placements in one file, and no size bound. A file that
-        both runtimes could load is assumed to be for the older one.
+        These features are the spelling `reducescatter`, validity both in place and out of place, and no size bound. A
+        file that both runtimes could load is assumed to be for msccl-xml.
         """
         if root != "algo" or "format" in attributes:
             return False
@@ -298,10 +295,7 @@ class MscclExecutorXml(XmlTarget):
         return root | {"origin": program.origin} if program.origin else root
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program in `body` and the faults in its text.
-
-        If the file is valid both in place and out of place, the program is in place.
-        """
+        """Return the program in `body` and the faults in its text; in place if the file allows both placements."""
         collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value})
         program = _program_of(self, attributes, body, collective)
         both = program.in_place and attributes.flag("outofplace", False)

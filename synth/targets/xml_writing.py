@@ -1,6 +1,6 @@
 """Writes program documents. Equal programs give equal bytes: one element per line, one space between attributes.
 
-There are two forms. In one, a step has all its waits. In the other, it has at most one, and additional waits are on
+There are two forms: either a step has all its waits, or it has at most one wait, and additional waits are written as
 `nop` steps before it.
 """
 
@@ -14,7 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import BUFFERS, OPS, RankColumns, RankProgram, ends_of
 
 MAX_VALUE_CHARACTERS = 65536
-LONGEST_VALUE = 255  # limit for all values except those in steps; the MSCCL reader truncates longer ones
+LONGEST_VALUE = 255  # limit for all values outside steps; the MSCCL reader truncates longer values
 NOP = "nop"
 _NOP_OPERANDS = f'" type="{NOP}" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="0'
 _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
@@ -23,7 +23,7 @@ Attribute = str | int
 
 
 def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], single_wait: bool) -> str:
-    """Return a program's text. O(instructions + waits).
+    """Return a program as XML text. O(instructions + waits).
 
     Args:
         root: The root element's attributes.
@@ -53,7 +53,7 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], s
 
 
 def _operands(columns: RankColumns) -> list[str]:
-    """Return, for each step, the text of its attributes from `type` to `cnt`."""
+    """Return, for each instruction, the text of its attributes from `type` to `cnt`."""
     sources = [f'" type="{op.value}" srcbuf="{buffer}" srcoff="' for op in OPS for buffer in BUFFERS]
     targets = [f'" dstbuf="{buffer}" dstoff="' for buffer in BUFFERS]
     rows = zip(
@@ -68,7 +68,7 @@ def _operands(columns: RankColumns) -> list[str]:
 
 
 def _joined_steps(columns: RankColumns) -> Iterator[list[str]]:
-    """Yield the step elements of each block. Each step has all its waits."""
+    """Yield the step elements of each thread block. Each step has all its waits."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     pairs = zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)
     waits = [f"{block}:{step}" for block, step in pairs]
@@ -83,7 +83,7 @@ def _joined_steps(columns: RankColumns) -> Iterator[list[str]]:
 
 
 def _single_steps(columns: RankColumns) -> Iterator[list[str]]:
-    """Yield the step elements of each block, with a `nop` step for each additional wait."""
+    """Yield the step elements of each thread block, with a `nop` step for each additional wait."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     rows = ends_of(np.maximum(columns.waits, 1))  # number of steps written before each instruction
     waited = columns.first[columns.wait_block] + columns.wait_step
