@@ -1,4 +1,4 @@
-"""Design, verify, lower, simulate and run schedules from Python. Results have methods to continue with.
+"""Design, verify, lower, simulate and run schedules from Python. Results have methods for the next steps.
 
 Networks and sizes can be given in several forms. Errors name Python arguments, and notebooks show results as tables.
 """

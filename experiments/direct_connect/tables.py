@@ -155,7 +155,7 @@ def _table_5(row: PublishedRow) -> Row:
 
 
 def _table_7(row: PublishedRow) -> Row:
-    """Compare a printed row with ours. Add a remark if a topology from the paper's bases dominates it."""
+    """Compare a printed row with ours; add a remark if its topology is not Pareto-optimal among the paper's bases."""
     if row.is_bound:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)

@@ -58,7 +58,7 @@ _OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, p
 
 
 def _compare_optimum(row: PublishedRow) -> Row:
-    """Compare a verified schedule's rate with the printed one. A certified cut proves it optimal for its k."""
+    """Compare a verified schedule's rate with the printed rate. A certified cut proves our rate optimal for its k."""
     topology = parse_topology(row.spec)
     quantities = []
     if "k" in row.printed:

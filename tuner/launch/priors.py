@@ -62,8 +62,8 @@ class _Earlier:
 def learned_priors(
     campaign: Campaign, topology: Topology, space: SearchSpace, home: Home, launch_id: str = ""
 ) -> list[Prior]:
-    """Return priors for points of `space` from the data folder and the shipped record, the most similar conditions
-    first.
+    """Return priors for points of `space` from the data folder and Chorale's MI250 record, the most similar
+    conditions first.
 
     `launch_id`, the launch being started, is ignored. The result depends only on the files. Raises InvalidInput
     if the campaign names a source that has no usable information.
@@ -185,7 +185,7 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each fabric in the shipped record, only for GPU runners; a replayed fabric is left out."""
+    """Yield a prior for each fabric in Chorale's MI250 record, only for GPU runners; a replayed fabric is left out."""
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
     if not (replays or abilities.protocols):

@@ -87,7 +87,7 @@ _KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "sto
 
 @dataclass(frozen=True, slots=True)
 class StudyParts:
-    """Objects that the caller plugs into a study. If one is None, the campaign's setting applies.
+    """Objects that the caller plugs into a study. An attribute that is None means the campaign's setting.
 
     pruner: decides after each size whether to end the trial; sizes are then measured one by one, without racing
     """

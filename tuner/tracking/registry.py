@@ -131,7 +131,7 @@ def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
 def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> VerifiedSchedule | None:
     """Verify a version's files: its program and, if there is one, its schedule. Return the verified schedule.
 
-    Raises CheckFailed unless both are correct and unchanged.
+    Raises CheckFailed if a file is wrong or was changed.
     """
     has_schedule = bool(manifest["schedule_id"])
     for name in (SCHEDULE_FILE, PROGRAM_FILE) if has_schedule else (PROGRAM_FILE,):

@@ -90,7 +90,7 @@ LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:
-    """Return the id of a candidate's trial in a launch. It is a content id, so it is the same in every record."""
+    """Return the id of a candidate's trial in a launch: a hash of both, and so the same in every record."""
     return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 

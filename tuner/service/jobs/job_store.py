@@ -212,7 +212,7 @@ class JobStore:
         return path.read_bytes()
 
     def claim_campaign(self, name: str, owner: str) -> bool:
-        """Record `owner` as the owner of the campaign `name`, unless it has one. Return whether it was recorded."""
+        """Record the owner of the campaign `name`, unless it has an owner. Return whether `owner` was recorded."""
         try:
             with self._engine.begin() as connection:
                 connection.execute(sql.insert(_campaigns).values(name=name, owner=owner))
