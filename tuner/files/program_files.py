@@ -75,7 +75,7 @@ def load_unchecked(
 def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
     """Return the network named by `spec` or else by the program's name, and whether there is such a name.
 
-    If neither does, or the program names a file that does not exist here, all ranks are connected with each other.
+    Without a name, or if the program names a file that does not exist here, all ranks are connected with each other.
     """
     if spec is not None:
         return load_topology(spec), True

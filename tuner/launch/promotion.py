@@ -137,7 +137,7 @@ class _Gate:
         return self._compared(winner, {**challenger, CHAMPION: self._champion_rival(champion)}, champion, passed)
 
     def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
-        """Run once at a size that was not measured yet; return the failure, if any, or else a note."""
+        """Run the new program once at a size that was not measured yet; return (failure or None, a note)."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays the program anyway
@@ -170,7 +170,7 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`. Library algorithms are only measured with a program: if necessary, add the best trial's."""
+        """Measure `rivals`. Runs with only library algorithms are impossible: if necessary, add a program."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:

@@ -46,7 +46,7 @@ class DrawnConnection:
 
 
 def connections_of(topology: Topology) -> list[DrawnConnection]:
-    """Return the connections to draw: opposite links become one, others stay one-way, and self-loops are left out."""
+    """Return the connections to draw: opposite links become one, unpaired links stay one-way; no self-loops."""
     counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
     for link in topology.links:
         if link.src != link.dst:

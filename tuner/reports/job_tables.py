@@ -101,7 +101,7 @@ class JobGroup:
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
-        """Raise InvalidInput unless the job has all ranks in the group and the group has one for each program rank."""
+        """Raise InvalidInput unless the job has all the group's ranks, and the group as many ranks as the program."""
         ranks = range(job_ranks) if self.ranks is None else self.ranks
         if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
             value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"
@@ -403,7 +403,7 @@ def _version_facts(version: ModelVersion) -> dict[str, Any]:
 def table_of_registry(
     mlflow: MlflowStore, network: Topology, group: JobGroup, dtypes: Sequence[str], alias: str = "champion"
 ) -> Table | None:
-    """Return the table of all champions for `network`: one for each collective and size class that has one.
+    """Return the table of all champions for `network`: at most one for each collective and size class.
 
     Returns None if there are no champions. Raises CheckFailed if the verification of a champion fails.
     """

@@ -74,8 +74,8 @@ class Search:
     there are priors, their best point is suggested second, and the remaining first suggestions are made only while no
     prior has any weight.
 
-    If the sampler suggests a point that was already tried, it immediately gets the recorded value; if it suggests one
-    that makes no sense, the trial is pruned. After several such suggestions in a row, the next untried point in a
+    A suggested point that was already tried immediately gets the recorded value, and a point that makes no sense is
+    pruned. After several such suggestions in a row, the next untried point in a
     seeded random order is taken. `ask` returns None when every point has been tried.
 
     `recorded` holds the trials of the launch so far; trials that the study lacks are added to it. Trials that

@@ -44,7 +44,7 @@ class NotFound(ChoraleError):
 
 
 class NotAllowed(ChoraleError):
-    """Raised if a request has no token or an unknown one."""
+    """Raised if a request has no token or an unknown token."""
 
 
 class NotPermitted(ChoraleError):

@@ -141,7 +141,7 @@ class PromotionVerdict:
 def apply_verdict(
     mlflow: MlflowStore, version: ModelVersion, alias: str, verdict: PromotionVerdict
 ) -> PromotionVerdict:
-    """Point `alias` to `version` if the verdict allows it, tag the version with it, and return the final verdict.
+    """Point `alias` to `version` if the verdict allows it. Tag the version with the final verdict; return the verdict.
 
     The version does not get an alias that has meanwhile moved to a version with which it was not compared.
     """

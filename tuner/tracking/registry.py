@@ -159,7 +159,7 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
 
 
 def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
-    """Return the name of the registered model for a class: the existing one, else a readable new one.
+    """Return the name of the registered model for a size class: an existing name or else a new, readable name.
 
     The parts in which models differ come first in a name, because lists show only its beginning.
     """

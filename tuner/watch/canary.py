@@ -159,7 +159,7 @@ class CanaryRow:
 
 @dataclass(frozen=True, slots=True)
 class CanaryReport:
-    """Result of a comparison: a row for everything that was compared, and a line for everything that could not be."""
+    """Result of a comparison of tables: a row for each collective and size, and a line for each failed measurement."""
 
     rows: tuple[CanaryRow, ...] = ()
     failures: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ class NetworkPlanner:
         self._lock = threading.Lock()
 
     def plan(self, source: NetworkSource, owner: str = "") -> Topology:
-        """Return the network of a spec or a document, without reading files. Calls of an `owner` run one after another.
+        """Return the network of a spec or a document that `owner` requested, without reading files.
 
         The size is checked before anything is built. Raises InvalidInput if the network is invalid or its estimated
         memory exceeds the limits.

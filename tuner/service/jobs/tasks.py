@@ -54,7 +54,7 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> JobPlan:
-        """Return the plan of `spec`; `owner` waits for a turn, see `Planning`. Raises InvalidInput if there is none."""
+        """Return the plan of `spec`, which `owner` requested. Raises InvalidInput if no plan is possible."""
         network: dict[str, str] = {}
         method = _method_of(spec) if isinstance(spec, job_specs.SynthesisSpec) else None
         if isinstance(spec, job_specs.ProgramSpec | job_specs.PriceSpec):
