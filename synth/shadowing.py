@@ -1,16 +1,17 @@
 """Detects user files that hide libraries: with a `numpy.py` in the working folder, `import numpy` finds that file.
 
-Python first searches the folder of the script or the working folder, then the folders in PYTHONPATH. Ray workers also
-search the working folder of the program that started them.
+Python first searches the folder of the script or the working folder, then the folders in PYTHONPATH. Processes that
+this package starts do not search the working folder, because its files may belong to another user.
 """
 
 import os
 import re
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -23,6 +24,24 @@ def leave_working_folder() -> None:
     is_first = bool(sys.path) and sys.path[0] in ("", os.getcwd())
     if is_first and not sys.flags.safe_path and not Path.cwd().samefile(_PACKAGES):
         del sys.path[0]
+
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+_environment = threading.RLock()
+
+
+@contextmanager
+def outside_working_folder() -> Iterator[None]:
+    """Make Python processes that start in this block import no modules from the working folder."""
+    with _environment:
+        before = os.environ.get(_SAFE_PATH)
+        os.environ[_SAFE_PATH] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(_SAFE_PATH)
+            if before is not None:
+                os.environ[_SAFE_PATH] = before
 
 
 def shadow_of(error: BaseException | str) -> str | None:

@@ -1,6 +1,6 @@
 """Time an MPI program's collectives with and without the preloaded library and its table, in alternating launches.
 
-    python -m chorale.job.mpi.benchmark TABLE --sizes 4KiB:4MiB:x4
+    python -P -m chorale.job.mpi.benchmark TABLE --sizes 4KiB:4MiB:x4
 
 Ranks run where the mpi runner would start them: on the running emulated network of the table's topology, or on --hosts.
 The exit code is 1 if a result is wrong or no program ran.
@@ -116,7 +116,7 @@ def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m chorale.job.mpi.benchmark", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -P -m chorale.job.mpi.benchmark", description=__doc__)
     parser.add_argument("table", type=Path)
     parser.add_argument("--collective", choices=[name.value for name in STANDARD], default="allreduce")
     parser.add_argument("--sizes", default="4KiB:4MiB:x4", help="sizes of the complete vector")

@@ -1,13 +1,13 @@
 """The NCCL tuner plug-in that applies the rows written by `chorale table export --for nccl` or `tune --programs`.
 
-    NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin) NCCL_TUNER_CONFIG_FILE=tuner.csv ...
+    NCCL_TUNER_PLUGIN=$(python -P -m chorale.job.nccl.plugin) NCCL_TUNER_CONFIG_FILE=tuner.csv ...
 
 The wheel contains it; otherwise it is built at first use, which needs neither CUDA nor NCCL's sources. NCCL's example
 plug-in reads the same file. But the NCCL 2.29.7 example ends the process at the first matching row, and later
 versions use a single channel for all calls without a row.
 
 With CHORALE_TUNER_REPORT=FILE a job records what each row decided and what NCCL would have chosen by its own cost
-estimates; `python -m chorale.job.nccl.plugin FILE` prints the record.
+estimates; `python -P -m chorale.job.nccl.plugin FILE` prints the record.
 """
 
 import json

@@ -44,7 +44,7 @@ HASHES: Mapping[str, str] = {
 }
 """SHA-256 of the wheels with the parts; other wheels are not unpacked."""
 
-INSTALL = "python -m chorale.runners.oneccl.install"
+INSTALL = "python -P -m chorale.runners.oneccl.install"
 
 INCLUDE = "include"
 ARCHIVE = "lib/ccl/cpu/lib/libccl.a"

@@ -6,11 +6,12 @@ import logging
 import os
 import secrets
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder, write_private
 from chorale.runners.ray.trust import require_authentication
@@ -30,6 +31,7 @@ os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 import ray
+from ray.job_config import JobConfig
 
 __all__ = ["NAMESPACE", "RayCluster", "ray"]
 
@@ -42,6 +44,17 @@ START_ATTEMPTS = 3
 ANSWER_LIMIT_S = 10.0
 _AUTHENTICATION_WAY_OUT = "this cluster needs its own token: set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH=FILE, to it"
 _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `ray start --head`"
+
+
+class _SafeJob(JobConfig):
+    """Ray's settings of this process, without the working folder as a place from which workers import modules, unless
+    this process imports from it. Its files may belong to another user.
+    """
+
+    def _get_proto_job_config(self) -> Any:
+        if not {"", os.getcwd()} & set(sys.path):
+            self._py_driver_sys_path = [path for path in self._py_driver_sys_path if path != os.getcwd()]
+        return super()._get_proto_job_config()
 
 
 class RayCluster:
@@ -111,7 +124,8 @@ def _join(address: str) -> None:
     if address != NEWEST_LOCAL_CLUSTER:
         require_authentication(address)
     try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+        job = None if address.startswith("ray://") else _SafeJob()  # Ray's client does not send its working folder
+        ray.init(address=address, namespace=NAMESPACE, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
         way_out = _AUTHENTICATION_WAY_OUT if "auth" in str(error).lower() else _ADDRESS_WAY_OUT
         raise Unavailable("the Ray cluster cannot be reached: {}", f"{address}: {error}", way_out) from error
@@ -135,6 +149,7 @@ def _start(cpus: int, attempts: int) -> None:
                     address="local",
                     num_cpus=cpus,
                     namespace=NAMESPACE,
+                    job_config=_SafeJob(),
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 from chorale.synth.errors import Unavailable
 from chorale.synth.executor.base import OnResult, Progress
+from chorale.synth.shadowing import outside_working_folder
 
 Result = TypeVar("Result")
 Function = Callable[[Any, Any], Any]
@@ -158,26 +159,19 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Context manager to start processes that ignore Ctrl-C and do not run the main program again.
-
-    The processes import no modules from the working folder, because a user's file there may have a library's name.
-    """
-    main, safe_path = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
+    """Context manager to start processes that ignore Ctrl-C and do not run the main program again."""
+    main = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.modules["__main__"] = ModuleType("__main__")
-    os.environ[_SAFE_PATH] = "1"
     try:
-        yield
+        with outside_working_folder():
+            yield
     finally:
-        os.environ.pop(_SAFE_PATH)
-        if safe_path is not None:
-            os.environ[_SAFE_PATH] = safe_path
         sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _starts = threading.Lock()
-_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class ProcessPool:

@@ -3,6 +3,8 @@
 import grp
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,56 @@ def test_tokens_and_settings_of_another_user_are_refused(shared_folder: Path, as
         read_tokens(tokens)
     with pytest.raises(InvalidInput, match="belongs to"):
         load_settings(str(settings), Home(shared_folder))
+
+
+PLANTED = """
+import importlib, pathlib, sys
+(pathlib.Path(__file__).parent / "ran").touch()
+sys.path[:] = [path for path in sys.path if path not in ("", str(pathlib.Path(__file__).parent))]
+sys.modules.pop(__name__)
+importlib.invalidate_caches()
+sys.modules[__name__] = importlib.import_module(__name__)
+"""
+STARTING = {
+    "planning": ("loky", "json", "multiprocessing"),
+    "executor": ("chorale", "multiprocessing"),
+    "cluster": ("chorale", "numpy"),
+}
+STARTS = """
+import os, sys
+if __name__ == "__main__":
+    if sys.argv[1] == "planning":
+        from chorale.tuner.service.jobs.planning import PlanningProcesses
+        pool = PlanningProcesses(1, 60.0, 2**30)
+        assert pool.call("me", os.getpid) != os.getpid()
+        pool.close()
+    elif sys.argv[1] == "executor":
+        from chorale.synth.executor.processes import ProcessExecutor
+        pool = ProcessExecutor(1)
+        assert pool.map(os.path.join, ["b"], "a") == ["a/b"]
+        pool.close()
+    else:
+        from chorale.runners.ray.cluster import RayCluster, ray
+        from chorale.synth.topology.spec import parse_topology
+        with RayCluster(cpus=2):
+            assert ray.get(ray.remote(parse_topology).remote("ring:4")).spec == "ring:4"
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("where", ["planning", "executor", pytest.param("cluster", marks=pytest.mark.ray)])
+def test_processes_import_nothing_from_the_working_folder(tmp_path: Path, where: str) -> None:
+    """A shared folder may hold another user's `chorale` or `numpy`."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "starts.py").write_text(STARTS)
+    (tmp_path / "shared").mkdir()
+    for name in STARTING[where]:
+        (tmp_path / "shared" / f"{name}.py").write_text(PLANTED)
+    root = Path(__file__).parents[2]
+    words = [sys.executable, str(tmp_path / "mine" / "starts.py"), where]
+    environment = os.environ | {"PYTHONPATH": str(root), "PYTHONSAFEPATH": ""}
+    subprocess.run(words, cwd=tmp_path / "shared", env=environment, check=True, timeout=500)
+    assert not (tmp_path / "shared" / "ran").exists()
 
 
 def test_an_empty_secret_is_refused(tmp_path: Path) -> None:

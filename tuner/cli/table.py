@@ -27,7 +27,7 @@ from chorale.tuner.reports.tables import Result
 
 _VARIABLE = "NCCL_TUNER_CONFIG_FILE={0}"
 _USES = {
-    "nccl": f"{_VARIABLE} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)",
+    "nccl": f"{_VARIABLE} NCCL_TUNER_PLUGIN=$(python -P -m chorale.job.nccl.plugin)",
     "rccl": _VARIABLE,
     "aws": "compare it with show-tuner-decisions; aws-ofi-nccl reads no file: use Chorale's plug-in, --for nccl",
 }

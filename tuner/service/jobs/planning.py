@@ -15,6 +15,7 @@ from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from chorale.runners.process_launch.memory import LOOK_S, resident_bytes
 from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.shadowing import outside_working_folder
 from chorale.tuner.service.access import TooManyRequests
 
 MOST_WAITING = 8
@@ -93,11 +94,14 @@ class PlanningProcesses(Planning):
         with self.turn(owner):
             with self._lock:
                 pool = self._idle.pop() if self._idle else None
-            pool = pool or ProcessPoolExecutor(1, timeout=IDLE_S, env=dict.fromkeys(_ONE_THREAD, "1"))
+            with outside_working_folder():  # a process that cleans up after others starts here
+                pool = pool or ProcessPoolExecutor(1, timeout=IDLE_S, env=dict.fromkeys(_ONE_THREAD, "1"))
             is_usable = False
             try:
                 deadline_s = time.monotonic() + self._seconds
-                pid = self._within_limits(pool.submit(os.getpid), deadline_s, None)
+                with outside_working_folder():
+                    started = pool.submit(os.getpid)
+                pid = self._within_limits(started, deadline_s, None)
                 value: Value = self._within_limits(pool.submit(function, *arguments), deadline_s, pid)
                 is_usable = resident_bytes(pid) < IMPORTED_BYTES
             except (BrokenProcessPool, MemoryError):
