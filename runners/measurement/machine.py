@@ -14,7 +14,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER, runtime_folder, write_private
+from chorale.runners.measurement.private_files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    runtime_folder,
+    why_foreign,
+    write_private,
+)
 from chorale.synth.errors import Unavailable
 from chorale.synth.identity import content_id
 from chorale.synth.processors import core_count
@@ -81,7 +87,9 @@ def _line(path: Path) -> str | None:
 
 
 OTHERS_PATIENCE_S = 30.0
-"""Time to wait for other users' measurements. After one futile wait, a file makes later measurements skip the wait."""
+"""Time to wait for other users' measurements."""
+_IN_VAIN_S = 600.0
+"""After a futile wait, measurements do not wait for other users for this time."""
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
 _POLL_S = 0.05
@@ -103,11 +111,11 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
 
     Raises Unavailable if another process of this user still holds `path` after `patience_s`. Other users cannot be
     trusted to release their lock: after `others_patience_s` the block starts anyway, with a warning, and processes of
-    this user stop waiting for them until the lock has been free once.
+    this user do not wait for them in the next ten minutes.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)
-    in_vain = path.with_suffix(".in-vain")  # exists from a futile wait until the lock is free again
+    in_vain = path.with_suffix(".in-vain")  # changed by each futile wait
     # Only one process at a time waits for `path`. A process that has just released it queues behind that one here;
     # otherwise it would take the lock again before the other process looks.
     deadline_s = time.monotonic() + patience_s
@@ -119,9 +127,8 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     try:
         descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if _acquired(descriptor, 0 if in_vain.exists() else others_patience_s):
-                in_vain.unlink(missing_ok=True)
-            else:
+            age_s = time.time() - in_vain.stat().st_mtime if in_vain.exists() else -1
+            if not _acquired(descriptor, 0 if 0 <= age_s < _IN_VAIN_S else others_patience_s):
                 in_vain.touch(PRIVATE_FILE)
             yield
         finally:
@@ -154,9 +161,9 @@ _log = logging.getLogger("chorale.probe")
 
 
 def read_probe_cache(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the cached results in `path`; empty if they cannot be read."""
+    """Return the cached results in `path`; empty if they cannot be read or others may have written them."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text()) if why_foreign(path) is None else {}
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -16,7 +16,9 @@ _log = logging.getLogger("chorale.private")
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 SYSTEM_RUNTIME = Path("/run/user")
+TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - owner and mode are checked
 _OTHERS = 0o077
+_HOME_FOLDER = ".chorale-run"
 _MIN_CHARACTERS = 16
 _ACCESS_LIST = "system.posix_acl_access"
 _OVERFLOW_USER = 65534
@@ -33,17 +35,18 @@ def runtime_folder() -> Path:
     temporary = Path(tempfile.gettempdir())
     parents = [os.environ.get("XDG_RUNTIME_DIR"), str(SYSTEM_RUNTIME / str(user))]
     folders = [Path(parent) / "chorale" for parent in parents if parent and Path(parent).is_dir()]
-    return _first_private([*folders, temporary / f"chorale-{user}", Path(os.path.expanduser("~")) / ".chorale-run"])
+    return _first_private([*folders, temporary / f"chorale-{user}", Path(os.path.expanduser("~")) / _HOME_FOLDER])
 
 
 def temporary_folder(max_path_bytes: int = 4096) -> Path:
     """Return this user's folder on a disk for short-lived files; create it if necessary.
 
+    It is in the home folder if others have taken the names in the folders for temporary files.
     Its path has at most `max_path_bytes`, because sockets may be created in it, whose paths are limited to 107 bytes.
     """
     name = f"chorale-{os.geteuid()}"
-    parents = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))  # noqa: S108 - owner and mode are checked
-    folders = [Path(parent) / name for parent in parents]
+    parents = dict.fromkeys((tempfile.gettempdir(), *TEMPORARY))
+    folders = [*(Path(parent) / name for parent in parents), Path(os.path.expanduser("~")) / _HOME_FOLDER]
     return _first_private(folder for folder in folders if len(os.fsencode(folder)) <= max_path_bytes)
 
 
@@ -71,7 +74,7 @@ def _first_private(folders: Iterable[Path]) -> Path:
         if make_private(folder):
             return folder
         refused.append(str(folder))
-    rule, way_out = "no folder belongs to this user alone: {}", "set XDG_RUNTIME_DIR to your own folder"
+    rule, way_out = "no folder belongs to this user alone: {}", "set XDG_RUNTIME_DIR and TMPDIR to your own folders"
     raise Unavailable(rule, f"others have {', '.join(refused)}", way_out)
 
 
