@@ -10,6 +10,7 @@ import atexit
 import json
 import math
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -188,9 +189,13 @@ def write_whole(path: Path, content: bytes) -> None:
     if is_stream(path):
         path.write_bytes(content)
         return
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    draft.write_bytes(content)
-    draft.replace(path)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # in a shared folder, nobody may plant a link there
+    try:
+        with draft.open("xb") as stream:
+            stream.write(content)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 VARIABLE = "CHORALE_RECORD"

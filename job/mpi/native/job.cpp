@@ -173,15 +173,13 @@ void find_nodes(Job& job) {
 // Reads which way earlier jobs measured to be faster; rank 0 reads the file, which `end` creates if it is missing.
 void read_ways(Job& job) {
     if (job.settings.ways.empty() || job.nodes.empty()) return;
-    std::stringstream text;
-    if (job.rank == 0) text << std::ifstream(job.settings.ways).rdbuf();
-    std::string all = text.str();
+    const bool exists = job.rank == 0 && access(job.settings.ways.c_str(), F_OK) == 0;
+    std::string all = exists ? read_regular(job.settings.ways, "the file of CHORALE_WITHIN_NODES") : "";
     int size = int(all.size());
     PMPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
     all.resize(size);
     PMPI_Bcast(all.data(), size, MPI_BYTE, 0, MPI_COMM_WORLD);
-    text.clear();
-    text.str(all);
+    std::istringstream text(all);
     for (std::string line; std::getline(text, line);)
         if (const size_t cut = line.rfind(' '); cut != std::string::npos) job.ways[line.substr(0, cut)] = line.substr(cut + 1);
 }

@@ -162,16 +162,18 @@ Table parse_table(std::string_view data) {
     return table;
 }
 
-Table read_table(const std::string& path) {
+std::string read_regular(const std::string& path, const char* what) {
     struct stat status{};
     std::ifstream file;  // only regular files are opened, because opening a pipe would block
     if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES)
         file.open(path, std::ios::binary);
     std::string text(file.is_open() ? size_t(status.st_size) : 0, '\0');
     if (!file.is_open() || !file.read(text.data(), std::streamsize(text.size())))
-        throw std::runtime_error("a tuning table must be a regular file of at most 256 MiB that can be read");
-    return parse_table(text);
+        throw std::runtime_error(std::string(what) + " must be a regular file of at most 256 MiB that can be read");
+    return text;
 }
+
+Table read_table(const std::string& path) { return parse_table(read_regular(path, "a tuning table")); }
 
 std::vector<int64_t> Table::words(int program, int rank) const {
     const auto at = programs.at(program).packed.find(rank);

@@ -34,6 +34,9 @@ struct Table {
     std::vector<int64_t> words(int program, int rank) const;
 };
 
+// Returns the content of a file. Throws std::runtime_error, which calls it `what`, unless it is regular and not too large.
+std::string read_regular(const std::string& path, const char* what);
+
 // Throw std::runtime_error if the file cannot be read or is damaged.
 Table read_table(const std::string& path);
 Table parse_table(std::string_view data);

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "table.hpp"
@@ -24,6 +25,7 @@ constexpr int SUCCESS = 0, SYSTEM_ERROR = 2;
 constexpr int WARN = 2, INFO = 3;
 constexpr unsigned long TUNING = 64, ALL = ~0ul;
 constexpr float IGNORED = -1.0f, BEST = 0.0f;
+constexpr off_t MAX_FILE_BYTES = 1 << 24;
 constexpr const char* NAME = "Chorale";
 constexpr const char* FILE_VARIABLE = "NCCL_TUNER_CONFIG_FILE";
 constexpr const char* REPORT_VARIABLE = "CHORALE_TUNER_REPORT";
@@ -48,8 +50,11 @@ struct Tuner {
 
 void read(Tuner& tuner) {
     const char* path = std::getenv(FILE_VARIABLE);
-    std::ifstream file(path == nullptr ? "" : path);
-    if (!file) {
+    struct stat status{};
+    std::ifstream file;  // only regular files are opened, because opening a pipe would block
+    if (path != nullptr && stat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MAX_FILE_BYTES)
+        file.open(path);
+    if (!file.is_open()) {
         const char* which = path == nullptr ? "(unset)" : path;
         tuner.log(WARN, ALL, __FILE__, __LINE__, "Chorale: no table to be read: %s is %s", FILE_VARIABLE, which);
         return;

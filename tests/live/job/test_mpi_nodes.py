@@ -1,6 +1,7 @@
 """MPI jobs with several ranks on each node, under a table whose ranks are nodes; a variable says who shares a node."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -59,6 +60,15 @@ def test_both_ways_are_measured_and_one_is_kept_for_the_next_job(program: Path, 
     assert {entry["by"] for entry in again["within_nodes"] if entry["collective"] == "allreduce"} == {"leaders"}
     # the root, rank 1, is on node 0, and the table has programs for root 1 only
     assert {entry["reason"] for entry in report["fallbacks"]} == {"root not in the table"}
+
+
+def test_only_a_regular_file_has_measured_ways(program: Path, table: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ways")
+    ranked = f"export CHORALE_NODE=$((${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}} / 2)); exec {program} 4096 3"
+    variables = {"CHORALE_TABLE": str(table), "CHORALE_WITHIN_NODES": str(tmp_path / "ways")}
+    done = run_job(("/bin/sh", "-c", ranked), variables, ranks=8)
+    assert done.returncode != 0
+    assert "the file of CHORALE_WITHIN_NODES must be a regular file" in done.stderr
 
 
 THREE_ON_1 = "RANK < 4 ? RANK : 1"

@@ -133,4 +133,8 @@ def test_a_file_is_replaced_and_a_device_stays(tmp_path: Path) -> None:
         assert path.read_bytes() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["record.json"]
     write_whole(Path("/dev/null"), b"content")
+    (tmp_path / "mine").write_bytes(b"precious")
+    (tmp_path / f"record.json.{os.getpid()}.new").symlink_to("mine")  # in a folder that others may write to
+    write_whole(tmp_path / "record.json", b"content")
+    assert (tmp_path / "mine").read_bytes() == b"precious"
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

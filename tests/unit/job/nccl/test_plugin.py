@@ -161,6 +161,12 @@ def test_rows_are_applied_by_every_interface(plugin, version):
     made.close()
 
 
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_the_file_is_not_waited_for(plugin, tmp_path):
+    os.mkfifo(tmp_path / "tuner.csv")
+    assert "no table to be read" in plugin(None).warnings[0]
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_numbers_of_algorithms_are_nccls_and_channels_its_own(plugin, algorithm):
     collective, there = ("allgather", "allgather") if algorithm == "pat" else ("allreduce", "allreduce")
