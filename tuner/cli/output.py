@@ -10,13 +10,14 @@ from typing import Any
 
 import typer
 from rich.logging import RichHandler
+from rich.markup import escape
 from rich.progress import Progress as ProgressBar
 
 from chorale.synth.executor.base import Progress
 from chorale.synth.redaction import redacted
 from chorale.tuner.reports.tables import Result, WordConsole, printable
 
-people = WordConsole(stderr=True, emoji=False)
+people = WordConsole(stderr=True, markup=False, emoji=False)
 """Notices and progress; silent with --quiet."""
 results = WordConsole(markup=False, highlight=False, emoji=False)
 """A command's result, as a table or text on stdout; also shown with --quiet."""
@@ -94,7 +95,7 @@ def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
         return
 
     def begin(title: str) -> Progress:
-        row = bar.add_task(title, total=None)
+        row = bar.add_task(escape(title), total=None)
         return lambda done, total: bar.update(row, completed=done, total=total)
 
     with ProgressBar(console=people, transient=True) as bar:
@@ -114,8 +115,8 @@ def status_line(title: str) -> Iterator[Callable[[str], None]]:
     if not is_watched():
         yield lambda _text: None
         return
-    with people.status(title) as status:
-        yield lambda text: status.update(f"{title}: {text}")
+    with people.status(escape(title)) as status:
+        yield lambda text: status.update(escape(f"{title}: {text}"))
 
 
 @contextmanager

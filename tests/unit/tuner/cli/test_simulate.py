@@ -119,3 +119,12 @@ def test_topologies_are_found_for_a_calibrated_machine(capsys, tmp_path):
     given = chorale(capsys, *wanted, "--alpha-us", 10, "--bandwidth-gbps", 100).document
     assert fitted["frontier"] == given["frontier"]
     assert fitted["best"] == given["best"]
+
+
+def test_names_with_brackets_are_no_markup(capsys, tmp_path):
+    file = tmp_path / "x[" / "b].json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(FLAT))
+    done = chorale(capsys, "simulate", "bfb", f"file:{file}", "--link-gbps", 100)
+    assert done.code == 0, done.stderr
+    assert f"not used: file:{file} has" in " ".join(done.stderr.split())
