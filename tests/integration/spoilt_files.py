@@ -158,7 +158,7 @@ def prepared(folder: Path) -> Path:
 
 
 def main(folder: Path, chosen: list[tuple[str, str, str]]) -> dict[str, Any]:
-    folder.chmod(0o777)
+    folder.chmod(0o755)
     finished = prepared(folder)
     found = {}
     for number, (file, way, command) in enumerate(chosen):

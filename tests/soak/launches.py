@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -99,8 +99,9 @@ def warm_up(words: list[str], home: Path) -> None:
     No thread and no connection to a database stays, which a fork could not take along.
     """
     os.environ["CHORALE_HOME"] = str(home)
-    with without_workers(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
-        command.main(words)
+    with without_workers(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as errors:
+        code = run(words)
+    assert code == 0, errors.getvalue()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     forget_connections(Home(home).mlflow_uri)
     assert threading.active_count() == 1, threading.enumerate()
