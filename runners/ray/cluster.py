@@ -54,7 +54,7 @@ class _SafeJob(JobConfig):
     def _get_proto_job_config(self) -> Any:
         if not {"", os.getcwd()} & set(sys.path):
             self._py_driver_sys_path = [path for path in self._py_driver_sys_path if path != os.getcwd()]
-        return super()._get_proto_job_config()
+        return super()._get_proto_job_config()  # type: ignore[no-untyped-call]
 
 
 class RayCluster:
@@ -124,7 +124,9 @@ def _join(address: str) -> None:
     if address != NEWEST_LOCAL_CLUSTER:
         require_authentication(address)
     try:
-        job = None if address.startswith("ray://") else _SafeJob()  # Ray's client does not send its working folder
+        job = (
+            JobConfig() if address.startswith("ray://") else _SafeJob()
+        )  # Ray's client does not send its working folder
         ray.init(address=address, namespace=NAMESPACE, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
         way_out = _AUTHENTICATION_WAY_OUT if "auth" in str(error).lower() else _ADDRESS_WAY_OUT
