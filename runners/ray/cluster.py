@@ -124,9 +124,8 @@ def _join(address: str) -> None:
     if address != NEWEST_LOCAL_CLUSTER:
         require_authentication(address)
     try:
-        job = (
-            JobConfig() if address.startswith("ray://") else _SafeJob()
-        )  # Ray's client does not send its working folder
+        # Ray's client does not send its working folder.
+        job = JobConfig() if address.startswith("ray://") else _SafeJob()
         ray.init(address=address, namespace=NAMESPACE, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
         way_out = _AUTHENTICATION_WAY_OUT if "auth" in str(error).lower() else _ADDRESS_WAY_OUT

@@ -13,6 +13,8 @@ MAX_IDLE, MAX_IDLE_OF_ADDRESS = 512, 128
 ARRIVAL_LIMIT_S = 20.0
 """Time limit for a request to arrive, and for a client to receive data that are ready to be sent."""
 MAX_HEADERS, MAX_HEAD_BYTES = 100, 2**16
+SMALL_PART_BYTES, MAX_SMALL_PARTS = 64, 1000
+"""A body may have this number of parts that are smaller than this size: each part costs as much time as a large one."""
 REFUSED_S = 1.0
 """How long a connection stays open but unread after a refused request, to slow down bad clients."""
 
@@ -57,7 +59,7 @@ class BoundedHttp(HttpToolsProtocol):
         self.address = ""
         self._idle = idle
         self._timer: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
+        self._head_bytes = self._small_parts = 0
         self._has_head = False
         self._is_refused = False
 
@@ -89,10 +91,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._has_head = True
+        self._small_parts = 0
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._has_head = True
+        self._small_parts += len(body) < SMALL_PART_BYTES
+        if self._small_parts > MAX_SMALL_PARTS:
+            raise ValueError(f"more than {MAX_SMALL_PARTS} parts of a body below {SMALL_PART_BYTES} bytes")
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -144,9 +144,15 @@ def test_answers_that_nobody_takes_in_keep_nobody_out_and_end(port, connected):
     assert len(held) == 60
 
 
-@pytest.mark.parametrize("endless", [b"a: b\r\n", b"a", b"a: " + b"b" * 1000 + b"\r\n"])
-def test_a_head_without_end_is_refused_and_read_no_further(connected, endless):
-    (connection,) = connected(HEAD)
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "endless"),
+    [(b"", b"a: b\r\n"), (b"", b"a"), (b"", b"a: " + b"b" * 1000 + b"\r\n"), (CHUNKED, b"1\r\na\r\n")],
+)
+def test_a_request_without_end_is_refused_and_read_no_further(connected, begin, endless):
+    (connection,) = connected(HEAD + begin)
     connection.setblocking(False)
     sent, deadline_s = 0, time.monotonic() + 10
     with suppress(ConnectionError):
