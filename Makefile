@@ -93,10 +93,12 @@ test-slow: setup
 properties: setup
 	CHORALE_EXAMPLES=800 $(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile tests/unit
 
-# The engine under sanitizers: random programs of eight ranks, and words that are no programs. Then the kernels with checked
+# The engine under sanitizers: random programs of eight ranks, words that are no programs, and 10,000 random plans. Then the kernels with checked
 # indices; the extension is built anew for that, and back again.
 sanitizers: setup
 	$(BIN)/python -m pytest tests/native
+	$(BIN)/python -m tests.native.plan_tasks thread 1001 10000 0
+	$(BIN)/python -m tests.native.plan_tasks address 1001 10000 3
 	CXXFLAGS=-DCHORALE_CHECK_BOUNDS $(BIN)/python setup.py --quiet build_ext --force --inplace
 	$(BIN)/python -m pytest -m 'not slow' -n logical --maxprocesses 4 --dist loadfile tests/unit/synth; status=$$?; \
 		$(BIN)/python setup.py --quiet build_ext --force --inplace && exit $$status

@@ -4,18 +4,13 @@
 #include <unistd.h>
 
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <random>
-#include <string>
 #include <thread>
 
 #include "mailbox.hpp"
+#include "reader.hpp"
 
 namespace {
-
-using Words = std::vector<int64_t>;
 
 struct Side {  // one rank's memory in a call
     size_t input_at, output_at, room, output_bytes;
@@ -35,31 +30,6 @@ struct Task {
     std::vector<std::pair<std::string, int64_t>> options;
     std::vector<std::vector<Words>> programs;  // by program and rank
     std::vector<Call> calls;
-};
-
-class Reader {
-public:
-    explicit Reader(const char* path) : stream_(path, std::ios::binary) {}
-
-    int64_t number() {
-        int64_t value = 0;
-        if (!stream_.read(reinterpret_cast<char*>(&value), sizeof value)) std::abort();
-        return value;
-    }
-    std::string bytes() {
-        std::string text(static_cast<size_t>(number()), '\0');
-        stream_.read(&text[0], static_cast<std::streamsize>(text.size()));
-        stream_.ignore(static_cast<std::streamsize>((8 - text.size() % 8) % 8));
-        return text;
-    }
-    Words words() {
-        Words words(static_cast<size_t>(number()));
-        for (int64_t& word : words) word = number();
-        return words;
-    }
-
-private:
-    std::ifstream stream_;
 };
 
 Side read_side(Reader& reader) {
@@ -125,11 +95,6 @@ private:
     std::mutex mutex_;
     std::condition_variable all_;
 };
-
-[[noreturn]] void fail(const std::string& what) {
-    std::fprintf(stderr, "FAILED: %s\n", what.c_str());
-    std::_Exit(3);
-}
 
 void require(chorale_engine* engine, int status) {
     if (status != CHORALE_OK) fail(std::string(chorale_error(engine)) + " " + chorale_blocked(engine));
