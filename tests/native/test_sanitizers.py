@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.plans.rank_plans import NATIVE, blocked_lines
+from chorale.runners.plans.encoding import encode_plan
+from chorale.runners.plans.rank_plans import NATIVE, PlanError, PlanExecutor, blocked_lines
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from tests.conformance.plan_cases import document_of, without
 from tests.native.driver import build_driver, write_tasks
@@ -62,6 +63,13 @@ def test_what_is_not_finished_says_who_waits_for_whom(threads: int) -> None:
 def test_a_rank_that_never_comes_is_named() -> None:
     _, waits = results("none", task_of(case_of("packets"), [PlannedCall([2, AWAY], 1, 0.2, is_late=True)]))
     assert waits == ["0 0 waits for rank 1 to begin\n"]
+
+
+def test_parts_of_a_pipeline_that_vectors_do_not_fill_are_refused() -> None:
+    words = encode_plan(case_of("pipeline"), 0)
+    words[words.index(1024)] = 1000
+    with pytest.raises(PlanError, match="parts of a pipeline that vectors do not fill"):
+        PlanExecutor().check(words, 0, 2)
 
 
 def test_the_source_compiles_for_gpus_of_amd(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ private:
             const i64 kind = number(0, Kind::pipeline, "action");
             if (kind == Kind::pipeline) {
                 if (pipeline_end > from) throw wrong("has a pipeline in a pipeline");
-                number(1, most_pieces, "part of a pipeline");
+                if (number(1, most_pieces, "part of a pipeline") % vector_bytes != 0)
+                    throw wrong("has parts of a pipeline that vectors do not fill");
                 number(1, most_pieces, "length of a pipeline");
                 pipeline_end = number(limit_ + 1, end, "end of a pipeline");
             } else {
