@@ -24,6 +24,7 @@ class Fallback(StrEnum):
     SHAPE = "vector that ranks do not divide into equal shards"
     DEVICE = "device that programs do not run on"
     PLAN = "plans need tensors on GPUs that reach each other's memory"
+    HOSTS = "group on several hosts, whose GPUs one plan cannot reach: only programs run there, as rounds of sends"
     ROOM = "larger than the memory that plans have"
 
 

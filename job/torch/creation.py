@@ -14,7 +14,7 @@ from chorale.job import current_report
 from chorale.job.group import require_one_table
 from chorale.job.record import recorder_of
 from chorale.job.settings import JobSettings, job_table
-from chorale.job.table.lookup import GroupEntries
+from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.job.table.model import Table
 from chorale.job.torch.device import device_transport
 from chorale.job.torch.functions import extend_torch
@@ -144,7 +144,8 @@ class _Loader:
             texts[table.programs[name].text] = min(settings.plan_bytes, *largest)
         self.turns += 1
         kernels = device_transport(self.member, f"{digest[:12]}-{self.turns}", texts, settings)
-        return loaded if kernels is None else replace(loaded, owned=(*loaded.owned, kernels), plans=kernels)
+        owned = () if isinstance(kernels, Fallback) else (kernels,)
+        return replace(loaded, owned=(*loaded.owned, *owned), plans=kernels)
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
         """Load a table to which the group may switch. Raises InvalidInput if it is for another number of ranks."""

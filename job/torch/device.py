@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from chorale.job.settings import JobSettings
+from chorale.job.table.lookup import Fallback
 from chorale.job.torch.reload import GroupMember
 from chorale.job.torch.transport import DeviceTransport
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
@@ -28,8 +29,8 @@ OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 
 def device_transport(
     member: GroupMember, name: str, texts: Mapping[bytes, int], settings: JobSettings
-) -> DeviceTransport | None:
-    """Return the transport that runs the plans in `texts`, or None on all ranks if plans cannot run; all ranks call it.
+) -> DeviceTransport | Fallback:
+    """Return the transport that runs the plans in `texts`, or on all ranks why there is none; all ranks call it.
 
     Plans cannot run if a rank has no GPU, if GPUs cannot access each other's memory, or if a rank fails to prepare its
     plans. The first rank of the group reports the reason on stderr.
@@ -44,7 +45,7 @@ def device_transport(
     if not stands_in and (obstacle := obstacle_of(facts, sharing)):
         if member.rank == 0:
             sys.stderr.write(f"chorale: no plans run on a group of the job: {obstacle}\n")
-        return None
+        return Fallback.HOSTS if len({host for host, *_ in filter(None, facts)}) > 1 else Fallback.PLAN
     try:
         device: PlanDevice
         if stands_in:
@@ -70,8 +71,8 @@ def device_transport(
         if other:
             if member.rank == 0:
                 sys.stderr.write(f"chorale: no plans run on a group of the job, of which rank {rank} says: {other}\n")
-            return None
-    return transport
+            return Fallback.PLAN
+    return transport or Fallback.PLAN
 
 
 def _facts() -> list[str]:

@@ -53,7 +53,7 @@ class ChoraleGroup(DelegatingGroup):
         """Return a tensor of zeros that plans access directly, without copies; all ranks call this together. If the
         group runs no plans, the tensor is an ordinary one, on the accelerator if there is one."""
         plans = self._programs.loaded.plans
-        if plans is not None:
+        if not isinstance(plans, Fallback):
             return plans.empty(elements, dtype)
         device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return torch.zeros(elements, dtype=dtype, device=device)

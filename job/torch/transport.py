@@ -129,7 +129,7 @@ class LoadedTable:
     entries:    the table's entries for this group; None without a table
     transports: transport for each device type
     owned:      transports that are closed with this table; the other transports serve several tables
-    plans:      transport that runs plans, None if plans cannot run; digests: digests of the programs that are plans
+    plans:      transport that runs plans, or why plans cannot run; digests: digests of the programs that are plans
     network:    network for planning each all-to-all with given sizes; None if it has no boxes with rails
     """
 
@@ -137,7 +137,7 @@ class LoadedTable:
     entries: GroupEntries | None
     transports: Mapping[str, Transport] = field(default_factory=dict)
     owned: tuple[Transport, ...] = ()
-    plans: DeviceTransport | None = None
+    plans: DeviceTransport | Fallback = Fallback.PLAN
     digests: frozenset[str] = frozenset()
     network: RailFabric | None = None
 
@@ -145,7 +145,9 @@ class LoadedTable:
         """Return the transport that runs the program of `entry` on a type of device, or the reason for a fallback."""
         if entry.program not in self.digests:
             return self.transports.get(device, Fallback.DEVICE)
-        if self.plans is None or self.plans.name != device:
+        if isinstance(self.plans, Fallback):
+            return self.plans
+        if self.plans.name != device:
             return Fallback.PLAN
         return self.plans if self.plans.fits(str(entry.program), size_bytes) else Fallback.ROOM
 
