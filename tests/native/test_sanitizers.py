@@ -65,10 +65,13 @@ def test_a_rank_that_never_comes_is_named() -> None:
     assert waits == ["0 0 waits for rank 1 to begin\n"]
 
 
-def test_parts_of_a_pipeline_that_vectors_do_not_fill_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("after", "word", "told"), [(0, 1000, "parts of a pipeline that vectors do not fill"), (1, 2**40, "wrong length")]
+)
+def test_pipelines_are_refused_if_vectors_do_not_fill_them_or_they_never_end(after: int, word: int, told: str) -> None:
     words = encode_plan(case_of("pipeline"), 0)
-    words[words.index(1024)] = 1000
-    with pytest.raises(PlanError, match="parts of a pipeline that vectors do not fill"):
+    words[words.index(1024) + after] = word  # bytes of a part, then pieces of the pipeline
+    with pytest.raises(PlanError, match=told):
         PlanExecutor().check(words, 0, 2)
 
 

@@ -32,7 +32,10 @@ public:
         const i64 barriers = number(0, most_numbers, "number of barriers");
         const i64 semaphores = number(0, end_ - at_, "number of semaphores");
         const i64 blocks = number(0, end_ - at_, "number of blocks");
-        for (i64 i = 0; i < ranks * Window::counters; i++) number(0, most_pieces, "length of memory");
+        for (i64 i = 0; i < ranks * Window::counters; i++) {
+            const i64 pieces = number(0, most_pieces, "length of memory");
+            if (pieces > largest_) largest_ = pieces;
+        }
         for (i64 i = 0; i < semaphores; i++) number(0, most_pieces, "semaphore");
         const i64 table = at_;
         for (i64 i = 0; i < 2 * blocks; i++) number(0, end_, "begin or end of a block");
@@ -64,7 +67,7 @@ private:
                 if (pipeline_end > from) throw wrong("has a pipeline in a pipeline");
                 if (number(1, most_pieces, "part of a pipeline") % vector_bytes != 0)
                     throw wrong("has parts of a pipeline that vectors do not fill");
-                number(1, most_pieces, "length of a pipeline");
+                number(1, largest_, "length of a pipeline");  // a thread must come to the end of it
                 pipeline_end = number(limit_ + 1, end, "end of a pipeline");
             } else {
                 action(kind);
@@ -146,7 +149,7 @@ private:
     }
 
     const i64* words_;
-    i64 at_ = 0, end_, limit_ = 0, barriers_ = 0;
+    i64 at_ = 0, end_, limit_ = 0, barriers_ = 0, largest_ = 0;
 };
 
 }  // namespace chorale::plans
