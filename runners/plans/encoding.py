@@ -13,7 +13,7 @@ from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
 from chorale.synth.programs.plans.moves import Move, MoveMaker, Repeat, Stretch, pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operation, PlanBlock
 
-_VERSION = 2
+_VERSION = 3
 _NOP, _BARRIER, _SIGNAL, _PORT_SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PORT_MOVE, _PIPELINE = range(10)
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
 """Windows of a rank's memory; rank r's windows are numbered from r * WINDOWS on."""
@@ -88,8 +88,8 @@ class WordsHead:
     @staticmethod
     def of(words: Sequence[int]) -> WordsHead:
         """Parse the first of the `words` from `encode_plan`."""
-        _, _, ranks, slots, halves, barriers, semaphores, blocks = words[:8]
-        first = 8 + 4 * ranks
+        _, _, ranks, slots, halves, barriers, semaphores, blocks, _ = words[:9]
+        first = 9 + 4 * ranks
         return WordsHead(slots, halves, barriers, tuple(words[first : first + semaphores]), blocks)
 
     def state(self) -> list[int]:
@@ -123,7 +123,7 @@ class _Encoder:
         numbers = [each.barrier[0] for block in body.blocks for each in block.every_operation() if each.barrier]
         sizes = [pieces for windows in shape.windows for pieces in windows]
         fixed = [_VERSION, self._rank, len(plan.ranks), shape.slots, 1 + int(plan.settings.double_scratch)]
-        lists = [1 + max(numbers, default=-1), len(body.semaphores), len(body.blocks)]
+        lists = [1 + max(numbers, default=-1), len(body.semaphores), len(body.blocks), plan.settings.vector_bytes]
         return [*fixed, *lists, *sizes, *body.semaphores]
 
     def block(self, block: PlanBlock, first: int) -> Iterator[list[int]]:

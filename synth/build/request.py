@@ -109,6 +109,7 @@ def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
     """Return the content id of a lowered program, which does not depend on the vector sizes it is used for."""
     moved = {name: getattr(lowering, name) for name in ("reads", "block_group", "pipeline_bytes", "ranks_per_box")}
     moved |= {} if lowering.threads is None else {"threads": lowering.threads}
+    moved |= {} if lowering.vector_bytes == 16 else {"vector_bytes": lowering.vector_bytes}
     return content_id(
         {
             **(moved if lowering.moves_differently else {}),

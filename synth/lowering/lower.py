@@ -255,7 +255,8 @@ def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLi
     boxes = boxes_of(schedule.topology, options.ranks_per_box)
     several = boxes if max(boxes) else ()
     resident = limits.resident_threadblocks if options.block_group > 1 else None
-    return PlanOptions(options.reads, options.block_group, options.pipeline_bytes, several, resident, options.threads)
+    how = options.reads, options.block_group, options.pipeline_bytes
+    return PlanOptions(*how, several, resident, options.threads, options.vector_bytes)
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:

@@ -26,9 +26,10 @@ class LoweringOptions:
     fuse:      whether a rank receives and forwards data in one instruction if possible, instead of in two blocks
     chunks:    chunks per shard in each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
     min_bytes, max_bytes: smallest and largest vector size for which the program is used; `max_bytes` 0 means no limit
-    reads, block_group, pipeline_bytes, threads: for one-sided targets, see `chorale.synth.programs.plans.options`
+    reads, block_group, pipeline_bytes, threads, vector_bytes: for one-sided targets, see
+               `chorale.synth.programs.plans.options`
     ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: derived from the
-                   topology
+               topology
     """
 
     target: str
@@ -46,6 +47,7 @@ class LoweringOptions:
     pipeline_bytes: int = 0
     ranks_per_box: int | None = None
     threads: int | None = None
+    vector_bytes: int = 16
 
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MAX_CHANNELS)
@@ -54,6 +56,7 @@ class LoweringOptions:
         PlanOptions(self.reads, self.block_group, self.pipeline_bytes)
         if self.threads is not None:
             _between("threads", self.threads, 32, 1024)
+        _between("vector_bytes", self.vector_bytes, 8, 16)
         if self.chunks is not None:
             _between("chunks", self.chunks, 1, MAX_CHUNKS)
         if self.sm_count is not None:
@@ -67,8 +70,8 @@ class LoweringOptions:
     @property
     def moves_differently(self) -> bool:
         """Whether any option is set that only one-sided targets support."""
-        moved = self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box, self.threads
-        return moved != (False, 1, 0, None, None)
+        moved = self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box, self.threads, self.vector_bytes
+        return moved != (False, 1, 0, None, None, 16)
 
 
 def _between(name: str, value: int, low: int, high: int) -> None:

@@ -138,6 +138,7 @@ def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomColle
             root.flag("reuse_resources", False),
             root.integer("buffer_alignment", 16, least=1),
             root.integer("num_threads_per_block", 1024, least=1),
+            root.integer("vector_bytes", 16, least=1),
         ),
     )
 

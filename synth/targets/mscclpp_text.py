@@ -18,6 +18,7 @@ from chorale.synth.programs.plans.plan import (
     MAX_BLOCK_OPERATIONS,
     OFFSET_BYTES,
     TARGET,
+    VECTOR_BYTES,
     Action,
     ExecutionPlan,
     Kind,
@@ -99,6 +100,8 @@ def _head(plan: ExecutionPlan) -> Json:
         "min_message_size": plan.min_bytes,
         "max_message_size": plan.max_bytes,
     }
+    if settings.vector_bytes != VECTOR_BYTES[-1]:
+        document["vector_bytes"] = settings.vector_bytes
     if collective.root is not None:
         document["root"] = collective.root
     if plan.origin:

@@ -169,6 +169,7 @@ def _options(draw: random.Random) -> LoweringOptions:
         block_group=group,
         pipeline_bytes=pipeline,
         ranks_per_box=draw.choice((None, None, 2)),
+        vector_bytes=draw.choice((8, 16)),
     )
 
 

@@ -62,6 +62,8 @@ class SearchSection(campaign_values.CampaignSection):
         default=[0], min_length=1, max_length=campaign_values.MAX_VALUES
     )
     """Size of the parts in which a block's steps process chunks, such as 64KiB; 0: whole chunks. MSCCL++ only."""
+    vector_bytes: list[Literal[8, 16]] = Field(default=[16], min_length=1, max_length=2)
+    """Bytes that a thread reads or writes at once, outside packets. For the runner `device`."""
 
     ctas: campaign_values.OptionalCounts = Field(default=[None])
     """Channels or CTAs of the library's own algorithms (`nccl:ring`); null: the library's choice."""
@@ -94,8 +96,9 @@ class SearchSection(campaign_values.CampaignSection):
             "method": [*self.methods, *(read_program_file(path).name for path in self.programs)]
         }
         always = ("k", "chunks", "channels", "instances", "protocol", "depth", "buffer_bytes")
-        special = ("reads", "block_group", "pipeline_bytes", "ctas", "chunk_bytes", "threads", "cta_policy")
-        for name in (*always, *special):
+        plans = ("reads", "block_group", "pipeline_bytes", "vector_bytes")
+        library = ("ctas", "chunk_bytes", "threads", "cta_policy")
+        for name in (*always, *plans, *library):
             values = list(getattr(self, name))
             if name in always or values != type(self).model_fields[name].default:
                 chosen[name] = values

@@ -108,6 +108,7 @@ def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptio
         reads=candidate.reads,
         block_group=candidate.block_group,
         pipeline_bytes=candidate.pipeline_bytes,
+        vector_bytes=candidate.vector_bytes,
         threads=None if is_library_method(candidate.method) else candidate.threads,
     )
 

@@ -28,7 +28,7 @@ class Candidate:
 
     depth:        number of parts into which every transfer is split, so that trees are pipelined
     buffer_bytes: size of each connection's buffer
-    reads, block_group, pipeline_bytes: how plans move data, see `chorale.synth.programs.plans.options`
+    reads, block_group, pipeline_bytes, vector_bytes: how plans move data, see `chorale.synth.programs.plans.options`
     ctas, chunk_bytes, threads, cta_policy: settings of the library's own algorithms, see `LibrarySettings`
     """
 
@@ -47,6 +47,7 @@ class Candidate:
     chunk_bytes: int | None = None
     threads: int | None = None
     cta_policy: str | None = None
+    vector_bytes: int = 16
 
     @property
     def settings(self) -> LibrarySettings | None:
@@ -82,7 +83,7 @@ class Candidate:
         return " ".join([self.method, *shown])
 
 
-_PLAN_DEFAULTS = {"reads": False, "block_group": 1, "pipeline_bytes": 0}
+_PLAN_DEFAULTS = {"reads": False, "block_group": 1, "pipeline_bytes": 0, "vector_bytes": 16}
 PLAN_PARAMETERS = tuple(_PLAN_DEFAULTS)
 """Parameters that only matter for one-sided targets."""
 LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")

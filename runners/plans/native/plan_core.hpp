@@ -22,10 +22,10 @@ using i64 = long long;
 // Numbers of runners/plans/encoding.py.
 enum Kind : i64 { nop, barrier, signal, port_signal, wait, acquire, release, move, port_move, pipeline };
 enum Window : i64 { packets = 3, counters = 4, windows = 5 };  // windows 0 to 2 of a rank: input, output, scratch
-enum Head : i64 { version, own, all, slots, halves, barriers, semaphores, blocks, sizes };
+enum Head : i64 { version, own, all, slots, halves, barriers, semaphores, blocks, vector, sizes };
 enum Field : i64 { length, step, kind, operands };
 enum Why : u64 { turn, other_ranks, a_signal, a_semaphore, other_blocks, a_packet, a_port, outside };
-constexpr i64 current_version = 2;
+constexpr i64 current_version = 3;
 constexpr u64 vector_bytes = 16, packet_data = 4;
 
 // The unit of data that is moved, as two halves.
@@ -364,29 +364,35 @@ private:
     // Moves this thread's share: several vectors at a time, or packets with eight bytes of data as they arrive.
     template <bool packed, class Way>
     CHORALE_CODE bool units(const Stretches& some) {
-        constexpr unsigned width = packed ? 1 : 2, unroll = packed ? 1 : 4;
+        if constexpr (packed) return units_of<1, 1, Way>(some);
+        else return words_[Head::vector] < i64(vector_bytes) ? units_of<1, 4, Way>(some) : units_of<2, 4, Way>(some);
+    }
+
+    // width: number of words of eight bytes that a thread reads and writes at once; unroll: units before it writes
+    template <unsigned width, unsigned unroll, class Way>
+    CHORALE_CODE bool units_of(const Stretches& some) {
         const u64 count = some.bytes / (8 * width), sources = some.reads + some.takes;
         for (; progress_ < count; progress_ += lanes_ * unroll) {
             Way ways[unroll * width] = {};
             for (u64 source = 0; source < sources; source++)
                 for (unsigned turn = 0; turn < unroll; turn++) {
                     const u64 unit = progress_ + turn * lanes_;
-                    if (unit < count && !read<packed>(some, source, unit, ways + turn * width)) return false;
+                    if (unit < count && !read<width>(some, source, unit, ways + turn * width)) return false;
                 }
             for (u64 target = sources; target < sources + some.writes + some.packets; target++)
                 for (unsigned turn = 0; turn < unroll; turn++) {
                     const u64 unit = progress_ + turn * lanes_;
-                    if (unit < count) write<packed>(some, target, unit, ways + turn * width);
+                    if (unit < count) write<width>(some, target, unit, ways + turn * width);
                 }
         }
         return true;
     }
 
-    template <bool packed, class Way>
+    template <unsigned width, class Way>
     CHORALE_CODE bool read(const Stretches& some, u64 source, u64 unit, Way* ways) {
         const bool is_first = source == 0, keeps_wide = b_.keeps_wide != 0;
-        const char* at = place(some, source, unit * (packed ? 8 : 16));
-        if constexpr (!packed) {
+        const char* at = place(some, source, unit * 8 * width);
+        if constexpr (width == 2) {
             const Vector value = *reinterpret_cast<const Vector*>(at);
             ways[0].take(value.half[0], is_first, keeps_wide);
             ways[1].take(value.half[1], is_first, keeps_wide);
@@ -405,10 +411,10 @@ private:
         return true;
     }
 
-    template <bool packed, class Way>
+    template <unsigned width, class Way>
     CHORALE_CODE void write(const Stretches& some, u64 target, u64 unit, const Way* ways) {
-        char* at = place(some, target, unit * (packed ? 8 : 16));
-        if constexpr (!packed) {
+        char* at = place(some, target, unit * 8 * width);
+        if constexpr (width == 2) {
             *reinterpret_cast<Vector*>(at) = Vector{{ways[0].word(), ways[1].word()}};
         } else if (target < some.reads + some.takes + some.writes) {
             *reinterpret_cast<u64*>(at) = ways[0].word();

@@ -32,6 +32,7 @@ public:
         const i64 barriers = number(0, most_numbers, "number of barriers");
         const i64 semaphores = number(0, end_ - at_, "number of semaphores");
         const i64 blocks = number(0, end_ - at_, "number of blocks");
+        number(vector_bytes / 2, vector_bytes, "length of a vector");
         for (i64 i = 0; i < ranks * Window::counters; i++) {
             const i64 pieces = number(0, most_pieces, "length of memory");
             if (pieces > largest_) largest_ = pieces;

@@ -16,6 +16,7 @@ from chorale.synth.programs.plans.plan import (
     MAX_OPERATION_CHANNELS,
     MAX_OPERATION_SEMAPHORES,
     OFFSET_BYTES,
+    VECTOR_BYTES,
     Action,
     ExecutionPlan,
     Kind,
@@ -122,6 +123,8 @@ def _plan_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     for what, value, largest in limits:
         if value > largest:
             yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}")
+    if plan.settings.vector_bytes not in VECTOR_BYTES:
+        yield ProgramViolation.at("limit", f"vector_bytes must be 8 or 16, not {plan.settings.vector_bytes}")
     if plan.origin and plan.max_bytes > largest_bytes(plan.chunks, max(body.scratch_chunks for body in plan.ranks)):
         message = f"a vector of {plan.max_bytes} bytes has offsets of {OFFSET_BYTES} and more, which wrap"
         yield ProgramViolation.at("limit", message)

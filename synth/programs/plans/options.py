@@ -21,6 +21,7 @@ class PlanOptions:
     resident_blocks: number of a rank's thread blocks that can run simultaneously, which limits how many blocks are
                      shared by groups; None: no limit
     threads:        threads per thread block; None for the executor's default
+    vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once: 8 or 16
     """
 
     reads: bool = False
@@ -29,6 +30,7 @@ class PlanOptions:
     boxes: tuple[int, ...] = ()
     resident_blocks: int | None = None
     threads: int | None = None
+    vector_bytes: int = GRANULE_BYTES
 
     def __post_init__(self) -> None:
         if not 1 <= self.group <= MAX_GROUP:

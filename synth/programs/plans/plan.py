@@ -190,6 +190,10 @@ class RankPlan:
         return self.port_peers if kind == "port" else self.peers
 
 
+VECTOR_BYTES = (8, 16)
+"""Numbers of bytes that a thread of Chorale's kernel can read or write at once; the last is the default."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
     """Executor settings in addition to the operations.
@@ -197,6 +201,7 @@ class PlanSettings:
     packets:        whether scratch contains packets, which means protocol LL
     double_scratch: whether consecutive calls alternate between two halves of scratch
     reuse:          whether pipelines over large chunks may reuse parts of scratch
+    vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once; other executors ignore it
     """
 
     packets: bool = False
@@ -204,6 +209,7 @@ class PlanSettings:
     reuse: bool = False
     alignment_bytes: int = 16
     threads: int = 1024
+    vector_bytes: int = VECTOR_BYTES[-1]
 
 
 @dataclass(frozen=True, slots=True)

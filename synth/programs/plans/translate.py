@@ -95,7 +95,9 @@ def _translated(program: Program) -> ExecutionPlan:
         program.min_bytes,
         program.max_bytes or largest,
         program.origin,
-        PlanSettings(uses_packets, double_scratch=uses_packets, threads=program.plan.threads or PlanSettings().threads),
+        PlanSettings(
+            uses_packets, uses_packets, threads=program.plan.threads or 1024, vector_bytes=program.plan.vector_bytes
+        ),
     )
 
 

@@ -147,6 +147,7 @@ ORDERED = {
     "reads": ("complete:4", {"reads": True}),
     "groups": ("hypercube:2", {"block_group": 2}),
     "pipeline": ("ring:4", {"pipeline_bytes": 64}),
+    "short vectors": ("complete:4", {"vector_bytes": 8}),
 }
 
 
