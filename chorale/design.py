@@ -47,7 +47,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.picture import Picture
-from chorale.tuner.reports.bound import checked
+from chorale.tuner.reports.bound import checked, gap_verdict
 from chorale.tuner.reports.hints import explained, for_python
 from chorale.tuner.reports.judge import MAX_BYTES, Judgement
 from chorale.tuner.reports.judge import judge as judge_results
@@ -423,7 +423,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     def _texts(self) -> dict[str, str]:
         unit = self.schedule.topology.bandwidth_unit
-        verdict = "optimal, proven" if self.gap == 0 else f"{float(self.gap):.2%} above the proven bound"
+        verdict = gap_verdict(self.gap, self.certificate)
         return {
             "schedule": _name(self),
             "steps": str(self.cost.steps),

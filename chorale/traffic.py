@@ -24,6 +24,7 @@ from chorale.synth.methods.traffic.tokens import MAX_TOKENS, TokenBatch, route_t
 from chorale.synth.methods.traffic.two_level import Pieces, RailPlan
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.topology import Topology, bytes_per_second
+from chorale.tuner.reports.bound import gap_verdict
 
 Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
 """Row s, column t: the amount that rank s sends to rank t, in bytes or any other unit."""
@@ -121,7 +122,7 @@ class AllToAllPlan:
         return AllToAllPlan(along(self.plan, matrix))
 
     def __repr__(self) -> str:
-        behind = "optimal, proven" if self.gap == 0 else f"{float(self.gap):.2%} above the proven bound"
+        behind = gap_verdict(self.gap, self.certificate)
         return f"<all-to-all on {self.plan.topology.spec}: {self.method}, time {float(self.time):.6g}, {behind}>"
 
 

@@ -1,13 +1,14 @@
 """`chorale alltoall` and `groups`: the best rate of an all-to-all, plans for given sizes, groups on one fabric."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from chorale.synth import CheckFailed, InvalidInput, Topology, VerifiedSchedule, parse_collective
 from chorale.synth.bounds.certificate import check_alltoall_certificate
@@ -40,7 +41,7 @@ from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.files.traffic_files import load_tokens, load_traffic
-from chorale.tuner.reports.bound import network_facts
+from chorale.tuner.reports.bound import assumption_rows, network_facts, proof
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table
 
 _LARGE_GAP = Fraction(1, 100)
@@ -170,7 +171,7 @@ def _rate_result(
     rows = [
         ("ranks", str(topology.compute_count)),
         ("each rank to every other", f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}{exact}"),
-        ("proven", f"{document['lower']:.6g} to {document['upper']:.6g} ({document['gap']:.3%} apart)"),
+        (proof(topology), f"{document['lower']:.6g} to {document['upper']:.6g} ({document['gap']:.3%} apart)"),
         ("method", rate.method),
     ]
     if written:
@@ -181,7 +182,7 @@ def _rate_result(
             ("rate of the schedule", f"{facts['rate']:.6g} ({facts['gap']:.3%} below the bound)"),
             ("written to", facts["output"]),
         ]
-    table = facts_table(f"all-to-all on {topology.spec}", [*rows, ("seconds", f"{document['seconds']:.3f}")])
+    table = _table(f"all-to-all on {topology.spec}", rows, document)
     step = f"chorale synth alltoall {quote(topology.spec)} --collective alltoall -o schedule.parquet"
     return Result(document, table, next_step=step)
 
@@ -258,7 +259,10 @@ def _traffic_result(
     rows = [
         ("ranks", str(topology.compute_count)),
         ("amounts", f"{traffic['total']} in all, {traffic['largest']} for the largest pair"),
-        ("least time", f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, proven by prices of links"),
+        (
+            "least time",
+            f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, {proof(topology)} by prices of links",
+        ),
         ("time of the schedule", f"{_number(plan.time)}, {_more(plan.gap)}"),
         ("schedule", f"{schedule['transfers']} transfers, up to {schedule['hops']} one after another, verified"),
         ("chunks", f"{schedule['chunks']} of {schedule['chunk']} each, {schedule['padding']:.3%} padding"),
@@ -270,8 +274,7 @@ def _traffic_result(
     for again in document["replans"]:
         gap = f"{float(Fraction(again['gap'])):.3%} above its bound"
         rows.append((f"then {again['traffic']}", f"planned in {again['plan_ms']:.1f} ms, {gap}, verified"))
-    last = ("written to", output), ("seconds", f"{document['seconds']:.3f}")
-    return Result(document, facts_table(f"{matrix.name} on {topology.spec}", [*rows, *last]))
+    return Result(document, _table(f"{matrix.name} on {topology.spec}", [*rows, ("written to", output)], document))
 
 
 def _replanned(plan: TrafficPlan, matrices: Sequence[TrafficMatrix], gap: Fraction) -> Iterator[dict[str, Any]]:
@@ -345,7 +348,7 @@ def _routing_result(
     ratio = document["compared"]["no_copies"]["ratio"]
     rows = [
         ("amount", f"{traffic['total']}, {traffic['groups']} groups with equal ranks"),
-        ("least time", f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, proven by a cut"),
+        ("least time", f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, {proof(topology)} by a cut"),
         ("dispatch", f"{_number(plan.time)}, {_more(plan.gap)} ({plan.method})"),
         ("combine", back),
         ("without copies", f"{ratio:.2f} x the time: every expert gets the token from its source"),
@@ -359,8 +362,7 @@ def _routing_result(
             rows.append((f"expert {step['expert']}", f"{what}: least time {_number(step['time_lower'])}"))
         then = f"{_number(advice['time'])}; by EPLB's rule {_number(advice['eplb']['time'])}"
         rows.append(("dispatch then", then))
-    table = facts_table(f"{routing.name} on {topology.spec}", [*rows, ("seconds", f"{document['seconds']:.3f}")])
-    return Result(document, table)
+    return Result(document, _table(f"{routing.name} on {topology.spec}", rows, document))
 
 
 def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
@@ -459,7 +461,7 @@ def groups(
             save_schedule(member.verified, entry["output"])
     document |= stages.closing("topology", "alone")
     rows = [
-        ("least time", f"{_number(lower)} per {topology.bandwidth_unit}, proven by prices of links"),
+        ("least time", f"{_number(lower)} per {topology.bandwidth_unit}, {proof(topology)} by prices of links"),
         ("time of the plan", f"{_number(shared.time)}, {_more(gap)}; schedules verified"),
         ("planned alone, run together", f"{float(together / shared.time):.3f} x the time"),
         ("planned alone, one after another", f"{float(apart / shared.time):.3f} x the time"),
@@ -469,8 +471,13 @@ def groups(
         rows.append((entry["name"], f"{entry['collective']} of {len(entry['ranks'])} ranks, {share}"))
     if len(chosen) > _SHOWN_GROUPS:
         rows.append(("…", f"{len(chosen) - _SHOWN_GROUPS} more groups"))
-    rows.append(("seconds", f"{document['seconds']:.3f}"))
-    return Result(document, facts_table(f"{len(chosen)} groups on {topology.spec}", rows))
+    return Result(document, _table(f"{len(chosen)} groups on {topology.spec}", rows, document))
+
+
+def _table(title: str, rows: Iterable[tuple[str, str | None]], document: dict[str, Any]) -> Table:
+    """Return `rows`, then the guesses on which a bound depends, and the time that it took."""
+    last = ("seconds", f"{document['seconds']:.3f}")
+    return facts_table(title, [*rows, *assumption_rows(document, "guess"), last])
 
 
 def _group_document(topology: Topology, member: GroupSchedule, alone: list[GroupLoads]) -> dict[str, Any]:

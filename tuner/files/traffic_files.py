@@ -134,7 +134,8 @@ def _rows(path: str) -> list[Any]:
             _require_few(max(table.size, *table.shape, 0))
             return _whole(table.tolist())
         text = content.decode("utf-8-sig")
-        return _whole(_json_rows(text) if text.lstrip()[:1] in ("{", "[") else _text_rows(text))
+        is_json = text.lstrip()[:1] == "{" or (text.lstrip()[:1] == "[" and "," in text)
+        return _whole(_json_rows(text) if is_json else _text_rows(re.sub(r"[][]", " ", text)))  # NumPy prints brackets
     except (ValueError, RecursionError, EOFError, MemoryError) as error:  # MemoryError: shapes that exceed any memory
         rule = f"{path} must hold rows of numbers, as text, JSON or .npy"
         raise InvalidInput(rule, " ".join(str(error).split()), "write a row of amounts for each rank") from None
@@ -151,6 +152,8 @@ def _json_rows(text: str) -> Any:
 
 def _text_rows(text: str) -> list[list[str]]:
     lines = [line for each in text.splitlines() if (line := each.partition("#")[0].strip())]
+    if lines and lines[0][0] in ",;":  # pandas writes the numbers of columns and rows
+        lines = [line.partition(lines[0][0])[2] for line in lines[1:]]
     if any("," in line for line in lines) and (
         all(";" in line for line in lines) or {len(line.split()) for line in lines} == {len(lines)} != {1}
     ):  # decimal commas; numbers are separated by other characters

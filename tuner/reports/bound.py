@@ -127,6 +127,19 @@ def bound_label(certificate: Mapping[str, Any]) -> str:
     return "bound under these assumptions" if certificate.get("under") else "proven bound"
 
 
+def proof(topology: Topology) -> str:
+    """Return how sure a bound is that depends on the rates of all links."""
+    return "under these assumptions" if topology.is_guessed() else "proven"
+
+
+def gap_verdict(gap: Fraction, certificate: Mapping[str, Any]) -> str:
+    """Return how far a schedule is above the bound with this certificate."""
+    label = bound_label(certificate)
+    if gap:
+        return f"{float(gap):.2%} above the {label}"
+    return "optimal under these assumptions" if certificate.get("under") else "optimal, proven"
+
+
 def bound_document(report: BoundReport) -> dict[str, Any]:
     """Return the JSON document of `chorale bound`."""
     topology, bound, best = report.topology, report.bound, report.best

@@ -78,4 +78,5 @@ def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:
         "time_lower": str(plan.bound.time),
         "prices": plan.bound.prices.tolist(),
         "amounts": plan.matrix.sent.tolist(),
+        **({"under": "assumptions"} if plan.topology.is_guessed() else {}),
     }

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import chorale as ch
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall import linear_program as commodities
 from chorale.synth.topology.spec import parse_topology
@@ -195,6 +196,8 @@ def test_shards_of_given_sizes(capsys, tmp_path):
     ("name", "text", "amounts"),
     [
         ("nccl.txt", "100  200\n50 7\n", [[100, 200], [50, 7]]),
+        ("numpy.txt", "[[100 200]\n [ 50   7]]\n", [[100, 200], [50, 7]]),
+        ("pandas.csv", ",0,1\n0,100,200\n1,50,7\n", [[100, 200], [50, 7]]),
         ("fractions.csv", "0,0.5\n.25, 0\n", [[0, 2], [1, 0]]),
         ("commas.csv", "0;0,5\n0,25; 0\n", [[0, 2], [1, 0]]),
         ("commas.txt", "0 0,5\n0,25 0\n", [[0, 2], [1, 0]]),
@@ -206,6 +209,19 @@ def test_shards_of_given_sizes(capsys, tmp_path):
 def test_matrices_as_others_write_them(tmp_path, name, text, amounts):
     (tmp_path / name).write_text(text)
     assert load_traffic(str(tmp_path / name), 2, "complete:2").amounts.tolist() == amounts
+
+
+def test_a_guess_is_never_called_proven(capsys, tmp_path):
+    machine = "file:tests/data/machines/b200-good.txt"
+    (tmp_path / "sizes.txt").write_text("\n".join(" ".join("5" * 8) for _ in range(8)))
+    for options in ((), ("--traffic", tmp_path / "sizes.txt")):
+        for model, word in (("", "under these assumptions"), ("?model=B200", "proven")):
+            done = chorale(capsys, "alltoall", f"{machine}{model}", *options, "--quiet")
+            text = " ".join(done.stdout.replace("│", " ").split())
+            assert (done.code, word in text, "assumed (guess)" in text) == (0, True, word != "proven")
+            assert ("proven" in text) == (word == "proven")
+    assert "optimal under these assumptions" in repr(ch.plan_alltoall(machine, [[5] * 8] * 8))
+    assert "optimal under these assumptions" in repr(ch.synthesize(machine, "allreduce"))
 
 
 TENSOR, DATA = ("--group", "tp=allreduce:by2:100"), ("--group", "dp=reduce_scatter:every2:60")
