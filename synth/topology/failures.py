@@ -174,18 +174,22 @@ class Failure:
 
 
 NVLINK, PLANE = "nvlink", "plane"
-"""Parts of links that can fail: one of the NVLinks to an NVSwitch, or one of a NIC's two planes."""
+"""Parts of links that can fail: one NVLink of a GPU, or one of a NIC's two planes."""
 
 
 def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
     """Return `part` as a fraction of the link between two nodes, or None if the link has no part of this kind.
 
-    One NVLink carries 25 GB/s (generations 2 to 4), or 50 GB/s if the total exceeds 18 * 25 GB/s (generation 5).
+    Imported machines state the rate of one NVLink. In others, it is 25 GB/s (generations 2 to 4), or 50 GB/s if the
+    links to an NVSwitch carry more than 18 * 25 GB/s (generation 5).
     """
     if isinstance(part, Fraction):
         return part
     kind = {NVLINK: "nvswitch", PLANE: "nic"}[part]
-    if not any(name.partition(":")[0] == kind for name in names):
+    stated = (Fraction(fact.value.split()[0]) for fact in topology.assumptions if fact.what.startswith("NVLink "))
+    nvlink = next(stated, None) if part == NVLINK else None
+    direct = nvlink is not None and set(names) <= set(topology.node_ids[: topology.compute_count])
+    if not direct and not any(name.partition(":")[0] == kind for name in names):
         return None
     if part == PLANE:
         return Fraction(1, 2)
@@ -193,8 +197,8 @@ def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) ->
     links = topology.links
     joined = (links.src == index[names[0]]) & (links.dst == index[names[1]])
     bandwidth = sum((links.bandwidths[kind] for kind in links.bandwidth_class[joined].tolist()), Fraction(0))
-    each = 25 if bandwidth <= 18 * 25 else 50
-    return Fraction(each) / bandwidth if bandwidth > each else None
+    each = nvlink or Fraction(25 if bandwidth <= 18 * 25 else 50)
+    return each / bandwidth if bandwidth > each else None
 
 
 def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
