@@ -12,7 +12,6 @@ from chorale.synth.topology.formats.ibnetdiscover import read_fabric
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology, cluster_topology
 from chorale.synth.topology.formats.slurm import (
     SlurmNodes,
-    SlurmTree,
     expanded_names,
     is_slurm_tree,
     parse_slurm_tree,
@@ -78,6 +77,7 @@ class ReadNetwork:
     notes: tuple[str, ...] = field(default=())
 
 
+_FABRIC = "an output of ibnetdiscover or iblinkinfo, or Slurm's switches"
 _ONLY_PLACES = (
     "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
     "For the whole machine, run NCCL or RCCL on it with NCCL_TOPO_DUMP_FILE set."
@@ -89,39 +89,19 @@ def read_network(file: str, options: MachineOptions) -> ReadNetwork:
     spec, content = f"file:{file}", read_file(file, MAX_XML_BYTES)
     machine = machine_of(content, spec, options.model)
     if machine is not None:
-        options.refuse(
-            file, "can only be used with a fabric: an output of ibnetdiscover, or Slurm's switches", "nodes", "machine"
-        )
+        options.refuse(file, f"can only be used with a fabric: {_FABRIC}", "nodes", "machine")
         options.refuse(file, "needs Slurm's switches", "oversubscription")
         network = BoxNetwork(options.boxes or 1, options.nic, options.rails, options.nvlink_boxes)
         return ReadNetwork(boxes_topology(machine, network, spec), (_ONLY_PLACES,) if machine.positions_only else ())
     if (text := fabric_text(content)) is not None:
-        options.refuse(
-            file, "cannot be used with an output of ibnetdiscover", "rails", "nvlink_boxes", "oversubscription"
-        )
+        options.refuse(file, "cannot be used with a fabric of InfiniBand", "rails", "nvlink_boxes", "oversubscription")
         return _of_fabric(text, options, spec)
     if is_slurm_tree(content):
         options.refuse(file, "can only be used with the dump of a machine", "boxes", "rails", "nvlink_boxes")
-        slurm, names = slurm_network(file, options), tuple(expanded_names(options.nodes or ""))
-        order = f"ranks are in the order of switches: hosts {','.join(slurm.hosts(names))}"
-        positions = (_ONLY_PLACES,) if slurm.machine is not None and slurm.machine.positions_only else ()
-        return ReadNetwork(slurm.topology(names), (order, *positions))
-    options.refuse(
-        file,
-        "can only be used with a topology dump or a matrix of GPUs",
-        "boxes",
-        "nic_gbps",
-        "rails",
-        "nvlink_boxes",
-        "model",
-    )
-    options.refuse(
-        file,
-        "can only be used with Slurm's switches or an output of ibnetdiscover",
-        "nodes",
-        "machine",
-        "oversubscription",
-    )
+        return _of_slurm(content, options, spec)
+    of_machines = "boxes", "nic_gbps", "rails", "nvlink_boxes", "model"
+    options.refuse(file, "can only be used with a topology dump or a matrix of GPUs", *of_machines)
+    options.refuse(file, f"can only be used with {_FABRIC}", "nodes", "machine", "oversubscription")
     return ReadNetwork(from_bytes(content, spec))
 
 
@@ -144,41 +124,20 @@ def machine_of_option(options: MachineOptions) -> Machine:
     return machine
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmNetwork:
-    """A Slurm cluster's switch tree, with the options that determine its nodes and rates.
-
-    machine: network of each node, whose GPUs are ranks; None if nodes are ranks
-    rate:    GB/s of every NIC; None for the rates in the dump
-    """
-
-    tree: SlurmTree
-    machine: Machine | None
-    rate: Fraction | None
-    oversubscription: Fraction
-    spec: str
-
-    def topology(self, names: tuple[str, ...]) -> Topology:
-        """Return the network of the nodes `names`, or of all nodes if `names` is empty."""
-        nodes = SlurmNodes(self.tree, names, self.oversubscription)
-        if self.machine is not None:
-            return slurm_gpu_topology(nodes, self.machine, self.rate, self.spec)
-        if self.rate is None:
-            way_out = "add --nic-gbps 200, or --machine"
-            raise InvalidInput("Slurm does not state the link rates of nodes", "", way_out)
-        return slurm_topology(nodes, self.rate, self.spec)
-
-    def hosts(self, names: tuple[str, ...]) -> list[str]:
-        """Return the nodes `names` in the order of their ranks."""
-        return SlurmNodes(self.tree, names).ranked
-
-
-def slurm_network(file: str, options: MachineOptions) -> SlurmNetwork:
-    """Return the network that Slurm's switch file and `options` describe. Raises InvalidInput if they are not valid."""
+def _of_slurm(content: bytes, options: MachineOptions, spec: str) -> ReadNetwork:
     machine = None if options.machine is None else machine_of_option(options)
     given = options.oversubscription
     ratio = Fraction(1) if given is None else parse_rational(given, "--oversubscription")
     if ratio < 1:
         way_out = "write 2 if an uplink has half of the bandwidth below it"
         raise InvalidInput("--oversubscription must be at least 1", given, way_out)
-    return SlurmNetwork(parse_slurm_tree(read_file(file, MAX_XML_BYTES)), machine, options.nic, ratio, f"file:{file}")
+    nodes = SlurmNodes(parse_slurm_tree(content), tuple(expanded_names(options.nodes or "")), ratio)
+    if machine is not None:
+        topology = slurm_gpu_topology(nodes, machine, options.nic, spec)
+    elif options.nic is not None:
+        topology = slurm_topology(nodes, options.nic, spec)
+    else:
+        raise InvalidInput("Slurm does not state the link rates of nodes", "", "add --nic-gbps 200, or --machine")
+    order = f"ranks are in the order of switches: hosts {','.join(nodes.ranked)}"
+    positions = (_ONLY_PLACES,) if machine is not None and machine.positions_only else ()
+    return ReadNetwork(topology, (order, *positions))

@@ -99,11 +99,8 @@ def _xml_root(content: bytes) -> Element:
         dumps = [dump[0] for part in labelled_parts(text, _DUMP) for dump in _WHOLE_DUMP.finditer(part)]
         dumps = [dump for dump in dumps if not dump.startswith("<graphs")] or dumps
         if not dumps:
-            value, way_out = (
-                "an XML element without its end",
-                "save the complete file, such as that of NCCL_TOPO_DUMP_FILE",
-            )
-            raise InvalidInput("the topology dump is not complete: {}", value, way_out)
+            way_out = "save the complete file, such as that of NCCL_TOPO_DUMP_FILE"
+            raise InvalidInput("the topology dump is not complete: {}", "an XML element without its end", way_out)
         if len({re.sub(r"\s+", " ", dump) for dump in dumps}) > 1:
             value, way_out = f"{len(dumps)} that differ", "save each in a separate file; --boxes N joins N equal ones"
             raise InvalidInput("the file does not contain exactly one topology dump: {}", value, way_out)

@@ -28,6 +28,7 @@ from chorale.synth.topology.formats.rates import (
     GpuModel,
     Rate,
     cpu_rate,
+    is_module,
     model_called,
     models_named,
     nvlink_rate,
@@ -42,7 +43,7 @@ Cells = Mapping[Pair, str]
 MOST_NVLINKS = 18
 """Maximum NVLinks of a GPU. If a row's sum is larger, the GPUs share an NVSwitch and each cell counts all NVLinks."""
 
-_ASK_MODEL = "name the GPUs with --model, such as --model H100"
+_ASK_MODEL = "name the GPUs with --model, such as --model H100 or --model MI300X"
 _HEADER = re.compile(r"(?:GPU0|\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=[\s|]+(?:GPU1|NIC0|CPU|mlx|\d{4}:))")
 """Pattern for the start of a header. In a log, the label before the header also precedes the rows."""
 _DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
@@ -50,6 +51,7 @@ _ROW = re.compile(
     rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
 )
 _NVIDIA_CELL = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
+_ONLY_PCI = re.compile(r"\btopo\s+-mp\b")
 _NAME = re.compile(r"(?:GPU|NIC)\d+|[a-z]\w*\d\w*")
 _PERMISSIONS = {"OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 _NEAR = ("PIX", "PXB")
@@ -144,12 +146,8 @@ def _matrix(names: tuple[str, ...], lines: Iterable[str]) -> Matrix:
 
 
 def _incomplete(found: str) -> InvalidInput:
-    rule = "the matrix of GPUs is not complete: {}"
-    return InvalidInput(
-        rule,
-        found,
-        "save the complete output of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`",
-    )
+    tools = "`nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology`"
+    return InvalidInput("the matrix of GPUs is not complete: {}", found, f"save the complete output of {tools}")
 
 
 def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
@@ -166,11 +164,15 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
     matrix = matrices[0]
     names = matrix.devices
     gpus = matrix.gpus()
+    for (a, b), cell in _joined(matrix).items():
+        if not _NVIDIA_CELL.fullmatch(cell):
+            rule = f"unknown connection of {names[a]} and {names[b]}: {{}}"
+            raise InvalidInput(
+                rule, f"'{cell}'", "dump the machine with NCCL_TOPO_DUMP_FILE, or write its links as JSON"
+            )
     if len(gpus) == 1 and all(name in ("GPU0",) for name in names):
         raise _incomplete("a single GPU")
-    lanes = {
-        (a, b): int(cell[2:]) for (a, b), cell in matrix.cells.items() if cell.startswith("NV") and {a, b} <= set(gpus)
-    }
+    lanes = {pair: int(cell[2:]) for pair, cell in _joined(matrix).items() if cell.startswith("NV")}
     fitting = [each for each in models_named(text) if isinstance(each.architecture, int) and (each.links or not lanes)]
     rates = {(each.link_rate.physical, each.pci) for each in fitting}
     model = chosen or (fitting[0] if len(rates) == 1 else None)
@@ -180,6 +182,8 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
     component = _groups(gpus, lanes)
     islands = {root: str(number) for number, root in enumerate(dict.fromkeys(component[gpu] for gpu in switched))}
     slot = _slot(model)
+    if re.search(r"\bG[BH](?:10|[23]00)\b", text):
+        slot = slot.as_guess("slots of GPUs that C2C joins to their CPU", "dump the machine with NCCL_TOPO_DUMP_FILE")
     machine_gpus = []
     for rank, gpu in enumerate(gpus):
         mine = {b: count for (a, b), count in lanes.items() if a == gpu}
@@ -197,8 +201,9 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
         name = legend[1] if legend else names[index]  # such as mlx5_0
         machine_nics.append(Nic(str(len(machine_nics)), names[index], place[index], slot, None, name=name))
     rack = rack_gpus(machine_gpus, 100) if re.search(r"\bGB[23]00\b", text) else 0
+    hides_links = not lanes and (_ONLY_PCI.search(text) or (model is not None and is_module(model, text)))
     facts = _model_fact(model, chosen)
-    return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, nvlink_gpus=rack, facts=facts)
+    return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, bool(hides_links), rack, facts)
 
 
 def _model_fact(model: GpuModel | None, chosen: GpuModel | None) -> tuple[Assumption, ...]:
@@ -304,6 +309,8 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
     kinds = tables.get("type", {})
     if count < 2 or len(kinds) < count * (count - 1):
         raise _incomplete("a single GPU" if count == 1 else "no complete table of link types")
+    if odd := sorted({kind for kind in kinds.values() if kind.upper() not in ("XGMI", "PCIE")}):
+        raise _incomplete(f"links of type {odd[0]}")
     status, most = tables.get("status", {}), tables.get("bandwidth", {})
     xgmi = [
         pair
@@ -378,7 +385,7 @@ def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]
     if all(match is not None and int(match[1]) >= 50_000 for match in most.values()):
         counts = {pair: int(match[1]) // 50_000 for pair, match in most.items() if match is not None}
         return counts, Assumption("xGMI links of a pair", "1 for every 50,000 MB/s", "file", "table of bandwidths")
-    what = "xGMI links of a pair of MI250X dies"
+    what = "xGMI links of a pair of MI200 GPUs"
     import networkx as nx  # noqa: PLC0415 - only needed if GPUs are in an unusual order
 
     for name, gpus in (("mi250half", 8), ("mi250", 16)):
@@ -444,8 +451,8 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
             named.setdefault(name, {}).update({(a, b): value, (b, a): value})
         return named, len(devices)
     if (header := _AMD_CSV.search(text)) is not None:
-        rows = [*csv.DictReader(text[header.start() :].splitlines())]
-        return _amd_links([{"gpu": int(row["gpu"])} | _nested(row) for row in rows if (row.get("gpu") or "").isdigit()])
+        rows = csv.DictReader(text[header.start() :].splitlines())
+        return _amd_links([row for row in rows if (row.get("gpu") or "").isdigit()])
     start = re.search(r"[\[{]\s*[\[{\"]", text)
     if start is None or '"link_type"' not in text:
         return None
@@ -463,27 +470,15 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
 _AMD_CSV = re.compile(r"^(?:[\w ]+,)*link_type_gpu_\d+.*$", re.MULTILINE)
 
 
-def _nested(row: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return a row of amd-smi's CSV output in the form of its JSON: `weight_gpu_1` becomes `weight`: {`gpu_1`: …}."""
-    tables: dict[str, dict[str, str]] = {}
-    for column, cell in row.items():
-        name, _, other = str(column).rpartition("_gpu_")
-        tables.setdefault(name, {})[f"gpu_{other}"] = cell
-    return tables
-
-
 def _amd_links(gpus: Sequence[Mapping[str, Any]]) -> tuple[dict[str, dict[Pair, str]], int]:
-    tables: dict[str, dict[Pair, str]] = {name: {} for name in _JSON_NAMES}
-    numbers = (gpu.get("gpu") for gpu in gpus)
-    place = {each if isinstance(each, int) else number: number for number, each in enumerate(numbers)}
+    tables: dict[str, dict[Pair, str]] = {name: {} for name in _JSON_NAMES.values()}
+    numbers = (str(gpu.get("gpu")) for gpu in gpus)
+    place = {int(number) if number.isdigit() else row: row for row, number in enumerate(numbers)}
     for row, gpu in enumerate(gpus):
-        for key, link in _links_of(gpu):
-            column = place.get(key)
-            if column is not None and column != row:
-                for name, names in _JSON_NAMES.items():
-                    cell = next((link[each] for each in names if each in link), None)
-                    if cell is not None:
-                        tables[name][row, column] = str(cell)
+        for other, key, cell in _amd_cells(gpu):
+            name, column = _JSON_NAMES.get(key), place.get(other)
+            if name is not None and column is not None and column != row:
+                tables[name].setdefault((row, column), str(cell))
     return tables, len(gpus)
 
 
@@ -507,25 +502,20 @@ def _amd_pairs(text: str) -> dict[tuple[str, int, int], str]:
 
 
 _JSON_NAMES = {
-    "weight": ("weight",),
-    "hops": ("num_hops", "hops"),
-    "type": ("link_type", "type"),
-    "bandwidth": ("bandwidth", "numa_bandwidth"),
-    "status": ("link_status",),
-}
+    "weight": "weight", "num_hops": "hops", "hops": "hops", "link_type": "type", "type": "type",
+    "bandwidth": "bandwidth", "numa_bandwidth": "bandwidth", "link_status": "status",
+}  # fmt: skip
+"""Member or column in amd-smi's output -> name of the table."""
 
 
-def _links_of(gpu: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Yield (other GPU, properties) for each link of a GPU, in the format of newer or older amd-smi versions."""
-    links = gpu.get("links")
-    if isinstance(links, list):
-        named = (link for link in links if isinstance(link, dict))
-        yield from ((link["gpu"], link) for link in named if isinstance(link.get("gpu"), int))
-        return
-    others: dict[int, dict[str, Any]] = {}
+def _amd_cells(gpu: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Yield (other GPU, member, value) for each link of a GPU, from newer or older JSON of amd-smi, or from its CSV."""
     for key, value in gpu.items():
-        if isinstance(value, dict):
-            for name, cell in value.items():
-                if (match := re.fullmatch(r"gpu_(\d+)", str(name))) is not None:
-                    others.setdefault(int(match[1]), {})[key] = cell
-    yield from others.items()
+        if key == "links" and isinstance(value, list):
+            for link in (each for each in value if isinstance(each, dict)):
+                yield from ((link.get("gpu"), name, cell) for name, cell in link.items())
+        cells = value.items() if isinstance(value, dict) else [(key, value)]
+        for name, cell in cells:
+            table, _, other = str(name).rpartition("gpu_")
+            if other.isdigit():
+                yield int(other), table.removesuffix("_") or key, cell

@@ -11,12 +11,13 @@ from fractions import Fraction
 from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire, rack_gpus
+from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire, WireKind, rack_gpus
 from chorale.synth.topology.formats.rates import (
     LOCAL,
     GpuModel,
     Rate,
     cpu_rate,
+    is_module,
     lanes_of,
     model_called,
     models_named,
@@ -27,8 +28,6 @@ from chorale.synth.topology.formats.rates import (
 from chorale.synth.topology.provenance import Assumption
 
 MAX_OBJECTS = 2**17
-_OF_CARDS = 6
-"""Maximum NVLinks of the GPU models that are also sold as cards joined by a bridge."""
 _MAX_DEVICES = 1024
 _OPEN_FABRICS, _NETWORK = ("3", "32"), ("2", "16")
 """`osdev_type` of RDMA devices and of network interfaces, in versions 2 and 3."""
@@ -186,9 +185,7 @@ class _Reader:
         if model is None or not model.links or not isinstance(model.architecture, int):
             is_known = model is not None and not model.links and isinstance(model.architecture, int)
             return {}, facts, not is_known
-        names = " ".join(self.named).upper()
-        is_module = "SXM" in names or (model.links > _OF_CARDS and not re.search(r"PCI|\bNVL\b", names))
-        if self.has_nvswitches or is_module:
+        if self.has_nvswitches or is_module(model, "\n".join(self.named)):
             each = model.link_rate.as_guess(f"{model.links} NVLinks of each GPU, which a switch joins", _ADVICE)
             return {_bus(gpu): [Wire("nvswitch", "", each.times(model.links))] for gpu in self.gpus}, facts, False
         return {}, facts, True
@@ -222,13 +219,8 @@ class _Reader:
         for other, megabytes in cells:
             if other == gpu or megabytes <= 0:
                 continue
-            each = self.link(Fraction(megabytes, 1000))
-            if other in switches:
-                yield Wire("nvswitch", "", each)
-            elif other.startswith("cpu "):
-                yield Wire("cpu", "", each)
-            else:
-                yield Wire("gpu", other, each)
+            kind: WireKind = "nvswitch" if other in switches else "cpu" if other.startswith("cpu ") else "gpu"
+            yield Wire(kind, other if kind == "gpu" else "", self.link(Fraction(megabytes, 1000)))
 
     def link(self, stated: Fraction) -> Rate:
         """Return `stated` GB/s as a rate, rounded to a whole number of links if the GPU model is known."""

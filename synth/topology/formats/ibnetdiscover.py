@@ -1,6 +1,6 @@
-"""Reads InfiniBand fabrics from `ibnetdiscover` output: switches, hosts with their adapters, and cables.
+"""Reads InfiniBand fabrics from `ibnetdiscover` or `iblinkinfo` output: switches, hosts with adapters, and cables.
 
-A port's line ends with its width and speed, such as 4xHDR. Rates are data rates, without line-code overhead.
+Each port's line has its width and speed, such as 4xHDR. Rates are data rates, without line-code overhead.
 """
 
 import re
@@ -11,8 +11,8 @@ from fractions import Fraction
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.abilities import ABILITY_KEYS
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
-from chorale.synth.topology.formats.labels import labelled_parts
-from chorale.synth.topology.formats.machine_network import Fabric, Machine
+from chorale.synth.topology.formats.labels import labelled_parts, plain_text
+from chorale.synth.topology.formats.machine_network import NO_RANKS, Fabric, Machine, without_dead_ends
 from chorale.synth.topology.provenance import Assumption
 from chorale.synth.topology.topology import Topology
 
@@ -36,16 +36,24 @@ _PORT = re.compile(
     r".*?(\d{1,4}x|\?+)([A-Z]+[0-9]*|\?+)(?: s=\d+ w=\d+ v=\d+)?(?: slot \d+| \(scp\))?\s*$"
 )
 """Lines of chassis switches also have external port numbers, and the option --full adds numbers."""
+_SIGNALS = dict(zip((2.5, 5, 10, 10.3125, 14.0625, 25.78125, 53.125, 106.25, 212.5), LANE_GBIT_PER_S, strict=True))
+"""Gbit/s of a lane with line code, as `iblinkinfo` prints it, and the name of the speed."""
+_LINK = re.compile(
+    r"(\d+) +(\d+)\[[^]]*\] *==\( *(\d+)X +([\d.]+) Gbps *(?:\((FDR10)\) *)?Active/ *LinkUp\)==>"
+    r' *(?:0x[0-9a-f]+ +)?(\d+) +(\d+)\[[^]]*\] *"([^"]*)"'
+)
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
 _AGGREGATION = re.compile(r"Aggregation Node", re.IGNORECASE)
 _NO_RANK = re.compile(
     r"(?<![a-z])(?:ufm|opensm|mgmt|mgt|mngt|management|head|login|gw|gateway|skyway|router|storage|oss|mds|nsd|lustre"
-    r"|nas|admin|bastion|bcm|dhcp|monitor\w*)(?![a-z])",
+    r"|gpfs|nas|nfs|admin|bastion|bcm|dhcp|monitor\w*)(?:node|server|srv|host)?(?![a-z])",
     re.IGNORECASE,
 )
 
 
 def is_ibnetdiscover(text: str) -> bool:
+    if _LINK.search(text) is not None:
+        return True
     return _ANYWHERE.search(text) is not None and re.search(_HEAD.pattern, _unlabelled(text), re.MULTILINE) is not None
 
 
@@ -78,9 +86,8 @@ class InfiniBand:
             raise InvalidInput("--nodes must name hosts of the fabric", unknown[0], f"hosts are {known}")
         hosts = {name: everything[name] for name in names} if names else self.hosts
         if count is not None and count > len(hosts):
-            raise InvalidInput(
-                f"--boxes asks for {count} hosts, the fabric has {{}}", f"{len(hosts)} hosts", "use fewer"
-            )
+            rule = f"--boxes asks for {count} hosts, the fabric has {{}}"
+            raise InvalidInput(rule, f"{len(hosts)} hosts", "use fewer")
         return dict([*hosts.items()][:count])
 
     def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
@@ -93,7 +100,7 @@ class InfiniBand:
         missing = [name for name in self.left_out if name not in chosen]
         if missing:
             advice = "by their names; choose hosts with --nodes"
-            facts.append(Assumption("no ranks", ", ".join(missing)[:150], "guess", advice))
+            facts.append(Assumption(NO_RANKS, ", ".join(missing)[:150], "guess", advice))
         return facts
 
     def topology(self, spec: str, names: Sequence[str] = (), count: int | None = None) -> Topology:
@@ -140,16 +147,7 @@ class InfiniBand:
             for src, dst, rate in self.cables
             if all(end in host_of or end in self.switches for end in (src, dst)) and src != dst
         ]
-        kept = set(host_of.values())
-        while True:
-            neighbours: dict[str, set[str]] = {}
-            for src, dst, _ in named:
-                neighbours.setdefault(src, set()).add(dst)
-                neighbours.setdefault(dst, set()).add(src)
-            inner = [link for link in named if all(end in kept or len(neighbours[end]) > 1 for end in link[:2])]
-            if len(inner) == len(named):
-                return [link for link in named if link[0] != link[1]]
-            named = inner
+        return [link for link in without_dead_ends(named, set(host_of.values())) if link[0] != link[1]]
 
     def _switch_nodes(self, links: Sequence[tuple[str, str, Fraction]]) -> list[NamedNode]:
         used = {end for link in links for end in link[:2]}
@@ -158,26 +156,67 @@ class InfiniBand:
         return [NamedNode(name, "switch", able if adds else {}) for name, adds in names if name in used]
 
 
-def read_fabric(text: str) -> InfiniBand:
-    """Return the fabric described by ibnetdiscover output.
+_Names = dict[str, tuple[str, str]]
+"""Kind and description of each device, by GUID."""
+_Cables = dict[frozenset[tuple[str, str]], Fraction]
+"""Gbit/s of each cable, by its two ends (GUID, port)."""
 
-    Adapters whose descriptions name the same host, such as `node7 HCA-1` and `node7 HCA-2`, belong to one host.
-    Aggregation nodes are treated as part of their switch; routers and gateways are omitted. Raises InvalidInput for
-    unknown speeds.
-    """
-    names: dict[str, tuple[str, str]] = {}
-    cables: dict[frozenset[tuple[str, str]], Fraction] = {}
+
+def _discovered(text: str) -> tuple[_Names, _Cables]:
+    """Return the devices and cables in ibnetdiscover output."""
+    names: _Names = {}
+    cables: _Cables = {}
     here = ""
     for line in _unlabelled(text).splitlines():
         if (head := _HEAD.match(line.strip())) is not None:
             here = head[2]
             names[here] = (head[1], head[3])
         elif (port := _PORT.match(line.strip())) is not None and here:
-            if port[5] not in LANE_GBIT_PER_S or not port[4].endswith("x"):
-                value, known = f"{port[5]} in {line.strip()!r}", ", ".join(LANE_GBIT_PER_S)
-                raise InvalidInput("unknown speed of an InfiniBand link: {}", value, f"known are {known}")
-            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4][:-1]) * LANE_GBIT_PER_S[port[5]]
+            lane = _lane(port[5] if port[4].endswith("x") else "?", line)
+            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4][:-1]) * lane
             cables[ends] = min(rate, cables.get(ends, rate))  # both ends state a rate; the slower one counts
+    return names, cables
+
+
+def _linked(text: str) -> tuple[_Names, _Cables]:
+    """Return the devices and cables in iblinkinfo output, with LIDs instead of GUIDs.
+
+    Every link is printed at both ends. Only a switch has several ports with the same LID.
+    """
+    names: dict[str, str] = {}
+    ports: dict[str, set[str]] = {}
+    cables: dict[tuple[str, str, str, str], Fraction] = {}
+    for line in plain_text(text).splitlines():
+        if (link := _LINK.search(line)) is not None:
+            lid, port, width, signal, is_fdr10, far, far_port, names[far] = link.groups()
+            nearest = min(_SIGNALS, key=lambda known: abs(known - float(signal)))
+            speed = is_fdr10 or (_SIGNALS[nearest] if abs(nearest - float(signal)) < nearest / 50 else signal)
+            cables[lid, port, far, far_port] = int(width) * _lane(speed, line)
+            ports.setdefault(lid, set()).add(port)
+            ports.setdefault(far, set()).add(far_port)
+        elif "Active/" in line and "==(" in line:
+            _lane("?", line)
+    of = {lid: f"{'S' if len(ports[lid]) > 1 else 'H'}-{lid}" for lid in ports}
+    kinds = {of[lid]: ("Switch" if len(ports[lid]) > 1 else "Ca", names.get(lid, "")) for lid in ports}
+    return kinds, {frozenset(((of[a], port), (of[b], other))): rate for (a, port, b, other), rate in cables.items()}
+
+
+def _lane(speed: str, line: str) -> Fraction:
+    """Return the Gbit/s of a lane."""
+    if speed not in LANE_GBIT_PER_S:
+        value, known = f"{speed} in {line.strip()!r}", ", ".join(LANE_GBIT_PER_S)
+        raise InvalidInput("unknown speed of an InfiniBand link: {}", value, f"known are {known}")
+    return LANE_GBIT_PER_S[speed]
+
+
+def read_fabric(text: str) -> InfiniBand:
+    """Return the fabric described by ibnetdiscover or iblinkinfo output.
+
+    Adapters whose descriptions name the same host, such as `node7 HCA-1` and `node7 HCA-2`, belong to one host.
+    Aggregation nodes are treated as part of their switch; routers and gateways are omitted. Raises InvalidInput for
+    unknown speeds.
+    """
+    names, cables = _linked(text) if _LINK.search(text) else _discovered(text)
     if missing := sorted({guid for ends in cables for guid, _ in ends} - set(names)):
         value = f"none of {missing[0]}" + (f" and of {len(missing) - 1} others" if len(missing) > 1 else "")
         rule = "an output of ibnetdiscover must have a section for each device that a cable leads to"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, permutations
-from typing import Literal, NamedTuple
+from itertools import chain, permutations, product
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -92,6 +92,8 @@ class Machine:
     positions_only: whether the file gives only PCI positions of devices, not the links between GPUs
     nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
     facts:          assumptions other than those about link rates
+    bridges:        pairs of PCI switches (indices in `hosts`) that are parts of one device, so that data need not pass
+                    through the CPU
     """
 
     gpus: tuple[Gpu, ...]
@@ -100,6 +102,7 @@ class Machine:
     positions_only: bool = False
     nvlink_gpus: int = 0
     facts: tuple[Assumption, ...] = ()
+    bridges: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def cpus(self) -> list[int]:
@@ -118,8 +121,11 @@ class Machine:
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the paths from host switches `first` and `second` up to, but without, their common ancestor."""
+        """Return the paths from host switches `first` and `second` up to, but without, the switch where they meet."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
+        for here, there in product(range(len(up)), range(len(down))):
+            if (up[here], down[there]) in self.bridges:
+                return up[:here], down[:there]
         while up and down and up[-1] == down[-1]:
             up.pop()
             down.pop()
@@ -196,6 +202,7 @@ class _Boxes:
         self.domain = max(1, min(network.boxes, machine.nvlink_gpus // max(1, len(machine.gpus))))
         if network.nvlink_boxes is not None:
             self.domain = min(network.nvlink_boxes, network.boxes)
+        self.is_domain_guess = self.domain > 1 and network.nvlink_boxes is None
         self.fabric = FabricBuilder(spec, grid_ids(network.boxes, machine.rank_count))
         ranks = np.arange(self.fabric.compute_count).reshape(network.boxes, -1)
         self.moving: list[NodeGrid] = [ranks]
@@ -245,10 +252,11 @@ class _Boxes:
         self.fabric.rates = [each.expected for each in self.rates]
         expected = self.fabric.topology().links
         ids = physical.node_ids
+        is_guess = self.machine.positions_only or self.is_domain_guess
         guessed = frozenset(
             (ids[src], ids[dst])
             for (tails, heads), each in zip(self.fabric.ends, self.rates, strict=True)
-            if each.basis.source == "guess" or self.machine.positions_only
+            if each.basis.source == "guess" or is_guess
             for src, dst in zip(tails.tolist(), heads.tolist(), strict=True)
         )
         facts = (*self.machine.facts, *(each.basis for each in self.rates), *self.facts())
@@ -259,7 +267,7 @@ class _Boxes:
         if self.machine.positions_only:
             advice = "run NCCL or RCCL with NCCL_TOPO_DUMP_FILE set; the file only places devices on PCI Express"
             yield Assumption("links between GPUs", "only PCI Express", "guess", advice)
-        if self.domain > 1 and self.network.nvlink_boxes is None:
+        if self.is_domain_guess:
             what = f"NVSwitches of {self.domain} boxes"
             advice = "GB200 NVL72 and its relatives; --nvlink-boxes 1 if only NICs join the boxes"
             yield Assumption(what, "one NVLink domain", "guess", advice)
@@ -297,6 +305,8 @@ class _Boxes:
         for index, host in enumerate(machine.hosts):
             if host.parent is not None:
                 self.wire(grids[index], grids[host.parent], host.rate)
+        for first, second in sorted(machine.bridges):
+            self.arc(grids[first], grids[second], LOCAL)
         for first, second in permutations(machine.cpus, 2):
             if machine.hosts[first].system == machine.hosts[second].system:
                 self.arc(grids[first], grids[second], machine.hosts[first].rate)
@@ -328,9 +338,9 @@ class _Boxes:
             nearest = [gpu for gpu in self.machine.gpus if gpu.bus in paths]
             chosen = min(nearest, key=lambda gpu: (links[gpu.bus], nic_count[gpu.bus]))
             nic_count[chosen.bus] += 1
-            shared = max(
-                _ways(self.machine, chosen, nic), key=lambda way: narrowest(*(each for _, each in way)).physical
-            )
+            beside = [gpu for gpu in nearest if gpu.host == chosen.host]
+            ways = _ways(self.machine, chosen, beside, nic)
+            shared = max(ways, key=lambda way: narrowest(*(each for _, each in way)).physical)
             return self.gpus[chosen.bus], narrowest(*(each for _, each in shared)), shared
 
         return choose
@@ -348,6 +358,8 @@ class _Boxes:
             neighbour, inside, shared = way_of(nic)
             speed = stated or nic.speed
             through = inside if speed is None else narrowest(inside, speed)
+            if speed is None and joined:
+                through = through.as_guess("speed of NICs, as that of their slots", "give it with --nic-gbps")
             self.wire(neighbour, grid, through)
             reached.append(_Reached(grid, through, shared))
         if not joined:
@@ -395,11 +407,17 @@ class _Reached(NamedTuple):
     shared: list[tuple[str, Rate]]
 
 
-def _ways(machine: Machine, gpu: Gpu, nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
-    """Yield the links of each path from a GPU to a NIC: through the GPU's slot, or its chip-to-chip links and CPU."""
+def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
+    """Yield the links of each path from a GPU to a NIC: through the slots of all GPUs `beside` it, because a NIC may be
+    faster than one slot, or through the GPU's chip-to-chip links and CPU.
+    """
     own = (f"slot {nic.device}", nic.pci)
     up, down = machine.path_between(gpu.host, nic.host)
-    yield [(f"gpu {gpu.bus}", gpu.pci), *((f"host {host}", machine.hosts[host].rate) for host in (*up, *down)), own]
+    yield [
+        (f"gpus {gpu.host}", _sum(other.pci for other in beside)),
+        *((f"host {host}", machine.hosts[host].rate) for host in (*up, *down)),
+        own,
+    ]
     chip_to_chip = _total(gpu, "cpu")
     if chip_to_chip is not None:
         up, down = machine.path_between(machine.path_to_cpu(gpu.host)[-1], nic.host)
@@ -462,7 +480,23 @@ def _total(gpu: Gpu, kind: str, target: str = "") -> Rate | None:
     return _sum(wires) if wires else None
 
 
-FABRIC_FACT = "switches between boxes"
+LinkT = TypeVar("LinkT", bound=tuple[Any, ...])
+
+
+def without_dead_ends(links: Sequence[LinkT], ranks: Collection[str]) -> list[LinkT]:
+    """Return `links`, which begin with their two ends, without those of switches that have only one neighbour."""
+    while True:
+        neighbours: dict[str, set[str]] = {}
+        for one, other, *_ in links:
+            neighbours.setdefault(one, set()).add(other)
+            neighbours.setdefault(other, set()).add(one)
+        inner = [link for link in links if all(end in ranks or len(neighbours[end]) > 1 for end in link[:2])]
+        if len(inner) == len(links):
+            return inner
+        links = inner
+
+
+FABRIC_FACT, NO_RANKS = "switches between boxes", "no ranks"
 _NUMBERED = re.compile(r"((?:[a-z]+:)?)([0-9]+)(.*)")
 _NET = re.compile(r"net:([0-9]+)")
 
@@ -498,7 +532,7 @@ def cluster_topology(
     for name in boxes.node_ids:
         match = None if _NET.fullmatch(name) else _NUMBERED.fullmatch(name)
         names.append(name if match is None else f"{match[1]}{hosts[int(match[2])]}{match[3]}")
-    doubtful = any(fact.source == "guess" for fact in fabric.facts)  # every bound depends on which hosts are ranks
+    doubtful = any(fact.what == NO_RANKS for fact in fabric.facts)  # every bound depends on which hosts are ranks
     links: list[NamedLink] = []
     for link, slower in zip(boxes.links, expected.links, strict=True):
         ends, most = [names[link.src], names[link.dst]], None
@@ -514,7 +548,7 @@ def cluster_topology(
             is_guess = doubtful or ((boxes.node_ids[link.src], boxes.node_ids[link.dst]) in guessed and width != most)
             links.append(NamedLink(ends[0], ends[1], width, link.latency_s, expected=derated, guess=is_guess))
     if any(map(_NET.fullmatch, boxes.node_ids)):
-        links += [link._replace(guess=doubtful) for link in fabric.between]
+        links += [link._replace(guess=doubtful or link.guess) for link in fabric.between]
     nodes = [
         NamedNode(names[index], boxes.node_kind(index), ability_members(boxes, index))
         for index, name in enumerate(boxes.node_ids)

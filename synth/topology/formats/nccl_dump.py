@@ -71,6 +71,7 @@ class _Reader:
         self.system = 0
         self.cpus = 0
         self.hosts: list[HostSwitch] = []
+        self.bridges: list[tuple[int, str]] = []
         self.gpus: list[Gpu] = []
         self.nics: dict[tuple[int, int], Nic] = {}
 
@@ -106,6 +107,8 @@ class _Reader:
         elif not kind.startswith((*_GPU_CLASSES, _NIC_CLASS, _SWITCH_CLASS)):
             name = f"pci:{self.named(_bus(pci, 'busid'))}"
             copies = sum(host.name.partition("_")[0] == name for host in self.hosts)  # some RCCL dumps repeat ids
+            targets = (_bus(link, "target") for link in pci.findall("pcilink"))
+            self.bridges += [(len(self.hosts), f"pci:{self.named(target)}") for target in targets]
             self.hosts.append(HostSwitch(f"{name}_{copies}" if copies else name, parent, slot, self.system))
             return len(self.hosts) - 1
         return parent
@@ -170,12 +173,14 @@ class _Reader:
             value = f"{len(self.systems)} hosts, whose GPUs share NVSwitches where they have links to them"
             facts.append(Assumption("hosts in the file", value, "file", "host_hash"))
         rack = rack_gpus(gpus, self.newest_capability, len(self.systems)) if architectures == {"arm64"} else 0
+        place = {host.name: index for index, host in enumerate(self.hosts)}
         return Machine(
             gpus=tuple(sorted(gpus, key=lambda gpu: gpu.ranks)),
             nics=tuple(self.nics[number] for number in sorted(self.nics)),
             hosts=tuple(self.hosts),
             positions_only=self.positions_only,
             nvlink_gpus=rack,
+            bridges=frozenset((index, place[target]) for index, target in self.bridges if target in place),
             facts=(*facts, *shared_gpus(gpus)),
         )
 

@@ -150,12 +150,7 @@ def from_graphml_root(root: Element, spec: str) -> Topology:
         graph = nx.parse_graphml(text, node_type=str, force_multigraph=True)
     except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput("NetworkX cannot read this GraphML file: {}", error, _WAY_OUT) from None
-    node_defaults = graph.graph.get("node_default", {})
-    for _, data in graph.nodes(data=True):
-        for key, value in node_defaults.items():
-            data.setdefault(key, value)
-    edge_defaults = graph.graph.get("edge_default", {})
-    for _, _, data in graph.edges(data=True):
-        for key, value in edge_defaults.items():
-            data.setdefault(key, value)
+    for name, members in (("node_default", graph.nodes), ("edge_default", graph.edges)):
+        for data in members.values():
+            data.update(graph.graph.get(name, {}) | data)
     return from_networkx(graph, spec)

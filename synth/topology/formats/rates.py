@@ -46,12 +46,7 @@ def gb(value: Fraction) -> str:
 
 
 def rate(
-    what: str,
-    physical: Fraction | str,
-    expected: Fraction | str,
-    source: Source,
-    reference: str,
-    each: str = "",
+    what: str, physical: Fraction | str, expected: Fraction | str, source: Source, reference: str, each: str = ""
 ) -> Rate:
     """Return a Rate with the assumption that describes it. `each` says what has this rate, such as `a link`."""
     bound, derated = Fraction(physical), Fraction(expected)
@@ -64,6 +59,7 @@ LOCAL = rate("parts of one chip or host", "5000", "5000", "published", _NCCL)
 """Rate between parts that the library treats as a single part, such as a CPU and a socket, or ranks on one GPU."""
 
 _NVLINKS = (
+    (107, "NVLink 6", "50", "31.2", "links of Rubin"),
     (100, "NVLink 5", "50", "40.1", "NVIDIA B200 data sheet"),
     (90, "NVLink 4", "25", "20.6", "NVIDIA H100 data sheet"),
     (87, "NVLink 3", "25", "20", "NVIDIA A100 data sheet"),
@@ -95,8 +91,9 @@ _ALL_LANES = 16
 
 def nvlink_rate(compute_capability: int) -> Rate:
     """Return the rate of one NVLink: for compute capability 90, 25 GB/s, of which NCCL expects 20.6."""
-    _, name, physical, expected, sheet = next(entry for entry in _NVLINKS if compute_capability >= entry[0])
-    return rate(name, physical, expected, "published", f"{sheet}; {_NCCL}", "a link")
+    first, name, physical, expected, sheet = next(entry for entry in _NVLINKS if compute_capability >= entry[0])
+    found = rate(name, physical, expected, "published", f"{sheet}; {_NCCL}", "a link")
+    return found if first <= 100 else found.as_guess(f"{name}, as fast as NVLink 5", "scale the links with `scaled`")
 
 
 def xgmi_rate(architecture: str) -> Rate:
@@ -126,8 +123,8 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
             raise InvalidInput("link_speed must be a speed of PCI Express", repr(speed), way_out)
     if width not in _UNKNOWN_WIDTHS:
         lanes = width
-        if not 1 <= width <= 32:
-            raise InvalidInput("link_width must be a number of lanes from 1 to 32, or 0", width, "correct the file")
+        if not 1 <= width <= 128:  # NCCL adds up the lanes of NICs that it joins
+            raise InvalidInput("link_width must be a number of lanes from 1 to 128, or 0", width, "correct the file")
     if is_bridge and (number, lanes) == ("2.5", 1):
         number, lanes = None, None
     generation, lane, _ = _LANE[number] if number else _of_generation(generation_if_unknown)
@@ -232,7 +229,8 @@ GPU_MODELS = (
     GpuModel(r"G?B300", "B300", 103, 18, 6),
     GpuModel(r"G?B[12]00", "B200", 100, 18, 5),
     GpuModel(r"GB10", "GB10", 121, 0, 5),
-    GpuModel(r"GH200|H[128]00|H20", "H100", 90, 18, 5),
+    GpuModel(r"GH200|H[12]00|H20", "H100", 90, 18, 5),
+    GpuModel(r"H800", "H800", 90, 8, 5),
     GpuModel(r"A[18]00|A30", "A100", 80, 12, 4),
     GpuModel(r"A40|(?:RTX )?A(?:4500|5000|5500|6000)|RTX ?3090(?: Ti)?", "A40", 86, 4, 4),
     GpuModel(r"V100S?|GV100", "V100", 70, 6, 3),
@@ -244,7 +242,8 @@ GPU_MODELS = (
     GpuModel(r"MI35[05]X?", "MI355X", "gfx950", 1, 5),
     GpuModel(r"MI300A", "MI300A", "gfx942", 2, 5),
     GpuModel(r"MI3(?:00|08|25)X?(?!A)", "MI300X", "gfx942", 1, 5),
-    GpuModel(r"MI2[15]0X?|gfx90a", "MI250X", "gfx90a", 0, 4),
+    GpuModel(r"MI210", "MI210", "gfx90a", 0, 4),
+    GpuModel(r"MI250X?|gfx90a", "MI250X", "gfx90a", 0, 4),
     GpuModel(r"MI100|gfx908", "MI100", "gfx908", 1, 4),
     GpuModel(r"MI[56]0|gfx906", "MI60", "gfx906", 1, 4),
 )
@@ -255,6 +254,16 @@ def models_named(text: str) -> tuple[GpuModel, ...]:
     """Return the GPU models named in `text`, in the order of `GPU_MODELS`. Only lines about GPUs are considered."""
     lines = "\n".join(line for line in text.splitlines() if _ABOUT_GPUS.search(line))
     return tuple(model for model in GPU_MODELS if re.search(rf"(?<![A-Za-z0-9])(?:{model.pattern})(?![0-9])", lines))
+
+
+_OF_CARDS = 6
+"""Maximum NVLinks of the GPU models that are also sold as cards joined by a bridge."""
+
+
+def is_module(model: GpuModel, text: str) -> bool:
+    """Return whether `text` names `model` as a module (SXM) whose NVLinks lead to a switch, rather than as a card."""
+    suffix = re.search(rf"(?:{model.pattern})[\w -]*?(SXM|PCIE\b|NVL\b)", text, re.IGNORECASE)
+    return suffix[1].upper() == "SXM" if suffix else model.links > _OF_CARDS
 
 
 def model_called(name: str) -> GpuModel:

@@ -4,7 +4,6 @@ Also builds the network of the GPUs in a Slurm cluster from its switches and a d
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +17,10 @@ from chorale.synth.topology.formats.machine_network import (
     Machine,
     boxes_topology,
     cluster_topology,
+    without_dead_ends,
 )
+from chorale.synth.topology.formats.rates import rate
+from chorale.synth.topology.provenance import Assumption
 from chorale.synth.topology.topology import Topology
 
 MAX_NAMES, MAX_LEVELS, _MAX_NAME, _MAX_DIGITS = 2**20, 32, 255, 20
@@ -161,12 +163,7 @@ class SlurmNodes:
             children = [child for child in self.tree.switches[switch] if counts.get(child)]
             counts[switch] = sum(counts[child] for child in children)
             links += [(child, switch, counts[child]) for child in children]
-        while True:  # omit switches that are dead ends
-            degrees = Counter(name for link in links for name in link[:2])
-            kept = [link for link in links if all(name in ranked or degrees[name] > 1 for name in link[:2])]
-            if len(kept) == len(links):
-                return kept
-            links = kept
+        return without_dead_ends(links, ranked)
 
     def switches(self) -> list[str]:
         """Return the switches in `links`, leaf switches first."""
@@ -175,10 +172,20 @@ class SlurmNodes:
 
     def between_switches(self, node_gb_per_s: Fraction) -> list[NamedLink]:
         """Return the links between switches, with bandwidths for nodes that each send at `node_gb_per_s`."""
-        rate, nodes = node_gb_per_s / self.oversubscription, set(self.ranked)
+        rate, nodes, is_guess = node_gb_per_s / self.oversubscription, set(self.ranked), self.oversubscription == 1
         return [
-            NamedLink(lower, upper, rate * width, 0, True) for lower, upper, width in self.links() if lower not in nodes
+            NamedLink(lower, upper, rate * width, 0, True, guess=is_guess)
+            for lower, upper, width in self.links()
+            if lower not in nodes
         ]
+
+    def facts(self) -> tuple[Assumption, ...]:
+        """Return the assumptions about the links between switches."""
+        if self.oversubscription == 1:
+            advice = "Slurm does not know the cables; --oversubscription"
+            return (Assumption("links between switches", "not oversubscribed", "guess", advice),)
+        value = f"1/{self.oversubscription} of the bandwidth below"
+        return (Assumption("links between switches", value, "file", "--oversubscription"),)
 
 
 def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Topology:
@@ -186,7 +193,9 @@ def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Top
     ranked = nodes.ranked
     named = [NamedNode(name, "compute") for name in ranked] + [NamedNode(name, "switch") for name in nodes.switches()]
     up = [NamedLink(lower, upper, node_gb_per_s, 0, True) for lower, upper, _ in nodes.links() if lower in set(ranked)]
-    return assemble_topology(spec, "GB/s", named, [*up, *nodes.between_switches(node_gb_per_s)])
+    between = nodes.between_switches(node_gb_per_s)
+    facts = [rate("speed of every node", node_gb_per_s, node_gb_per_s, "file", "--nic-gbps").basis]
+    return assemble_topology(spec, "GB/s", named, [*up, *between], [*facts, *(nodes.facts() if between else ())])
 
 
 def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fraction | None, spec: str) -> Topology:
@@ -209,4 +218,6 @@ def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fracti
     leaves = {(host, index): (leaf[host], None) for host in leaf for index in range(len(nets))}
     switches = [NamedNode(name, "switch") for name in nodes.switches()] if leaf else []
     between = nodes.between_switches(of_a_node) if leaf else []
-    return cluster_topology(machine, hosts, Fabric(leaves, switches, between), nic_gb_per_s, spec)
+    return cluster_topology(
+        machine, hosts, Fabric(leaves, switches, between, nodes.facts() if between else ()), nic_gb_per_s, spec
+    )

@@ -15,6 +15,7 @@ import chorale as ch
 from chorale.runners.api.base import bus_factor
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.failures import single_failures
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.machine_files import MachineOptions, read_network
@@ -75,6 +76,14 @@ def _totals(topology: Topology) -> dict[tuple[int, int], Fraction]:
 def test_nvlinks_towards_a_switch_are_of_the_gpu_and_not_of_each_pair(tmp_path, name, options, lost, expected, bound):
     save_topology(network(name, **options), tmp_path / "a.json")
     assert both(load_topology(f"without(file:{tmp_path / 'a.json'};{lost})")) == pytest.approx((expected, bound))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "part"), [("a100x4-nv4.txt", {}, "1/4"), ("b200-good.txt", {"model": "B200"}, "1/18")]
+)
+def test_one_of_several_nvlinks_may_be_lost(name, options, part):
+    lost = [failure for failure in single_failures(network(name, **options), ["nvlink"]) if failure.part is not None]
+    assert {str(failure.part) for failure in lost} == {part}
 
 
 @pytest.mark.parametrize("machine", PUBLIC, ids=[machine["name"] for machine in PUBLIC])
@@ -140,6 +149,21 @@ def test_a_guess_survives_files_and_functions(tmp_path):
     placed = read_network(str(tmp_path / "a.xml"), MachineOptions()).topology
     assert "under" in bound_report(placed, ALLREDUCE, None).bound.to_json(placed)
     assert any(fact.source == "guess" and fact.what == "links between GPUs" for fact in placed.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "is_guess"),
+    [
+        ("b200-good.txt", {"model": "B200", "boxes": 2}, True),  # no word about the speed of NICs
+        ("b200-good.txt", {"model": "B200", "boxes": 2, "nic_gbps": "400"}, False),
+        ("gb200-2trays.xml", {}, False),
+        ("gb200-2trays.xml", {"boxes": 2}, True),  # four trays in one NVLink domain
+        ("gb200-2trays.xml", {"boxes": 2, "nvlink_boxes": 2}, False),
+    ],
+)
+def test_what_several_boxes_need_beyond_the_file_is_a_guess(name, options, is_guess):
+    topology = network(name, **options)
+    assert ("under" in bound_report(topology, ALLREDUCE, None).bound.to_json(topology)) is is_guess
 
 
 def test_switches_trays_and_scripts(tmp_path):
@@ -250,6 +274,13 @@ def test_partitions_share_the_links_of_their_gpu(tmp_path):
     assert algbw(read_network(str(tmp_path / "a.txt"), MachineOptions()).topology) == 64
     (tmp_path / "a.txt").write_text(text.replace("  13", "  15"))
     with pytest.raises(InvalidInput, match="at most 8 xGMI links, got 15 of GPU 0"):
+        read_network(str(tmp_path / "a.txt"), MachineOptions())
+
+
+@pytest.mark.parametrize("kind", ["N/A", "UNKNOWN"])
+def test_links_of_an_unknown_type_are_not_pci(tmp_path, kind):
+    (tmp_path / "a.txt").write_text("GPU 0: AMD Instinct MI300X\n" + rocm_smi(8, weight="15", hops="1", type=kind))
+    with pytest.raises(InvalidInput, match=f"links of type {kind}"):
         read_network(str(tmp_path / "a.txt"), MachineOptions())
 
 

@@ -107,7 +107,7 @@ def one(text: str) -> bytes:
          "count of <nvlink> in a topology dump must be a whole number from 1 to 1024, got '99999999999999'; "
          "correct the file"),
         (one(gpu("0000:01:00.0", 0, width="1000")),
-         "link_width must be a number of lanes from 1 to 32, or 0, got 1000; correct the file"),
+         "link_width must be a number of lanes from 1 to 128, or 0, got 1000; correct the file"),
         (one(pci("0000:01:00.0", speed="17 GT/s")),
          "link_speed must be a speed of PCI Express, got '17 GT/s'; choose from 2.5, 5, 8, 16, 32, 64 GT/s"),
         (one(nets((0, 10**12))),
@@ -207,6 +207,29 @@ def test_nics_go_to_the_nearest_gpu_and_are_shared_out():
     }
 
 
+def test_a_nic_that_is_faster_than_a_slot_uses_the_slots_of_all_gpus_beside_it():
+    """NCCL joins four NICs to one and writes the lanes of all."""
+    gpus = [gpu(f"0000:0{rank}:00.0", rank, *to_nvswitches(12)) for rank in (1, 2)]
+    joined = nic("0000:08:00.1", (0, 1_600_000)).replace('link_width="16"', 'link_width="64"')
+    switch = pci("0000:07:00.0", *gpus, joined, width="64")
+    found = wires(from_bytes(system(cpu(0, switch)), "file:dump.xml"))
+    assert max(rate for name, rate in found.items() if "nic" in name) == 2 * 24
+
+
+@pytest.mark.parametrize(("bridge", "rate"), [("", 6), ('<pcilink target="0000:07:00.0"/>', 24)])
+def test_switches_that_are_parts_of_one_device_need_no_cpu(bridge, rate):
+    near = pci("0000:01:00.0", bridge, gpu("0000:02:00.0", 0, nvlink("0000:03:00.0", 4)), width="4")
+    far = pci("0000:07:00.0", nic("0000:08:00.0", (0, 400_000)), width="4")
+    content = system(cpu(0, near, far), cpu(1, gpu("0000:03:00.0", 1, nvlink("0000:02:00.0", 4))))
+    assert wires(from_bytes(content, "file:dump.xml"))["0.0 - nic:0.0"] == rate
+    apart = system(cpu(0, near.replace("<nvlink", "<other"), far, gpu("0000:03:00.0", 1)))
+    assert ("pci:0.0000:01:00.0 - pci:0.0000:07:00.0" in rates_between(apart)) is bool(bridge)
+
+
+def rates_between(content: bytes) -> set[str]:
+    return {f"{src} - {dst}" for src, dst in rates_of(from_bytes(content, "file:dump.xml"))}
+
+
 def test_chip_to_chip_links_are_a_way_between_gpus():
     about = 'arch="arm64"'
     c2c = '<c2c bw="45000" count="10"/>'
@@ -299,10 +322,12 @@ def test_errors_of_boxes(content, network, error):
 
 @pytest.mark.parametrize(
     ("capability", "bandwidth"),
-    [(50, "20"), (60, "18"), (70, "20"), (75, "20"), (80, "20"), (86, "12"), (89, "20"), (90, "20.6"), (100, "40.1")],
-)
+    [(50, "20"), (60, "18"), (70, "20"), (75, "20"), (80, "20"), (86, "12"), (89, "20"), (90, "20.6"), (100, "40.1"),
+     (103, "40.1"), (107, "31.2")],
+)  # fmt: skip
 def test_nvlink(capability, bandwidth):
     assert nvlink_rate(capability).expected == Fraction(bandwidth)
+    assert (nvlink_rate(capability).basis.source == "guess") is (capability > 103)
 
 
 @pytest.mark.parametrize(

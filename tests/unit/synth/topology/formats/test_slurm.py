@@ -139,6 +139,16 @@ def test_nodes_below_one_switch_are_as_boxes_on_one_network() -> None:
     assert lower_bound(nodes, ALLGATHER).value == lower_bound(boxes, ALLGATHER).value
 
 
+def test_what_slurm_does_not_know_is_a_guess() -> None:
+    """Slurm has no cables: without --oversubscription, uplinks carry what is below them."""
+    for topology in (network(), slurm_topology(SlurmNodes(parse_slurm_tree(CONF)), Fraction(25), "file:x")):
+        assert topology.is_guessed()
+        assert [fact.source for fact in topology.assumptions if fact.what == "links between switches"] == ["guess"]
+    given = network(oversubscription=2)
+    assert not given.is_guessed()
+    assert [fact.value for fact in given.assumptions if fact.source == "file"][-1] == "1/2 of the bandwidth below"
+
+
 def test_thin_uplinks_decide_where_nodes_are_far_apart() -> None:
     near, far = (lower_bound(network(*names, oversubscription=4), ALLGATHER) for names in (("n1", "n3"), ("n1", "n2")))
     assert far.value > near.value

@@ -89,6 +89,39 @@ def test_matrices_in_reports_have_the_rates_of_the_model_named_there(text, first
     assert [found.get(("0.0", end)) for end in ends] == [first, second]
 
 
+def matrix(cell: str, count: int, head: str = "") -> str:
+    rows = [f"GPU{a} " + " ".join("X" if a == b else cell for b in range(count)) for a in range(count)]
+    return "\n".join([head, " ".join(f"GPU{gpu}" for gpu in range(count)), *rows])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_guess"),
+    [
+        (matrix("NODE", 4, "GPU 0: NVIDIA H100 80GB HBM3"), True),  # its NVLinks are off, or the tool hides them
+        (matrix("NODE", 4, "GPU 0: Tesla V100-SXM2-16GB"), True),
+        (matrix("NODE", 4, "GPU 0: NVIDIA L40S\n$ nvidia-smi topo -mp"), True),
+        (matrix("NODE", 4, "GPU 0: NVIDIA H100 PCIe"), False),
+        (matrix("NODE", 4, "GPU 0: NVIDIA H200 NVL"), False),
+        (matrix("NODE", 4, "GPU 0: Tesla V100-PCIE-16GB"), False),
+        (matrix("NODE", 4, "GPU 0: Tesla T4"), False),
+    ],
+)
+def test_nvlinks_that_a_matrix_does_not_show(text, is_guess):
+    assert from_gpu_matrix(text, "a").is_guessed() is is_guess
+
+
+def test_gpus_with_fewer_nvlinks_than_their_relatives():
+    """Three of eight H800 that a container sees: eight NVLinks of each to a switch, not eight for each pair."""
+    found = rates_of(from_gpu_matrix(matrix("NV8", 3, "GPU 0: NVIDIA H800"), "a"))
+    assert found["0.0", "nvswitch:0"] == 8 * 25
+
+
+@pytest.mark.parametrize("cell", ["MX", "?", "-"])
+def test_an_unknown_connection_is_refused(cell):
+    with pytest.raises(InvalidInput, match="unknown connection of GPU0 and GPU1"):
+        from_gpu_matrix(matrix(cell, 2), "a")
+
+
 @pytest.mark.parametrize(
     ("links", "model", "rate"), [(True, None, 64), (True, "MI355X", Fraction("76.8")), (False, "MI300A", 128)]
 )
@@ -119,6 +152,7 @@ def test_rocm_smi_as_json() -> None:
 def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
     lines = ['Switch\t36 "S-aa"\t\t# "leaf" base port 0 lid 1 lmc 0']
     names = {"b1": "gpu1 mlx5_0", "b2": "gpu2 mlx5_0", "b3": "skyway-gw1 mlx5_0", "b4": "gpu3 mlx5_0"}
+    names["b5"] = "headnode1 mlx5_0"
     lines += [
         f'[{port}]\t"H-{guid}"[1](1)\t\t# "{name}" lid 1 4xHDR' for port, (guid, name) in enumerate(names.items(), 1)
     ]
@@ -136,6 +170,37 @@ def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
     assert fabric.topology("a", ("gpu3", "gpu1")).node_ids[:2] == ("gpu3", "gpu1")
     with pytest.raises(InvalidInput, match="--nodes must name hosts of the fabric, got gpu9"):
         fabric.topology("a", ("gpu9",))
+
+
+LINKS = """CA: n{0} mlx5_0:
+      0x{0}b    1{0}    1[  ] ==( 4X          {1} Active/  LinkUp)==>       1    {0}[  ] "MF0;leaf:MQM8700/U1" ( )
+"""
+PORT = '           1    {0}[  ] ==( 4X          {1} Active/  LinkUp)==>      1{0}    1[  ] "n{0} mlx5_0" ( )\n'
+DOWN = '           1    9[  ] ==(                Down/ Polling)==>             [  ] "" ( )\n'
+LINE = (
+    '0xaa "      leaf"     1    {0}[  ] ==( 4X          {1} Active/  LinkUp)==>  0x{0}b     1{0}    1[  ] '
+    '"n{0} mlx5_0" ( )\n'
+)
+
+
+@pytest.mark.parametrize(
+    "form", ["both", "switches only", "lines"], ids=["iblinkinfo", "iblinkinfo --switches-only", "iblinkinfo -l"]
+)
+@pytest.mark.parametrize(
+    ("signal", "gbit"),
+    [("10.0 Gbps", 32), ("10.0 Gbps (FDR10)", 40), ("25.78125 Gbps", 100), ("25.78 Gbps", 100), ("106.25 Gbps", 400)],
+)
+def test_iblinkinfo_is_read_as_ibnetdiscover(form: str, signal: str, gbit: int) -> None:
+    texts = {
+        "both": "".join(LINKS.format(n, signal) for n in (1, 2, 3)),
+        "lines": "".join(LINE.format(n, signal) for n in (1, 2, 3)),
+    }
+    text = texts.get(form, "")
+    if form != "lines":
+        text += "Switch: 0xaa MF0;leaf:MQM8700/U1:\n" + "".join(PORT.format(n, signal) for n in (1, 2, 3)) + DOWN
+    topology = from_bytes(text.encode(), "file:links.txt")
+    assert topology.node_ids == ("n1", "n2", "n3", "S_1")
+    assert set(rates_of(topology).values()) == {gbit}
 
 
 def test_a_mesh_of_xgmi() -> None:
@@ -188,6 +253,8 @@ def test_other_text_is_neither() -> None:
         (leaf + '[1] "H-bb"[1](1) # "x" lid 1 4xABC\n', "unknown speed of an InfiniBand link: ABC"),
         (leaf + '[1] "H-bb"[1](1) # "x" lid 1 4x???\n', r"unknown speed of an InfiniBand link: \?\?\?"),
         (leaf, "this output of ibnetdiscover has fewer than two hosts"),
+        (LINE.format(1, "77.7 Gbps"), "unknown speed of an InfiniBand link: 77.7"),
+        (LINE.format(1, "10.0 Gbps") + LINE.format(2, "?"), r"unknown speed of an InfiniBand link: \?"),
     ):
         with pytest.raises(InvalidInput, match=rule):
             from_ibnetdiscover(text, "a")
