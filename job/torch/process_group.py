@@ -94,7 +94,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *([opts] if opts else []), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
-        """Start an allgather of tensors with different sizes, which all ranks know; return its work. It runs a program
+        """Start an allgather of tensors with different sizes, which all ranks know; return its work: a program run
         with padding, or else one broadcast of the inner group per rank. Returns None if neither is possible.
         """
         sizes = [part.numel() for part in parts]
@@ -320,7 +320,7 @@ def _plain(lists: Any, tensors: Any) -> bool:
 def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any, ReduceOp | None]:
     """Return the tensors to reduce, the options, and the operation (from `options`; by default a sum).
 
-    PREMUL_SUM becomes a sum of `tensors` times its factor. It is checked last, since most calls do not use it.
+    PREMUL_SUM becomes a sum of `tensors` times its factor; it is checked last, since most calls do not use it.
     """
     operation = ReduceOp.SUM if options is None else reduce_operation(options.reduceOp)
     if operation is not None or options.reduceOp.op != _PREMULTIPLIED:

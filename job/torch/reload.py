@@ -128,8 +128,8 @@ _LOOK_S = 0.1
 class PeriodicThread:
     """Calls `turn` every `period_s` until it returns False, `close` is called, or the main thread has ended.
 
-    Python waits for the thread at exit. It is not a pool thread, because Python waits for pools before the main thread
-    has ended.
+    Python waits for the thread at exit. A pool thread would not work, because Python waits for pools before the main
+    thread has ended.
     """
 
     def __init__(self, name: str, period_s: float, turn: Callable[[], bool]) -> None:

@@ -16,8 +16,10 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class StepSpan:
-    """Times of step `step` of thread block `block`, for a part and piece of its data, in seconds since the start.
+    """Times of step `step` of thread block `block`, in seconds since the start.
 
+    part:    number of the part, if chunks are cut into parts (then blocks run their steps once per part)
+    piece:   position of the chunk in the step, if chunks are cut into parts; otherwise 0
     ready_s: when the block had reached the step and all its waits were satisfied
     start_s: when its first byte moved
     end_s:   when it was finished

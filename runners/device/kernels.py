@@ -1,7 +1,7 @@
 """Compiles the plan executor as a CUDA kernel with NVRTC and launches it with the driver, through ctypes.
 
-No CUDA toolkit is needed: NVRTC comes with torch for CUDA or in the wheel nvidia-cuda-nvrtc. It compiles even on
-machines without a GPU.
+No CUDA toolkit is needed: NVRTC comes with torch for CUDA or in the wheel nvidia-cuda-nvrtc. NVRTC compiles even
+on machines without a GPU.
 """
 
 import ctypes

@@ -140,9 +140,9 @@ class CudaDevice:
 
 
 class ProcessorDevice:
-    """Replaces a GPU in tests. It has `CudaDevice`'s methods, but uses CPU threads and memory that processes share.
+    """Replaces a GPU in tests: has `CudaDevice`'s methods, but uses CPU threads and memory that processes share.
 
-    `launch` returns when the call has finished. This tests results and synchronization, not speed.
+    `launch` returns when the call has finished. Such tests check results and synchronization, not speed.
     """
 
     name = "cpu"
@@ -154,7 +154,7 @@ class ProcessorDevice:
         self._open = self._library.chorale_plans_new()
 
     def allocate(self, size_bytes: int) -> SymmetricBuffer:
-        """Map a file that all ranks share. It is unlinked right away, so it vanishes when the last rank ends."""
+        """Map a file that all ranks share. The file is unlinked right away, so it vanishes when the last rank ends."""
         stride = -(-size_bytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         path, descriptor = "", -1
         if self._rank == 0:

@@ -226,7 +226,7 @@ Group = TypeVar("Group", bound=RankGroup)
 class LiveRunner(ABC, Generic[Group]):
     """A `Runner` with one process per rank. The processes are kept if the next request can use them too.
 
-    A failed measurement becomes a RunFailure and ends the processes. They also end with this process, however it ends.
+    A failed measurement becomes a RunFailure and ends the processes. Processes also end when this process ends.
     """
 
     name: str
@@ -404,8 +404,8 @@ SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it u
 def on_switch_processes(request: RunRequest) -> RunRequest:
     """Return `request`, changed so that switches have processes if one of its programs uses them.
 
-    Programs that only use ranks then run on the same network with idle switches. They must work in place; otherwise
-    InvalidInput is raised.
+    Programs that only use ranks then run on the same network with idle switches. Raises InvalidInput for such a program
+    if it does not work in place.
     """
     switches = next((program.switches for program in request.without_plans.values() if program.switches), ())
     if not switches:

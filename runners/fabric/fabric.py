@@ -91,9 +91,7 @@ class NamespaceHolder:
         return done.stdout
 
     def detach(self, state: str) -> None:
-        """Let the holder outlive this process. It stores the line `state`, which describes the fabric to other
-        processes.
-        """
+        """Let the holder outlive this process. Other processes read the line `state`, which describes the fabric."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{state}\n")
@@ -403,7 +401,7 @@ def bring_up(
 def temporary_fabric(
     topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None
 ) -> Iterator[tuple[EmulatedFabric, NamespaceHolder]]:
-    """Yield a fabric that nobody else can find. It ends with the `with` block unless its holder is detached."""
+    """Yield a fabric that nobody else can find, and end it with the `with` block unless its holder is detached."""
     options = options or LinkOptions()
     plan = plan_fabric(topology, link_mbps, name, options)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:

@@ -1,8 +1,8 @@
 """Link states of an emulated fabric, as the kernel reports them in each node: up or down, rate, bytes carried.
 
-`python -m chorale.runners.fabric.link_states` runs as a process, because it must enter the nodes' networks. It reads a
-line of JSON with the links. Then it periodically writes a line with `[rate, bytes]` for every link; the rate is 0 for a
-link that is down and null for a link without a limit. It ends when its input ends.
+`python -m chorale.runners.fabric.link_states` runs as a process, which enters the nodes' networks. The process reads a
+line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link; the rate is 0 for a
+link that is down and null for a link without a limit. The process ends when its input ends.
 """
 
 import fcntl

@@ -170,7 +170,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     """Measure the programs of `request` together until every ratio to the reference is precise or a budget is used up.
 
     The first request has `request.repeats` repetitions, or more if an interval needs them. Later requests contain only
-    the sizes that are not precise yet. Their number of repetitions is estimated from the intervals; it never more than
+    the sizes that are not precise yet. Their number of repetitions is estimated from the intervals and at most
     doubles the total. Every request warms up, shuffles the programs and has its own time limit `request.timeout_s`. If
     one request fails, the result is its failure, because a program that fails now and then has no valid time. With
     `Goal.launches`, every request has the same small number of repetitions and counts as one sample, its median. Times

@@ -101,7 +101,7 @@ def machine_lock() -> Path:
 
 
 def everybodys_lock() -> Path:
-    """Return the path that all users' measurements lock. It is a system folder, which exists and cannot be replaced."""
+    """Return the path that all users' measurements lock: a system folder, which exists and cannot be replaced."""
     return _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path("/")
 
 

@@ -151,7 +151,7 @@ TOLERATED_CHANGE = 0.05
 class Drift:
     """Trend of a program's times over a run's repetitions.
 
-    relative_change: change from the first to the last repetition, relative to the median time. It is computed from the
+    relative_change: change from the first to the last repetition, relative to the median time, computed from the
                      median of all pairwise slopes (Theil and Sen), which is robust against outliers
     p_value:         probability of an order at least this regular without a trend (Kendall's tau); 1 if there are fewer
                      than three times or all are equal

@@ -172,7 +172,7 @@ class MpiAlgorithms:
 
 
 def main() -> None:
-    """Print the names of MPI's algorithms. This does not initialize MPI."""
+    """Print the names of MPI's algorithms without initializing MPI."""
     import mpi4py  # noqa: PLC0415 - only here
 
     mpi4py.rc.initialize = False

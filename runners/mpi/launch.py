@@ -294,7 +294,7 @@ def mpi_launch_of(
 def _in_fabric(mpiexec: str, launcher: MpichLauncher, fabric: EmulatedFabric, command: tuple[str, ...]) -> MpiLaunch:
     """Return how to start a rank on every node of `fabric` such that all their messages use its links.
 
-    The launcher runs on rank 0. It reaches the other nodes with a script that takes options, an address and a command,
+    The launcher runs on rank 0 and reaches the other nodes with a script that takes options, an address and a command,
     like ssh.
     """
     environment = {**rank_environment(), **launcher.fabric_environment}

@@ -63,7 +63,7 @@ class HostDevice:
 
     @contextmanager
     def captured(self, work: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Provide a function that repeats the calls in `work` as one CUDA graph; here, without a graph."""
+        """Provide a function that repeats the calls in `work`; on a GPU, the calls are one CUDA graph."""
         yield work
 
     def torch_stream(self) -> AbstractContextManager[Any]:

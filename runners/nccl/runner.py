@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
 """Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
 MOST_SETS = 3
-"""Number of sets of ranks that are kept. It is small because each set occupies GPU memory."""
+"""Number of sets of ranks that are kept: few, because each set occupies GPU memory."""
 
 _SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
 Variant = Sequence[NcclPart]
@@ -82,7 +82,7 @@ class NcclGroups:
         return hosts, self._cluster.own_address
 
     def load(self, variants: Sequence[Variant], deadline: float) -> None:
-        """Send all variants that will be timed to their ranks. They are numbered in this order."""
+        """Send all variants that will be timed to their ranks, and number them in this order."""
         self._most = max(MOST_SETS, len({variant[0].process for variant in variants}))
         by_set: dict[NcclRanks, list[int]] = {}
         for number, variant in enumerate(variants):

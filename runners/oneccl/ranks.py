@@ -85,8 +85,7 @@ _REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not su
 
 
 class OneCclRanks(StartedRanks):
-    """A process on each host, in rank order. It serves one request only, because oneCCL reads its variables once per
-    process.
+    """A process on each host, in rank order, for one request only, because oneCCL reads its variables once per process.
 
     argv:        each process's command, without its arguments
     files:       files for each process's working folder

@@ -129,8 +129,8 @@ def end_guarded(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
 
 
 def rank_environment() -> dict[str, str]:
-    """Return environment variables for Python ranks. They set our modules' path and limit each rank to one thread,
-    because there may be more ranks than cores.
+    """Return environment variables for Python ranks, which set our modules' path and limit each rank to one
+    thread, because there may be more ranks than cores.
     """
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

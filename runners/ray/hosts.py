@@ -128,7 +128,7 @@ class RayProcessHandle:
 
 
 class HostProcesses:
-    """The actor on a node. It starts processes there, which end with it."""
+    """The actor on a node that starts processes there; the processes end with the actor."""
 
     def __init__(self, address: str) -> None:
         self._host = LocalHost(address)

@@ -111,7 +111,7 @@ _log = logging.getLogger("chorale.serve")
 def serve_application(
     build: Callable[[], Any], host: str, port: int, address: str | None, ready: Callable[[], None]
 ) -> None:
-    """Serve the ASGI application that `build` returns until SIGINT or SIGTERM. It runs in an actor on the head.
+    """Serve the ASGI application that `build` returns until SIGINT or SIGTERM, in an actor on the head.
 
     The actor itself listens on `host` on the head; Ray restarts it if its process dies. `ready` is called when requests
     can be answered; after that, the debug log (--verbose) lists the open ports and who can reach them. Raises

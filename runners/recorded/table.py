@@ -219,8 +219,8 @@ MIN_LAUNCHES = 3
 """Minimum number of identical launches for which deviations from the median are meaningful."""
 
 SAME_SETTINGS_TOLERANCE = 0.1
-"""If a configuration has several times, those that exceed the fastest by more than this share are assumed to have had
-other settings that were not recorded."""
+"""If a configuration has several times, those that exceed the fastest by more than this fraction probably had other
+settings that were not recorded."""
 
 
 def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list[float]]:

@@ -255,7 +255,7 @@ def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgori
 
 
 def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgorithm]:
-    """Yield NVLS within one box, NVLSTree over several. The rate is reduced by the share of one head's own data."""
+    """Yield NVLS within one box, NVLSTree over several. NCCL's model counts (channels - 1) / channels of the rate."""
     graph = fabric.nvls_graph()
     if graph is None:
         return

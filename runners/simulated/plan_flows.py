@@ -32,8 +32,8 @@ class PlanPrices:
     launch, packet_launch: start of a call that uses signals, or packets
 
     The defaults are latencies that NCCL 2.27 assumes per step (src/graph/tuning.cc): LL 0.6 us on NVLink and 2.7 us on
-    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us for the start; a read takes twice LL. They are meant for
-    ranking kinds of plans and have not been measured with MSCCL++.
+    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us for the start; a read takes twice LL. The defaults
+    are meant for ranking kinds of plans and have not been measured with MSCCL++.
     """
 
     packets: float = 0.6e-6
