@@ -1,6 +1,5 @@
 """The local runner on real processes: the kit of every runner, and faults in the middle of a run."""
 
-import itertools
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,11 +13,9 @@ from chorale.runners.api.base import FailureKind, Outcome
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
@@ -114,14 +111,6 @@ def test_it_runs_from_a_thread_beside_others(shared: LocalRunner) -> None:
     thread.start()
     thread.join()
     measured(outcomes[0])
-
-
-def test_lowered_schedules_compute_the_collective(shared: LocalRunner) -> None:
-    topology = parse_topology("bipartite:2")
-    for method, in_place in itertools.product(("bfb", "ring", "biring"), (True, False)):
-        verified = synthesize(method, topology, ALLREDUCE, None, SerialExecutor())
-        program = lower(verified, LoweringOptions("oneccl-xml", channels=2, instances=2, in_place=in_place))
-        measured(shared.submit(request_of(program, "bipartite:2")))
 
 
 @pytest.mark.parametrize("in_place", [True, False], ids=["in place", "out of place"])

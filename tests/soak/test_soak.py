@@ -42,14 +42,6 @@ def test_faults_change_no_answer() -> None:
     assert sum(found["faults"].values()) >= 2
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_many_faults_change_no_answer() -> None:
-    found = soak(80, 1000, 3500)
-    assert (found["sequences"], found["failed"]) == (80, [])
-
-
 def line(text: str) -> bytes:
     """Return a line of a journal with its checksum, written as the format says."""
     return f'{text},"crc32":"{zlib.crc32(text.encode()):08x}"}}\n'.encode()

@@ -10,10 +10,8 @@ from chorale.experiments.framework.experiment import Row
 from chorale.experiments.framework.run import run_experiment
 from chorale.experiments.ours import quality as lowering_quality
 from chorale.experiments.ours.in_network import FABRICS, MIXED, PUBLISHED, PUBLISHED_RATES, RANDOM
-from chorale.experiments.ours.quality import CASES, FAMILIES, SIDE_BY_SIDE_SIZES, LoweringCase, row_of
+from chorale.experiments.ours.quality import CASES, LoweringCase, row_of
 from chorale.experiments.ours.quality import LOWERING_QUALITY_SIZES as SIZES
-from chorale.experiments.ours.quality import SIDE_BY_SIDE_NETWORKS as NETWORKS
-from chorale.experiments.ours.quality import SIDE_BY_SIDE_SLOW as SLOW
 from chorale.experiments.ours.tuning import (
     FABRIC,
     RecordedTask,
@@ -58,13 +56,6 @@ def test_trees_load_links_as_planned_and_fill_the_pipeline():
     assert "small buffers" in found["reason"]
 
 
-def test_channels_let_trees_pass_one_another():
-    one, four = (lowered_row(LoweringCase("a100:2", "forest", "allreduce", 1, channels)) for channels in (1, 4))
-    assert one["loss_small_buffers"] > 0.4
-    assert "take turns" in one["reason"]
-    assert four["reason"] is None
-
-
 def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
     case = LoweringCase("ring:4", "bfb", "allgather")
     verified = synthesize("bfb", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
@@ -80,46 +71,6 @@ def test_quick_leaves_out_the_slow_network():
     rows = run_experiment(small, True, progress=lambda *told: reported.append(told)).rows
     assert [found["spec"] for found in rows] == ["ring:4"]
     assert reported == [("ring:4, bfb, allgather, None, 1, 1", 0, 1)]
-
-
-KIB, MIB = 2**10, 2**20
-FASTEST = {
-    ("torus:8x8", KIB): "Swing",
-    ("torus:8x8", 256 * MIB): "BFB",
-    ("hyperx:8x8", KIB): "BFB",
-    ("genkautz:4,64", 64 * MIB): "BFB",
-    ("a100:2", 256 * MIB): "forest",
-    ("hxmesh:2,4x4", 64 * MIB): "Swing",
-    ("hxmesh:2,4x4", 4096 * MIB): "rings",
-    ("mi250:2", KIB): "Swing",
-    ("mi250:2", 256 * MIB): "forest",
-}
-
-
-def check(quick, specs):
-    rows = run_experiment(load("side-by-side"), quick).rows
-    expected = [(spec, size) for spec in specs for size in SIDE_BY_SIDE_SIZES]
-    assert [(row["spec"], row["size_bytes"]) for row in rows] == expected
-    for row in rows:
-        assert row["holds"]
-        assert row["us"][row["fastest"]] == min(row["us"].values())
-        assert all(row["method"][family] in FAMILIES[family] for family in row["us"])
-        assert row["fastest"] == FASTEST.get((row["spec"], row["size_bytes"]), row["fastest"])
-    return rows
-
-
-def test_quick(tmp_path):
-    rows = check(True, [spec for spec in NETWORKS if spec not in SLOW])
-    assert {family for row in rows for family in row["us"]} == set(FAMILIES)
-    assert all(("BFB" in row["us"]) == (row["spec"] != "a100:2") for row in rows)
-    for file in (tmp_path / "one.svg", tmp_path / "two.svg"):
-        load("side-by-side").plot(rows, file)
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-
-
-@pytest.mark.slow
-def test_all_networks():
-    check(False, NETWORKS)
 
 
 @pytest.mark.parametrize(("spec", "alone", "bound"), [("h100:1", 257.14, 450), ("h100:2", 266.67, 400)])

@@ -18,7 +18,6 @@ from chorale.experiments.swing.curves import (
     NetworkScene,
     RangeClaim,
     curves_of,
-    flow_seconds,
     max_gain,
     median_gain,
     min_gain,
@@ -57,12 +56,6 @@ def test_curves_follow_closed_forms():
     assert curves.variants[SWING][SIZES[0]] == "swing-latency"
     assert curves.variants[SWING][SIZES[-1]] == "swing"
     assert curves.peak_share(BUCKET, SIZES[-1]) == pytest.approx(64 / 63, rel=1e-3)
-
-
-def test_flow_model_agrees_on_a_torus():
-    scene = NetworkScene("torus:8x8")
-    expected = curves_of(scene, Fraction(0), (SWING,)).seconds[SWING][512 * MIB]
-    assert flow_seconds(scene, "swing", 512 * MIB) == pytest.approx(expected, rel=1e-3)
 
 
 def test_verdicts():

@@ -56,21 +56,6 @@ def test_it_is_free_after_the_block_and_after_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_it_is_free_for_one_who_waits_as_soon_as_it_is_given_back(tmp_path: Path) -> None:
-    lock, waited = tmp_path / "lock", threading.Event()
-
-    def second() -> None:
-        with exclusive(lock, 30.0):
-            waited.set()
-
-    with exclusive(lock, 0):
-        other = threading.Thread(target=second)
-        other.start()
-        assert not waited.wait(0.3)
-    assert waited.wait(30.0)
-    other.join()
-
-
 def test_one_who_measures_again_and_again_lets_another_in(tmp_path: Path) -> None:
     lock, done, rounds = tmp_path / "lock", threading.Event(), []
 
@@ -92,11 +77,6 @@ def test_one_who_measures_again_and_again_lets_another_in(tmp_path: Path) -> Non
     finally:
         done.set()
         other.join()
-
-
-def test_the_lock_is_of_its_user_alone(tmp_path: Path) -> None:
-    with exclusive(tmp_path / "lock", 0):
-        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_cannot_be_a_lock_is_named(tmp_path: Path) -> None:

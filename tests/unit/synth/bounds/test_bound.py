@@ -37,7 +37,6 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
 from tests.links import both, network
 from tests.properties import random_cases
-from tests.random_fabrics import random_fabric
 from tests.reference.all_cuts import AllCuts
 from tests.reference.best_groups import best_rate_by_groups
 from tests.strategies import networks
@@ -145,32 +144,6 @@ def test_a_cut_around_the_root_says_nothing_about_a_broadcast() -> None:
     assert check_certificate(topology, Collective(CollectiveName.BROADCAST, 2), certificate) == Fraction(1, 2)
     with pytest.raises(CheckFailed):
         check_certificate(topology, BROADCAST, certificate)
-
-
-def _crossing(topology: Topology) -> Fraction:
-    """Theorem 16: the vector crosses every cut. In Eulerian networks it may be taken from any one rank."""
-    return AllCuts(topology, tuple(int(rank == 0) for rank in range(topology.compute_count))).optimum()
-
-
-def _busiest_rank(topology: Topology) -> Fraction:
-    """Corollary 18: some rank, with any switches around it, receives 2 (N - 1) / N."""
-    units, scale = topology.links.integer_bandwidths()
-    ranks = topology.compute_count
-    cuts = AllCuts(topology, (1,) * ranks)
-    bandwidth = cuts.entering(units.tolist())
-    alone = [min(bandwidth[cuts.masks & (1 << ranks) - 1 == 1 << rank].tolist()) for rank in range(ranks)]
-    return Fraction(2 * (ranks - 1), ranks) / Fraction(max(alone), scale)
-
-
-def test_bounds_hold_and_include_those_of_the_theorems() -> None:
-    for seed in range(60):
-        topology = random_fabric(seed)
-        reached = reduce_scatter_allgather_time(topology)
-        for bound in allreduce_bounds(topology):
-            assert bound.value <= reached, seed
-            assert check_certificate(topology, ALLREDUCE, bound.to_json(topology)) == bound.value
-        best = lower_bound(topology, ALLREDUCE).value
-        assert best >= max(_crossing(topology), _busiest_rank(topology)), seed
 
 
 @pytest.mark.parametrize(

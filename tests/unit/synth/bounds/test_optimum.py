@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds import optimum as fewest_trees_module
-from chorale.synth.bounds import tree_program
 from chorale.synth.bounds.certificate import check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, integral_trees, optimum
@@ -18,7 +17,6 @@ from chorale.synth.bounds.tree_pairs import tree_pairs
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.linear_program import GrowingProgram
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
 from tests.links import both, network
@@ -115,34 +113,6 @@ def test_one_way_networks_that_are_not_eulerian_have_bounds_too(topology: Topolo
     assert not cuts.carries(previous_breakpoint(topology, fixed.trees_per_bandwidth), 2)
 
 
-@pytest.mark.parametrize(
-    ("spec", "algbw", "k"),
-    [
-        ("a100:2", Fraction(1040, 3), 13),
-        ("a100:4", Fraction(800, 3), 1),
-        ("mi250:1", Fraction(2400, 7), 3),
-        ("mi250:2", Fraction(5312, 15), 83),
-        ("torus:6x6", Fraction(144, 35), 4),
-    ],
-)
-def test_published_optima(spec: str, algbw: Fraction, k: int) -> None:
-    found = optimum(parse_topology(spec), ALLGATHER)
-    assert (1 / found.time_per_byte, found.k) == (algbw, k)
-
-
-@pytest.mark.parametrize(
-    ("spec", "k", "algbw", "trees_per_bandwidth"),
-    [
-        ("a100:2", 1, Fraction(2400, 7), Fraction(7, 150)),
-        ("mi250:2", 2, Fraction(1024, 3), Fraction(3, 16)),
-        ("a100:4", 1, Fraction(800, 3), Fraction(3, 25)),
-    ],
-)
-def test_published_optima_of_fixed_k(spec: str, k: int, algbw: Fraction, trees_per_bandwidth: Fraction) -> None:
-    found = fixed_k_optimum(parse_topology(spec), ALLGATHER, k)
-    assert (1 / found.time_per_byte, found.trees_per_bandwidth) == (algbw, trees_per_bandwidth)
-
-
 def test_the_smallest_number_of_trees_is_whole_on_every_link() -> None:
     bandwidths = parse_topology("a100:2").links.bandwidths
     assert bandwidths == (25, 300)
@@ -189,21 +159,6 @@ def test_splits_hold_and_certificates_prove() -> None:
         assert pairs.time_per_byte >= lower_bound(topology, ALLREDUCE).value
 
 
-@pytest.mark.parametrize(
-    ("spec", "rate"),
-    [
-        ("ring:4", Fraction(4, 3)),
-        ("mesh:4x4", Fraction(8, 5)),
-        ("a100:2", Fraction(520, 3)),
-        ("mi250half:2", Fraction(128)),
-        ("without(a100:2;node=5)", Fraction(2775, 16)),
-    ],
-)
-def test_known_fabrics(spec: str, rate: Fraction) -> None:
-    pairs = tree_pairs(parse_topology(spec))
-    assert (pairs.split.rate, pairs.gap) == (rate, 0)
-
-
 def test_a_leaf_need_not_be_a_root() -> None:
     """On a star the centre adds everything up: leaves send and receive M, and not 2 M (N - 1) / N."""
     star = network(4, 0, both((0, 1, 1), (0, 2, 1), (0, 3, 1)))
@@ -235,16 +190,6 @@ def test_tampered_certificates_of_pairs_are_noticed(change: dict[str, Any]) -> N
 def test_large_fabrics_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most 256 ranks"):
         tree_pairs(parse_topology("ring:257"))
-
-
-@pytest.mark.parametrize("spec", ["mesh:12x12", "without(mi250:8;node=3)"])
-def test_the_solver_goes_on_from_one_vertex_to_the_next(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cuts are added to one program: begun anew for each of some fifty rounds, 128 ranks took a quarter of a minute."""
-    begun: list[int] = []
-    monkeypatch.setattr(tree_program, "GrowingProgram", lambda *given: begun.append(1) or GrowingProgram(*given))
-    pairs = tree_pairs(parse_topology(spec))
-    assert len(begun) <= 9
-    assert pairs.gap == 0
 
 
 @st.composite

@@ -23,10 +23,9 @@ from chorale.synth.finder.base_candidates import (
 from chorale.synth.finder.bfb_score import BfbScore, ScoreCache, bfb_score, bfb_score_of
 from chorale.synth.finder.candidate import TopologyCandidate, cost_of, frontier, least_steps, promising
 from chorale.synth.finder.confirmation import confirm
-from chorale.synth.finder.constructions import bidirectional_of, degree_of, line_of, power_of, product_of
+from chorale.synth.finder.constructions import degree_of, line_of, power_of, product_of
 from chorale.synth.kernels import native
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.topology.bases.database import load_bases
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -87,17 +86,6 @@ def test_database_entries_of_both_kinds():
     assert plain == {"diamond", "dbjmod:2,3"}
 
 
-def test_all_database_entries_are_offered_once_by_their_size():
-    scores = ScoreCache()
-    for entry in load_bases().values():
-        names = (entry.name, f"base:{entry.name}")
-        offered = [c for c in database_entries(entry.nodes, entry.degree, scores, False) if c.spec in names]
-        for candidate in offered:
-            check_base(candidate)
-        special = entry.name == "diamond" or entry.name.startswith("dbjmod")
-        assert len(offered) == (1 if not special else 2 * (entry.name == "diamond")), entry.name
-
-
 SCORES = ScoreCache()
 SMALL = [
     candidate
@@ -122,18 +110,6 @@ def check(candidate: TopologyCandidate) -> None:
             assert score.steps <= candidate.steps
     else:
         confirm(candidate, SerialExecutor())
-
-
-@pytest.mark.parametrize("base", SMALL, ids=lambda candidate: f"{candidate.method} {candidate.spec}")
-def test_one_expansion_of_every_small_base(base):
-    if base.degree > 1:
-        check(line_of(base))
-    check(power_of(base, 2))
-    if base.method == "bfb":
-        check(bidirectional_of(base))
-    if not base.traits.self_loops:
-        check(degree_of(base, 2))
-        check(degree_of(base, 3))
 
 
 @st.composite

@@ -35,7 +35,6 @@ from tests.unit.synth.programs.plans.examples import made
 from tests.unit.synth.programs.plans.weak import WeakRun
 
 ROOTED = [Collective(CollectiveName.BROADCAST, 2), Collective(CollectiveName.REDUCE, 1)]
-COLLECTIVES = [ALLGATHER, REDUCE_SCATTER, ALLREDUCE, *ROOTED]
 PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
 
 
@@ -119,24 +118,6 @@ def test_an_alltoall_of_msccl_must_be_out_of_place():
 )
 def test_alltoall_from_rank_to_rank(spec, wait, in_place):
     is_right_as_text(hopping_alltoall(spec, wait), LoweringOptions("oneccl-xml", instances=2, in_place=in_place))
-
-
-@random_cases(25)
-@given(
-    st.sampled_from(["ring:5", "torus:2x3", "complete:4", "hypercube:3"]),
-    st.sampled_from(COLLECTIVES),
-    st.sampled_from(["pipelined", "stepped"]),
-    st.booleans(),
-    st.integers(1, 3),
-    st.integers(1, 2),
-    st.booleans(),
-)
-def test_trees_with_any_options(spec, collective, kind, in_place, channels, instances, fuse):
-    options = LoweringOptions("oneccl-xml", channels, instances, "LL", in_place, fuse=fuse)
-    program = lower(trees(spec, collective, kind), options)
-    assert check_program(program) == []
-    got, wanted = result_of(program, seed=channels, piece=1, depth=8)
-    assert got == wanted
 
 
 def test_a_rank_sends_by_depth():
@@ -302,12 +283,6 @@ def test_fewer_multiprocessors_than_peers_are_refused_with_what_fits():
     assert most_blocks(lower(schedule, LoweringOptions("oneccl-xml", instances=1, sm_count=4))) == 4
 
 
-def test_fewer_channels_and_instances_together_are_a_way_out():
-    with pytest.raises(InvalidInput) as caught:
-        lowered("hypercube:3", "allgather", channels=2, instances=2, sm_count=3)
-    assert caught.value.way_out == "channels 1, instances 1 fits"
-
-
 def test_a_large_device_runs_more_blocks_than_the_target_assumes():
     schedule = verified("hypercube:3", "allreduce")
     apart = lower(schedule, LoweringOptions("msccl-xml", instances=20, sm_count=132))
@@ -361,15 +336,6 @@ def test_blocks_that_carry_most_are_shared_before_others():
     ]
     least = min(chunks for shared, chunks in carried if shared and chunks)
     assert least >= max(chunks for shared, chunks in carried if not shared)
-
-
-def test_long_blocks_are_cut_beside_groups_and_in_them():
-    options = LoweringOptions("mscclpp-json", block_group=8, sm_count=40, chunks=8)
-    plan = plan_of(lower(verified("hypercube:2", "allreduce"), options))
-    assert check_program(plan) == []
-    shared = [sum(block.is_shared for block in body.blocks) for body in plan.ranks]
-    assert any(count > 8 for count in shared)
-    assert any(len(body.blocks) - count > 2 for count, body in zip(shared, plan.ranks, strict=True))
 
 
 @pytest.mark.parametrize("sm_count", [0, 2**20])

@@ -218,13 +218,6 @@ def test_even_and_odd_ports_take_even_and_odd_channels(method, collective):
     assert check_program(program) == []
 
 
-@pytest.mark.parametrize("in_place", [True, False])
-def test_both_halves_of_allreduce_keep_to_rails(in_place):
-    program = lowered("a100:2", "allreduce", "msccl-xml", "forest", in_place=in_place)
-    assert program.channels == 2
-    assert check_program(program) == []
-
-
 def test_a_tree_that_takes_one_rail_keeps_to_one_channel():
     program = lowered("a100:2", "allgather", "msccl-xml", "forest")
     taken: dict[int, set[int]] = {}
@@ -240,11 +233,6 @@ def test_a_tree_that_takes_one_rail_keeps_to_one_channel():
     for chunk, rails in crossed.items():
         if len(rails) == 1:
             assert taken[chunk] == rails
-
-
-@pytest.mark.parametrize("spec", ["h100:2", "a100:1", "mi250half:2"])
-def test_other_boxes_need_no_channels_for_rails(spec):
-    assert lowered(spec, "allgather", method="forest").channels == 1
 
 
 @pytest.mark.parametrize(("spec", "method"), [("torus:2x3", "bfb"), ("a100:1", "forest")])
@@ -356,16 +344,6 @@ def test_links_take_turns_and_are_never_idle_while_something_is_ready(schedule):
     assert times.end == max(ends)
     assert times.busiest == max(np.bincount(rows.route, weights=[own[0] for own in busy]))
     assert times.end >= times.busiest
-
-
-def test_depths_alone_take_longer():
-    """In the order of the depths all wait for the busiest link of each depth, see docs/guide/programs.md."""
-    schedule = verified("mi250:2", "allgather", "forest").schedule
-    times, busy = timetable_of(schedule, schedule.transfers), durations(schedule)
-    of_step = np.zeros((schedule.steps, len(schedule.topology.links)))
-    for step, route, own in zip(schedule.transfers.step, schedule.transfers.route, busy, strict=True):
-        of_step[step, schedule.routes.path(route)] += own
-    assert times.end < of_step.max(axis=1).sum()
 
 
 def test_what_a_step_both_takes_and_puts_has_no_timetable():

@@ -250,13 +250,6 @@ def test_no_single_method_is_faster(seed: int) -> None:
     check(seed, [COLLECTIVES[seed % 4]])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 200, 20))
-def test_no_single_method_is_faster_on_two_hundred_networks(first: int) -> None:
-    for seed in range(first, first + 20):
-        check(seed, COLLECTIVES)
-
-
 def test_links_of_unit_capacity_need_a_rate() -> None:
     torus, allreduce = parse_topology("torus:4x4"), parse_collective("allreduce")
     with pytest.raises(InvalidInput, match="has no link rates"):

@@ -132,18 +132,6 @@ def two_ways(slow_s: Fraction) -> Topology:
     return Topology("two ways", tuple("0123"), 4, Links.build(links), "GB/s")
 
 
-@pytest.mark.parametrize("latency_s", [Fraction(0), Fraction(7, 10**6)])
-def test_equal_latencies_change_nothing_but_the_time(latency_s):
-    plain = parse_topology("kautz:2,3")
-    links = Links.build(link._replace(latency_s=latency_s) for link in plain.links)
-    topology = replace(plain, links=links, bandwidth_unit="GB/s")
-    timed = synthesized("bfb", topology, ALLREDUCE, size_bytes=10**6 + 3)
-    plain = synthesized("bfb", topology, ALLREDUCE)
-    assert timed.schedule.id == plain.schedule.id
-    assert timed.cost.time_s == plain.cost.steps * latency_s + plain.cost.time_per_byte * Fraction(10**6 + 3, 10**9)
-    assert plain.cost.time_s is None
-
-
 @pytest.mark.parametrize("size_bytes", [1000, 10**9])
 def test_the_symmetric_form_gives_the_same(size_bytes):
     topology = replace(unequal_torus(), bandwidth_unit="Gbit/s")
@@ -226,14 +214,6 @@ def test_large_networks_are_solved_for_one_rank_at_the_same_cost(spec):
     assert verified.cost.time_per_byte == shard * sum(
         Fraction(entry["value"]) for entry in certificate_of(plan)["times"]
     )
-
-
-def test_sixteen_thousand_nodes():
-    topology = parse_topology("torus:128x128")
-    verified = verify(symmetric_bfb(topology, ALLGATHER, SERIAL))
-    assert verified.cost.steps == 128
-    assert verified.cost.time_per_byte == verified.link_loads.largest
-    assert str(verified.cost.bandwidth_factor) == "16383/16384"
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,6 @@ def test_opposite_nodes_of_a_ring_are_reached_both_ways():
     assert ((pairs.second >= 0) == ((dst - src) % 6 == 3)).all()
 
 
-def test_single_links_are_their_own_routes():
-    topology = parse_topology("ring:4")
-    keys = np.array([1, 4 + 2])
-    pairs = pair_routes(topology, (4,), keys)
-    assert pairs.routes.is_direct(len(topology.links))
-    assert len(pairs.routes) == len(topology.links)
-
-
 def test_equal_ways_of_a_fat_tree_are_spread():
     pairs = all_pairs(parse_topology("fattree:4"))
     core = {tuple(pairs.routes.path(int(route)).tolist()[1:-1]) for route in pairs.first}
@@ -137,8 +129,3 @@ def test_parallel_links_are_two_paths():
     (first, second), tables = paths("biring:4,4", [0, 1], [1, 2])
     assert first == second == [[(0, 1)], [(1, 2)]]
     assert all(one != other for one, other in zip(tables[0].link_ids, tables[1].link_ids, strict=True))
-
-
-def test_ends_that_are_linked_only_backwards_are_searched():
-    (first, _), _ = paths("uniring:1,4", [0, 1], [1, 0])
-    assert first == [[(0, 1)], [(1, 2), (2, 3), (3, 0)]]

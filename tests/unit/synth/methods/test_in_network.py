@@ -85,13 +85,6 @@ def test_racks_are_within_a_thousandth_of_the_bound(spec, rate):
     assert rate is None or 1 / verified.cost.time_per_byte == rate
 
 
-def test_multicast_helps_one_way_networks():
-    """Three ranks, bound 3/2 of M by cuts, ranks alone 4/3 of it."""
-    wires = [("0", "s", 1), ("s", "1", 1), ("s", "2", 1), ("1", "0", 2), ("2", "0", 2)]
-    topology = network(3, {"s": COPIES}, wires)
-    assert synthesized("in-network", topology, "broadcast").cost.time_per_byte == 1
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_random_fabrics(seed):
     topology = random_able_fabric(seed)

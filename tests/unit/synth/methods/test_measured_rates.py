@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from chorale.synth.bounds.certificate import check_certificate
@@ -73,20 +72,6 @@ def test_few_trees_are_within_half_a_percent_of_the_exact_bound(first: int) -> N
         check_all(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 10_000, 500))
-def test_ten_thousand_networks(first: int) -> None:
-    """Of 2 to 12 ranks, and one in forty of up to 64."""
-    for seed in range(first, first + 500):
-        check_all(seed, random.Random(seed).randint(13, 64) if seed % 40 == 39 else 2 + seed % 11)
-
-
-def test_large_networks_take_a_few_dozen_trees() -> None:
-    topology = measured(3, ranks=512, decimals=8)
-    verified = synthesized("forest", topology)
-    assert verified.schedule.trees_per_root <= 64
-
-
 @pytest.mark.parametrize("seed", [145, 169])
 def test_a_switch_that_sends_more_than_it_receives_sends_less(seed: int) -> None:
     """Trees as fast as the cuts do not exist: before, there was no schedule at all."""
@@ -140,10 +125,3 @@ def test_halves_whose_chunks_have_no_common_measure_are_refused() -> None:
     ]
     with pytest.raises(InvalidInput, match="at most 2147483647 chunks per shard"):
         concatenate(*halves)
-
-
-def test_replays_take_memory_by_transfers_not_by_chunks() -> None:
-    topology = measured(0, ranks=4, decimals=8)
-    verified = synthesized("forest", topology, ALLGATHER, k=10**8)
-    assert verified.schedule.chunks_per_shard == 10**8
-    assert int(np.max(verified.schedule.expand().transfers.hi)) == 10**8

@@ -26,7 +26,7 @@ from chorale.synth.methods.method import Objective
 from chorale.synth.topology.distance import hop_distances
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.translations import Transversal
-from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
+from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, torus
 from tests.properties import random_cases
 from tests.reference.crossing_cuts import Arc
 from tests.reference.packed_trees import faults_of, height_of
@@ -47,13 +47,6 @@ def _assert_packed_or_refused(nodes: int, arcs: list[Arc], supply: list[int], ro
     else:
         with pytest.raises(CheckFailed, match="can leave it"):
             pack_trees(network, objective, seed, rollbacks=rollbacks)
-
-
-def test_random_tight_networks_are_packed_and_others_refused() -> None:
-    for seed in range(150):
-        network = tight_network(Random(seed))
-        for rollbacks in (ROLLBACKS, 0):
-            _assert_packed_or_refused(*network, rollbacks, seed)
 
 
 @random_cases(100)
@@ -139,12 +132,6 @@ def test_objectives_choose_among_optimal_packings() -> None:
     assert area[2] == min(area)
 
 
-def test_large_networks_have_trees_of_weight_1_at_the_bound() -> None:
-    made = synthesized("forest", "torus:24x24", parse_collective("reduce", 5))
-    bandwidth = made.schedule.topology.links[0].bandwidth
-    assert (made.cost.time_per_byte, made.schedule.trees_per_root) == (1 / (4 * bandwidth), 4)
-
-
 def hypercube(dimensions: int, capacity: int, supply: int, seed: int = 0) -> ForestNetwork:
     """Return a hypercube whose nodes have other names, with `supply` at one of them."""
     nodes, random = 2**dimensions, Random(seed)
@@ -205,17 +192,6 @@ def test_the_height_of_a_whole_packing_is_the_diameter(spec: str, symmetric: boo
     trees = layered_trees(network, transversal if symmetric else None)
     assert faults_of(network, trees) == []
     assert height_of(network, trees) == hop_distances(parse_topology(spec)).max()
-
-
-def test_symmetries_that_capacities_break_are_not_used() -> None:
-    network, transversal = _at_its_optimum("torus:5x5")
-    more = network.capacity.copy()
-    more[3] += 1
-    broken = replace(network, capacity=more)
-    with_symmetries, without = layered_trees(broken, transversal), layered_trees(broken)
-    assert np.array_equal(with_symmetries.parent_arc, without.parent_arc)
-    uneven = replace(network, supply=network.supply - (np.arange(25) == 7))
-    assert faults_of(uneven, layered_trees(uneven, transversal)) == []
 
 
 def test_neighbours_at_the_same_distance_help() -> None:

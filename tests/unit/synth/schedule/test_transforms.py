@@ -5,14 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chorale.runners.api.base import Measurement, RunRequest
-from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.lowering.lower import lower
-from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import deficiencies, traffic_of
@@ -54,18 +50,6 @@ def test_a_reduce_is_a_broadcast_backwards(spec: str) -> None:
     verified = verify(turned(topology, Collective(CollectiveName.BROADCAST, 2)))
     assert verified.schedule.collective == reduce
     assert verified.cost.time_per_byte == optimum(topology, reduce).time_per_byte
-
-
-def test_an_allreduce_of_trees_takes_as_long_as_its_halves_together() -> None:
-    for seed in range(20):
-        topology = random_fabric(seed)
-        halves = turned(topology), trees_on(topology)
-        whole = verify(concatenate(*halves))
-        assert whole.schedule.barriers == (halves[0].steps,)
-        numbers = {half.trees_per_root for half in halves}  # the fewest may differ for the other direction of links
-        assert whole.schedule.trees_per_root == (numbers.pop() if len(numbers) == 1 else None)
-        assert whole.cost.time_per_byte == sum(verify(half).cost.time_per_byte for half in halves)
-        assert whole.cost.steps == sum(half.steps for half in halves)
 
 
 def test_steps_before_a_stream_keep_their_own_time() -> None:
@@ -129,17 +113,6 @@ def test_parts_change_no_cost(method: str, spec: str) -> None:
     assert len(parts.schedule.transfers) == 3 * len(whole.schedule.transfers)
     assert parts.schedule.parameters["depth"] == 3
     assert pipeline_split(whole.schedule, 1).id == whole.schedule.id
-
-
-def test_deeper_pipelines_of_trees_are_faster_at_large_sizes() -> None:
-    whole = made("forest", "ring:8", Collective(CollectiveName.BROADCAST, 0))
-    schedules = {"whole": whole, "parts": verify(pipeline_split(whole.schedule, 8))}
-    programs = {name: lower(one, LoweringOptions("oneccl-xml")) for name, one in schedules.items()}
-    runner = SimulatedRunner(NetworkModel.of(alpha_us=1, link_gbps=10))
-    outcome = runner.submit(RunRequest(parse_topology("ring:8"), programs, (2**24,), repeats=1))
-    assert isinstance(outcome, Measurement)
-    times = {name: sizes[0].median_s for name, sizes in outcome.results.items()}
-    assert times["parts"] < 0.5 * times["whole"]
 
 
 @pytest.mark.parametrize("parts", [0, 5000])

@@ -12,7 +12,6 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.grid.algorithms import swing
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from chorale.synth.simulation.congestion import congestion_of
@@ -30,13 +29,6 @@ LATENCIES = (Fraction(0), Fraction(1, 3), Fraction(2, 7))
 def step_of(*messages: tuple[int, int]) -> TrafficStep:
     route, amount = zip(*messages, strict=True)
     return TrafficStep(np.array(route, dtype=np.int32), np.array(amount, dtype=np.int64))
-
-
-def test_ring_allreduce_has_its_closed_form():
-    traffic = traffic_of(synthesize("ring", parse_topology("ring:8"), ALLREDUCE, None, SerialExecutor()).schedule)
-    model = NetworkModel.of(alpha_us=3, link_latency_us="0.1", hop_us="0.3", link_gbps=10)
-    seconds = congestion_of(traffic).seconds(model, 8000)
-    assert seconds == 14 * (Fraction(34, 10) + Fraction(8000, 10_000)) / 10**6
 
 
 @given(
@@ -276,11 +268,3 @@ def test_bad_choices_are_refused():
 def test_bad_networks_are_refused(model, message):
     with pytest.raises(InvalidInput, match=message):
         NetworkModel.of(**model)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_swing_on_16384_nodes_is_simulated_alike():
-    pattern = swing(parse_topology("torus:128x128"), ALLREDUCE).traffic()
-    (step,), (flow,) = (simulate(pattern, NETWORK, [2**29], model) for model in ("step", "flow"))
-    assert flow == pytest.approx(step, rel=1e-9)

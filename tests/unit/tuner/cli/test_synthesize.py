@@ -16,7 +16,7 @@ from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.output import people
-from chorale.tuner.files.schedule_files import load_schedule, save_schedule
+from chorale.tuner.files.schedule_files import save_schedule
 from tests.command import chorale
 
 
@@ -79,18 +79,6 @@ def test_quiet_works_before_and_after_the_command(capsys):
     done = chorale(capsys, "synth", "bfb", "ring:5")
     assert (done.code, people.quiet) == (0, False)
     assert "│" not in done.stderr
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".json"])
-def test_files_verify(capsys, tmp_path, suffix):
-    file = tmp_path / f"torus{suffix}"
-    chorale(capsys, "synth", "bfb", "torus:2x3", "--collective", "allreduce", "-o", file)
-    done = chorale(capsys, "verify", file, "--json")
-    assert done.code == 0
-    assert done.document["ok"] is True
-    assert done.document["violations"] == []
-    assert done.document["cost"]["time_per_byte"] == "5/9"
-    assert done.document["link_loads"]["duplicate_deliveries"] == 0
 
 
 def test_a_changed_file_fails_with_reasons(capsys, tmp_path):
@@ -261,16 +249,6 @@ def test_a_file_that_lacks_a_row_fails(capsys, tmp_path):
     assert done.code == 1
     assert [violation["rule"] for violation in done.document["violations"]] == ["not-delivered"]
     assert chorale(capsys, "lower", path, "--target", "msccl-xml", "-o", tmp_path / "ring.xml").code == 1
-
-
-def test_large_trees_in_symmetric_form_are_saved_and_shown(capsys, tmp_path):
-    output = tmp_path / "torus.parquet"
-    done = chorale(capsys, "synth", "forest", "torus:16x32", "-o", output)
-    assert "trees of one block replayed, symmetries checked" in " ".join(done.stdout.split())
-    assert chorale(capsys, "show", output, "--json").code == 0
-    output = tmp_path / "torus.json"
-    assert chorale(capsys, "synth", "forest", "torus:16x32", "--collective", "allgather", "-o", output).code == 0
-    assert verify(load_schedule(output)).cost.steps == 24
 
 
 def failures_of(capsys, *arguments):
