@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from defusedxml.ElementTree import fromstring
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -17,7 +18,6 @@ from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCcl
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
 from tests.unit.synth.lowering.programs import block, exchange, lowered, program, step
-from tests.unit.synth.lowering.scanner import accept
 
 MEBIBYTE = 2**20
 PAIR = parse_topology("complete:2")
@@ -51,7 +51,7 @@ ACCEPTED = {
 @pytest.mark.parametrize("kind", ACCEPTED)
 def test_what_the_loaders_take_is_taken_without_a_word(kind):
     changed = ACCEPTED[kind](GOOD)
-    assert accept(changed).attributes["coll"] == "allgather"
+    assert fromstring(changed).attrib["coll"] == "allgather"
     verdict = verdict_of(changed)
     assert verdict.violations == ()
     assert verdict.notices == ()
@@ -61,7 +61,6 @@ def test_elements_that_no_reader_knows_are_passed_over_with_a_notice():
     with_copies = GOOD.replace("    <tb", '    <copy i="0"><copy/></copy>\n    <tb', 2).replace(
         "</algo>", "<x/></algo>"
     )
-    assert [child.name for child in accept(with_copies).children] == ["gpu", "gpu"]
     verdict = verdict_of(with_copies)
     assert verdict.violations == ()
     assert [notice.message for notice in verdict.notices] == [
@@ -148,7 +147,7 @@ def test_a_bounded_file_says_the_size_and_nothing_else_changes(target, stated, w
         text = re.sub(' maxBytes="[0-9]*"', "", text)
     verdict = verdict_of(text)
     fixed = with_max_bytes(text.encode(), verdict.max_bytes).decode()
-    assert accept(fixed).attributes["maxBytes"] == stated
+    assert fromstring(fixed).attrib["maxBytes"] == stated
     assert re.sub(' maxBytes="[0-9]*"', "", fixed) == re.sub(' maxBytes="[0-9]*"', "", text)
     again = judge(lift_with_findings(fixed.encode()), PAIR)
     assert again.violations == ()
@@ -157,7 +156,7 @@ def test_a_bounded_file_says_the_size_and_nothing_else_changes(target, stated, w
 
 def test_there_has_to_be_room_for_a_bound():
     text = re.sub(' maxBytes="[0-9]*"', "", text_of(exchange(4)))
-    further = 16 - len(accept(text).attributes)
+    further = 16 - len(fromstring(text).attrib)
     full = text.replace("<algo", "<algo" + "".join(f' a{n}="1"' for n in range(further)), 1)
     with pytest.raises(InvalidInput, match="fewer than 16 attributes"):
         with_max_bytes(full.encode(), 8 * MEBIBYTE)
@@ -203,7 +202,7 @@ def test_the_commands_say_up_to_which_size_and_write_the_bound(tmp_path: Path, c
         assert made.code == 0
         assert (made.document["ok"], made.document["max_bytes"]) == (True, 8 * MEBIBYTE)
         assert made.document["notices"][0]["rule"] == "deadlock"
-        assert accept(fixed.read_text()).attributes["maxBytes"] == str(8 * MEBIBYTE + 1)
+        assert fromstring(fixed.read_text()).attrib["maxBytes"] == str(8 * MEBIBYTE + 1)
         fixed.unlink()
         assert chorale(capsys, command, str(file), "--spec", "complete:2", "--fix").code == 2
     file.write_text(file.read_text().replace('type="r"', 'type="rrc"'))
