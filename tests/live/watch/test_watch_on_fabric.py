@@ -137,14 +137,6 @@ def test_healthy_links_under_load_raise_no_alarm(fabric: EmulatedFabric, tmp_pat
         assert watch.end(signal.SIGINT) == 130
 
 
-def test_one_that_is_killed_leaves_its_table(fabric: EmulatedFabric, tmp_path: Path) -> None:
-    with _Watch(_config(tmp_path, canary={"seconds": 0}), tmp_path) as watch:
-        event = watch.published()
-        watch.process.kill()
-        watch.process.wait()
-        assert read_table(tmp_path / "fabric.table")[1] == event["table"]
-
-
 def test_one_that_was_killed_goes_on_and_publishes_nothing_twice(fabric: EmulatedFabric, tmp_path: Path) -> None:
     config = _config(tmp_path, canary={"seconds": 0}, plan_failures=False)
     with _Watch(config, tmp_path) as watch:

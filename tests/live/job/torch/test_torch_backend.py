@@ -19,9 +19,9 @@ pytestmark = [needs_torch, pytest.mark.timeout(400)]
 QUICK = (
     *("every_type_and_operation", "every_collective", "strides_that_differ_by_rank", "what_programs_do_not_serve"),
     *("types_that_are_moved",),
-    *("tensors_with_gaps", "averages_of_integers", "recorded_calls", "recorded_programs"),
+    *("recorded_calls", "recorded_programs"),
     *("asynchronous_work", "coalesced_forms", "functional_and_compiled"),
-    *("group_without_programs", "groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
+    *("groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
     *("fsdp2", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
     *("table_replaced", "table_replaced_twice", "table_that_a_rank_cannot_load", "table_for_other_ranks", "no_reload"),
     *("forged_table", "status_of_a_running_job", "table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer"),

@@ -216,17 +216,6 @@ def detailed_debugging(meeting: Meeting) -> None:
         dist.set_debug_level(dist.DebugLevel.OFF)
 
 
-def group_without_programs(meeting: Meeting) -> None:
-    with meeting.job():
-        group = dist.new_group([0, 3])
-        if meeting.rank in (0, 3):
-            tensor = torch.ones(5)
-            dist.all_reduce(tensor, group=group)
-            assert tensor.eq(2).all()
-            assert calls_by_reason("group not in the table") == {"allreduce": 1}
-        dist.barrier()
-
-
 def groups_at_once(meeting: Meeting) -> None:
     """Threads of a rank use a group each, with calls of all of them under way at the same time."""
 

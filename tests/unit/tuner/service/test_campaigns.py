@@ -1,7 +1,6 @@
 """Campaigns through the service: launched, watched while they write, stopped, resumed, kept apart by owner."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -113,24 +112,6 @@ def test_a_campaign_is_stopped_and_resumed_and_a_damaged_journal_is_named(servic
     with (tmp_path / "campaigns/small/1/trials.jsonl").open("ab") as journal:
         journal.write(b"{}\n")
     assert service.client.get("/v1/campaigns/small").status_code == 409
-
-
-def test_campaigns_belong_to_the_token_that_launched_them(tmp_path, launches):
-    with start_service(tmp_path, FakeTaskBackend(), access_of(), launches=launches) as client:
-        service = Service(client, FakeTaskBackend())
-        alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
-        assert service.post("/v1/campaigns", alice, campaign=DOCUMENT).status_code == 202
-        assert service.post("/v1/campaigns", bob, campaign=DOCUMENT).status_code == 422  # the name is taken
-
-        def status(token: str, path: str) -> Any:
-            return client.get(path, headers={"Authorization": f"Bearer {token}"})
-
-        written(tmp_path).close()
-        assert [status(token, "/v1/campaigns/small").status_code for token in (alice, bob, root)] == [200, 404, 200]
-        assert [len(status(token, "/v1/campaigns").json()["campaigns"]) for token in (alice, bob, root)] == [1, 0, 1]
-        assert service.post("/v1/campaigns/small/stop", bob).status_code == 404
-        dangerous = {**DOCUMENT, "name": "gpu", "runner": {"kind": "oneccl"}}
-        assert service.post("/v1/campaigns", bob, campaign=dangerous).status_code == 422
 
 
 def test_campaigns_learn_nothing_from_those_of_others(tmp_path, launches):

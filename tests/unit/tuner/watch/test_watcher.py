@@ -192,15 +192,6 @@ def test_a_link_that_flaps_is_planned_around_until_it_is_quiet(tmp_path):
     assert _next(events, "publish")["table"] == first["table"]
 
 
-def test_ten_minutes_without_a_fault_raise_no_event(tmp_path, monkeypatch):
-    fabric = _fabric()
-    watch = _watch(fabric, tmp_path / "table")
-    monkeypatch.setattr(WatchRecords, "write", lambda *_: None)  # hundreds of files
-    events = _run(watch, fabric, 600.0)
-    _next(events, "publish")
-    assert [event for event in events if event["event"] != "replan"] == []
-
-
 def test_failures_planned_ahead_are_looked_up(tmp_path):
     fabric = _fabric()
     watch = _watch(fabric, tmp_path / "table")
