@@ -2,49 +2,187 @@
 
 import json
 import os
-import subprocess
-import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chorale.experiments.demos.ranks import run_ranks
+from chorale.runners.fabric import detours
+from chorale.runners.fabric.fabric import EmulatedFabric, take_down
+from chorale.runners.fabric.self_test import bring_up_tested
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.live.support import require_fabrics
+from tests.live.watch.test_watch_on_fabric import WatchProcess
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
-_LIMIT_S = 550
+SCRIPT = Path(__file__).with_name("train.py")
+CABLE, LOST_RANK, FLAP_S = (0, 1), 3, 4.0
+SIZE_BYTES = 1 << 20
+LIMIT_S = 300.0
 
 
-def _scenario(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
-    require_fabrics(f"scenario-{os.getpid()}", f"the fault {fault}")
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "tests.live.watch.faults", "--fault", fault, "--topology", topology]
-    environment = {**os.environ, "CHORALE_HOME": str(home)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+@dataclass
+class Scene:
+    """A fabric that is up, whose watch and whose jobs share a folder. failures: of jobs"""
+
+    topology: Topology
+    fabric: EmulatedFabric
+    folder: Path
+    failures: list[CheckFailed] = field(default_factory=list)
+
+    def watching(self) -> WatchProcess:
+        table, sizes = str(self.folder / "table"), [SIZE_BYTES // 4, SIZE_BYTES]
+        config = {"name": "scene", "topology": self.topology.spec, "fabric": self.fabric.name}
+        return WatchProcess({**config, "table": table, "sizes": sizes}, self.folder)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Return what the jobs have logged; an incomplete last line does not count."""
+        log = self.folder / "steps.jsonl"
+        return [json.loads(line) for line in log.read_text().split("\n")[:-1]] if log.exists() else []
+
+    @contextmanager
+    def training(self, members: Sequence[int] | None = None) -> Iterator[None]:
+        """Run a job that ends with the block; one of `members` goes on from the checkpoint of the job before."""
+        stop, log = self.folder / "stop", self.folder / "steps.jsonl"
+        stop.unlink(missing_ok=True)
+        options = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES), "--timeout-s", "20"]
+        options += [] if members is None else ["--checkpoint", str(self.folder / "model.pt")]
+        variables = {"CHORALE_TABLE": str(self.folder / "table"), "CHORALE_RELOAD": "0.2"}
+
+        def train() -> None:
+            try:
+                run_ranks(self.topology, self.fabric, SCRIPT, options, 2 * LIMIT_S, variables, members)
+            except CheckFailed as error:
+                self.failures.append(error)
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        try:
+            self.more_steps()
+            yield
+        finally:
+            stop.touch()
+            thread.join()
+
+    def more_steps(self, table: str | None = None) -> None:
+        """Wait until the job has made some steps from now on, by `table` if one is given."""
+        done = len(self.steps())
+        until(lambda: sum(table in (None, step["table"]) for step in self.steps()[done:]) > 5, LIMIT_S)
+
+    def check(self, events: Sequence[dict[str, Any]], fault_s: float, table: str) -> None:
+        """Links are seen to fail before the table is there and used; no step is lost, and no sum is wrong."""
+        steps = self.steps()
+        later = [event for event in events if event["time_s"] > fault_s]
+        detected_s = next(event["time_s"] for event in later if event["event"] == "state")
+        published_s = next(event["time_s"] for event in later if event["event"] == "publish")
+        first_s = next(step["end_s"] for step in steps if step["end_s"] > fault_s and step["table"] == table)
+        assert detected_s < published_s <= first_s
+        assert [step["step"] for step in steps] == list(range(len(steps)))
+        assert not any(step["wrong"] for step in steps)
 
 
-def _run(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
-    document = _scenario(tmp_path, fault, topology)
-    assert (document["wrong_sums"], document["steps_lost"]) == (0, 0)
-    assert 0 < document["detected_s"] < document["published_s"] <= document["first_step_s"]
-    return document
+@pytest.fixture
+def scene_on(tmp_path: Path) -> Iterator[Callable[[str], Scene]]:
+    name, made = f"scene-{os.getpid()}", list[EmulatedFabric]()
+    require_fabrics(name, "chorale watch")
+
+    def bring(spec: str) -> Scene:
+        topology = parse_topology(spec)
+        made.append(bring_up_tested(topology, Fraction(100), name))
+        return Scene(topology, made[0], tmp_path)
+
+    yield bring
+    for fabric in made:
+        take_down(fabric)
 
 
-@pytest.mark.parametrize(("fault", "topology"), [("cut", "torus:3x3"), ("flap", "hypercube:3")])
-def test_links(tmp_path: Path, fault: str, topology: str) -> None:
-    _run(tmp_path, fault, topology)
+def test_a_cable_is_cut(scene_on: Callable[[str], Scene]) -> None:
+    scene = scene_on("torus:3x3")
+    with scene.watching() as watch:
+        watch.published()
+        with scene.training():
+            fault_s = time.time()
+            detours.cut(scene.fabric, CABLE)
+            table = watch.published(fault_s)["table"]
+            scene.more_steps(table)
+        scene.check(watch.events, fault_s, table)
+    assert scene.failures == []
 
 
-def test_a_rank_is_lost_and_comes_back(tmp_path: Path) -> None:
-    document = _run(tmp_path, "node", "hypercube:3")
-    assert document["job_failed_s"] < document["first_step_s"]
-    assert document["back"]["first_step_s"] > document["back"]["published_s"]
+def test_a_cable_comes_and_goes(scene_on: Callable[[str], Scene]) -> None:
+    scene = scene_on("hypercube:3")
+    with scene.watching() as watch:
+        healthy = watch.published()["table"]
+        with scene.training():
+            fault_s = time.time()
+            for _ in range(4):
+                detours.cut(scene.fabric, CABLE)
+                time.sleep(FLAP_S)
+                detours.mend(scene.fabric, CABLE, scene.topology)
+                time.sleep(FLAP_S)
+            ended_s, table = time.time(), watch.published(fault_s)["table"]
+            watch.wait_for(lambda event: event.get("table") == healthy and event["time_s"] > ended_s)
+            scene.more_steps(healthy)
+        scene.check(watch.events, fault_s, table)
+    assert scene.failures == []
 
 
-def test_the_watch_is_killed_and_publishes_nothing_twice(tmp_path: Path) -> None:
-    assert _run(tmp_path, "watch", "hypercube:3")["published_twice"] == 0
+def test_a_rank_is_lost_and_comes_back(scene_on: Callable[[str], Scene]) -> None:
+    """The job fails, goes on with the others on their table, and with all when the rank is back."""
+    scene = scene_on("hypercube:3")
+    everyone = range(scene.topology.compute_count)
+    others = [rank for rank in everyone if rank != LOST_RANK]
+    cables = sorted({(min(link[:2]), max(link[:2])) for link in scene.topology.links if LOST_RANK in link[:2]})
+
+    def published_for(ranks: Sequence[int], after_s: float) -> str:
+        wanted = {"event": "publish", "ranks": list(ranks)}
+        return str(watch.wait_for(lambda event: event["time_s"] > after_s and wanted.items() <= event.items())["table"])
+
+    with scene.watching() as watch:
+        watch.published()
+        with scene.training(everyone):
+            lost_s = time.time()
+            for cable in cables:
+                detours.cut(scene.fabric, cable)
+            smaller = published_for(others, lost_s)
+            until(lambda: len(scene.failures) == 1, LIMIT_S)
+        with scene.training(others):
+            scene.more_steps(smaller)
+            back_s = time.time()
+            for cable in cables:
+                detours.mend(scene.fabric, cable, scene.topology)
+            whole = published_for(everyone, back_s)
+        with scene.training(everyone):
+            scene.more_steps(whole)
+        scene.check(watch.events, lost_s, smaller)
+    assert len(scene.failures) == 1
+
+
+def test_the_watch_is_killed_and_publishes_nothing_twice(scene_on: Callable[[str], Scene]) -> None:
+    scene = scene_on("hypercube:3")
+    watch = scene.watching()
+    with watch:
+        first = watch.published()["table"]
+        with scene.training():
+            watch.process.kill()
+            scene.more_steps()
+            with scene.watching() as again:
+                assert again.wait_for(lambda event: event["event"] == "resume")["table"] == first
+                fault_s = time.time()
+                detours.cut(scene.fabric, CABLE)
+                table = again.published(fault_s)["table"]
+                scene.more_steps(table)
+        scene.check(again.events, fault_s, table)
+    assert [event["table"] for event in again.events if event["event"] == "publish"] == [table] != [first]
+    assert scene.failures == []
