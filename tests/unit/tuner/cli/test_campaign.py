@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +80,33 @@ def test_a_damaged_line_costs_that_line(journal, home, capsys):
     report = run(home, resume=True)
     assert len({trial.trial_id for trial in report.trials}) == len(report.trials) == 6
     assert len(tracked_runs(home.mlflow_uri)) == 6
+
+
+PLACED = {
+    "a folder": Path.mkdir,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "a pipe": os.mkfifo,
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "empty": Path.touch,
+    "garbage": lambda path: path.write_bytes(b"\xff\xfe\x00garbage\n" * 500),
+    "missing": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("name", ["trials.jsonl", "optuna.journal", "schedules"])
+def test_whatever_lies_in_place_of_a_file_commands_end_in_a_line(journal, capsys, tmp_path, name):
+    file, kept = journal.with_name(name), tmp_path / "kept"
+    file.rename(kept)
+    for what, place in PLACED.items():
+        place(file)
+        for words in (("check", "small"), ("repair", "small"), ("list",)):
+            done = chorale(capsys, "campaign", *words)
+            assert done.code in (0, 1, 2, 3), (what, words, done.stderr)
+            assert done.code == 0 or re.search(r"^chorale: [^;]+; .+$", done.stderr, re.MULTILINE), (what, done.stderr)
+        if os.path.lexists(file):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    kept.rename(file)
+    assert chorale(capsys, "campaign", "check", "small").code == 0
 
 
 def test_a_running_launch_is_not_repaired(journal, capsys):
