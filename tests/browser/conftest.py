@@ -12,7 +12,7 @@ from chorale.runners.ray.serve import HttpServer
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import local_token
 from tests.browser.local_service import ThreadLaunches, local_api
-from tests.integration.mlflow_server import free_port
+from tests.waiting import free_port
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first is the same engine without windows, which takes a fraction of the time to start and to open a page."""

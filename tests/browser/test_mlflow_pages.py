@@ -10,8 +10,9 @@ from playwright.sync_api import Browser, Page, expect
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.tracking.mlflow_pages import USER, password_file
-from tests.integration.mlflow_server import free_port, server
+from tests.integration.mlflow_server import server
 from tests.unit.tuner.launch.test_tuning import run
+from tests.waiting import free_port
 
 PATIENCE_MS = 90_000
 

@@ -19,6 +19,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.files.topology_specs import load_topology
 from tests.browser.conftest import Serving
 from tests.browser.fabric_states import cube_state
+from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -48,13 +49,6 @@ def photographed(page: Page, name: str, height: float | None = None) -> None:
     if folder:
         clip: FloatRect | None = None if height is None else {"x": 0, "y": 0, "width": 1280, "height": height}
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, clip=clip)
-
-
-def wait_for(file: Path) -> None:
-    deadline_s = time.monotonic() + 30
-    while not file.exists():
-        assert time.monotonic() < deadline_s, file
-        time.sleep(0.05)
 
 
 def designed(page: Page, topology: str, method: str, collective: str, made_by: str | None = None) -> None:
@@ -326,7 +320,7 @@ def test_a_watched_fabric_is_seen_live_and_held(page: Page, service: Serving):
     expect(page.get_by_role("cell", name="link 0>1: healthy to dead")).to_be_visible()
     page.get_by_role("button", name="Hold").click()
     expect(page.get_by_text("nothing is published")).to_have_count(0)  # until the watch says so
-    wait_for(folder / "hold")
+    until((folder / "hold").exists)
     state.write_text(json.dumps(cube_state(soon_s, is_cut=True) | {"is_held": True}))
     expect(page.get_by_text("held: nothing is published")).to_be_visible()
     assert accessible(page) == []

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,12 +11,6 @@ from contextlib import contextmanager
 
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import USER, password_file
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import load_best
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner
-from tests.integration.mlflow_server import address, free_port, kill_group, server
+from tests.integration.mlflow_server import address, kill_group, server
 from tests.unit.tuner.launch.test_tuning import run
+from tests.waiting import free_port
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.integration.mlflow_server import free_port
+from tests.waiting import free_port, until
 
 pytestmark = pytest.mark.ray
 START_S, END_S = 300.0, 30.0
@@ -31,7 +31,7 @@ def serving(home: Path, port: int) -> Iterator[tuple[httpx2.Client, subprocess.P
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            wait_until(lambda: answers(client), START_S, home / "serve.log")
+            until(lambda: answers(client), START_S, (home / "serve.log").read_text)
             client.headers["Authorization"] = f"Bearer {token_of(home)}"
             yield client, process
     finally:
@@ -55,13 +55,6 @@ def answers(client: httpx2.Client) -> bool:
         return False
 
 
-def wait_until(holds: Any, limit_s: float, log: Path) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline_s, log.read_text()
-        time.sleep(0.1)
-
-
 def state_of(client: httpx2.Client, job: dict[str, Any]) -> str:
     return str(client.get(f"/v1/jobs/{job['id']}").json()["state"])
 
@@ -79,11 +72,11 @@ def test_a_job_goes_on_after_the_service_was_killed(tmp_path):
     body = {"topology": "mi250:40", "method": "forest"}
     with serving(tmp_path, free_port()) as (client, process):
         job = client.post("/v1/syntheses", json=body).json()
-        wait_until(lambda: state_of(client, job) == "running", 30, tmp_path / "serve.log")
+        until(lambda: state_of(client, job) == "running", 30, (tmp_path / "serve.log").read_text)
         os.killpg(process.pid, signal.SIGKILL)  # nothing of it can say good-bye
         process.wait()
     with serving(tmp_path, free_port()) as (client, _):
-        wait_until(lambda: state_of(client, job) not in ("queued", "running"), 90, tmp_path / "serve.log")
+        until(lambda: state_of(client, job) not in ("queued", "running"), 90, (tmp_path / "serve.log").read_text)
         job = client.get(f"/v1/jobs/{job['id']}").json()
         assert job["state"] == "done", job
         document = client.get(f"/v1/results/{job['result']}").json()["document"]

@@ -28,14 +28,18 @@ def square_somewhere(folder: str, task: int) -> tuple[int, str]:
 
 
 @contextmanager
-def cluster_of(nodes: int) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield a cluster of nodes of two CPUs each, to which this process is connected, and all nodes but the first."""
+def cluster_of(nodes: int, **node: int) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield a cluster of nodes of two CPUs each, or of what `node` says, and all nodes but the first.
+
+    This process is connected to it.
+    """
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - after our settings
 
+    node = node or {"num_cpus": 2}
     cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": HEALTH}
+        initialize_head=True, head_node_args={**node, "include_dashboard": False, "_system_config": HEALTH}
     )
-    others = [cluster.add_node(num_cpus=2) for _ in range(nodes - 1)]
+    others = [cluster.add_node(**node) for _ in range(nodes - 1)]
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
     try:

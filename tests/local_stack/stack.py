@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import yaml
 
 from chorale.synth.errors import Unavailable
 from tests.local_stack.postgres import make_cluster, make_database, server_user
+from tests.waiting import free_ports
 
 ORDER = ("postgres", "mlflow", "ray-head", "ray-worker", "service")
 HEALTHY_S = 240.0
@@ -245,7 +245,7 @@ class Places:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+        self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
 
     def here(self, text: str) -> str:
         """Return `text` of the compose file with the names, ports and folders of this machine."""
@@ -287,14 +287,3 @@ def _service(name: str, entry: Mapping[str, Any], places: Places) -> Service:
 def _env_file(path: Path, places: Places) -> dict[str, str]:
     pairs = (line.partition("=") for line in path.read_text().splitlines())
     return {name: places.here(value) for name, _, value in pairs}
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

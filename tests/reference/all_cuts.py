@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, transpose
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,13 @@ def previous_breakpoint(topology: Topology, trees_per_bandwidth: Fraction) -> Fr
     return max((-(-trees_per_bandwidth * value // 1) - 1) / value for value in topology.links.bandwidths)
 
 
+def cuts_of(topology: Topology, collective: Collective) -> AllCuts:
+    """Return the cuts that the shards of an operation of one phase cross."""
+    ranks = range(topology.compute_count)
+    weights = tuple(int(collective.root in (None, rank)) for rank in ranks)
+    return AllCuts(transpose(topology) if collective.reduces else topology, weights)
+
+
 def slowest_cut(topology: Topology, collective: Collective) -> Fraction:
-    """Return the time per byte that the narrowest cut of all allows an operation of one phase, in Fractions."""
-    ranks, slowest = range(topology.compute_count), Fraction(0)
-    links, is_reversed = list(topology.links), collective.reduces
-    for mask in range(1, 1 << topology.node_count):
-        outside = [rank for rank in ranks if not mask >> rank & 1]
-        if 0 < len(outside) < len(ranks):
-            ends = [(link.dst, link.src) if is_reversed else (link.src, link.dst) for link in links]
-            crossing = [link for link, (src, dst) in zip(links, ends, strict=True) if mask >> dst & ~(mask >> src) & 1]
-            amount = Fraction(len(outside), len(ranks)) if collective.root is None else int(collective.root in outside)
-            slowest = max(slowest, amount / sum((link.bandwidth for link in crossing), Fraction(0)))
-    return slowest
+    """Return the time per byte that the narrowest cut of all allows an operation of one phase."""
+    return cuts_of(topology, collective).optimum() / (1 if collective.is_rooted else topology.compute_count)

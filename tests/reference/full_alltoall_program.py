@@ -6,8 +6,8 @@ from scipy.optimize import linprog
 from chorale.synth.topology.topology import Topology
 
 
-def full_alltoall_rate(topology: Topology) -> float:
-    """Maximise f such that every rank s has a flow that leaves f at every other rank, within the capacities.
+def full_alltoall_rate(topology: Topology, amounts: np.ndarray | None = None) -> float:
+    """Maximise f such that every rank s has a flow that leaves f * amounts[s][t] at every other rank t (else f).
 
     The solver sees links of at most 1. Its tolerances are a part of that: NaN is returned where it gives up.
     """
@@ -25,7 +25,7 @@ def full_alltoall_rate(topology: Topology) -> float:
             row = np.zeros(variables)
             for index, link in enumerate(links):
                 row[offset + index] = float(link.src == node) - float(link.dst == node)
-            row[-1] = float(node < ranks)
+            row[-1] = float(node < ranks) * (1 if amounts is None or node >= ranks else amounts[source][node])
             delivery_rows.append(row)
     objective = np.zeros(variables)
     objective[-1] = -1.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.process_launch.ports import open_ports
-from tests.integration.mlflow_server import free_port
+from tests.waiting import free_port
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

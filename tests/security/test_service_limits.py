@@ -2,7 +2,6 @@
 
 import resource
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,17 +17,11 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.service.jobs.job_specs import JobLimits, built_network
 from chorale.tuner.service.jobs.planning import PlanningProcesses
 from tests.security.service import CAMPAIGN, attacked
+from tests.waiting import until
 
 MIB = 2**20
 MANY_LINKS = "complete:5000"
 WAIT_S = 60.0
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 def test_every_route_that_takes_a_network_has_a_budget_of_links(tmp_path: Path):
@@ -107,9 +100,9 @@ def test_under_a_flood_of_one_token_the_requests_of_another_are_planned_in_turn(
         first = threads.submit(ask, "planner", 3)
         assert planning.entered.wait(WAIT_S)
         flood = [threads.submit(ask, "planner", nodes) for nodes in range(4, 34)]
-        wait_until(lambda: sum(answer.done() for answer in flood) == 22)  # of 30, eight wait; the others are refused
+        until(lambda: sum(answer.done() for answer in flood) == 22)  # of 30, eight wait; the others are refused
         quiet = [threads.submit(ask, "operator", nodes) for nodes in range(40, 43)]
-        wait_until(lambda: planning._waiting.count("operator") == 3)  # nothing else tells
+        until(lambda: planning._waiting.count("operator") == 3)  # nothing else tells
         planning.open.set()
         assert [answer.result() for answer in quiet] == [202] * 3
         statuses = [answer.result() for answer in flood]
@@ -122,11 +115,11 @@ def test_a_job_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path):
     with attacked(tmp_path, JobLimits(max_job_s=100)) as service:
         service.backend.held.set()
         job = service.ask("POST", "/v1/syntheses", "planner", {"topology": "ring:4", "method": "bfb"}).json()
-        wait_until(lambda: service.backend.started)
+        until(lambda: service.backend.started)
         path = f"/v1/jobs/{job['id']}"
         assert service.ask("GET", path, "planner").json()["state"] == "running"
         service.clock.now_s += 101
-        wait_until(lambda: service.ask("GET", path, "planner").json()["state"] not in ("queued", "running"))
+        until(lambda: service.ask("GET", path, "planner").json()["state"] not in ("queued", "running"))
         ended = service.ask("GET", path, "planner").json()
     assert (ended["state"], ended["error"]["kind"]) == ("failed", "time")
     assert "100 s" in ended["error"]["rule"]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from chorale.runners.ray.proxy_guard import ProxyGuard, guards
-from tests.integration.test_service import free_port, serving
+from tests.integration.test_service import serving
+from tests.waiting import free_port
 
 
 def status_of(path: str, host: str, server: str = "127.0.0.1") -> int:

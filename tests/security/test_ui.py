@@ -16,7 +16,8 @@ import pytest
 from chorale.runners.process_launch.ports import open_ports
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import USER, password_file
-from tests.integration.mlflow_server import free_port, server
+from tests.integration.mlflow_server import server
+from tests.waiting import free_port
 
 pytestmark = pytest.mark.timeout(600)
 

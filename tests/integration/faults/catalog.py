@@ -18,8 +18,9 @@ from chorale.tuner.tracking.mlflow_pages import password_file
 from tests.integration.faults.hosts import ROOT, cluster, environment
 from tests.integration.faults.launched import Launched, Setting, Strike, alone, lasting
 from tests.integration.faults.rows import Fault
-from tests.integration.mlflow_server import address, free_port, kill_group, start_server, wait_until_healthy
+from tests.integration.mlflow_server import address, kill_group, start_server, wait_until_healthy
 from tests.local_stack.stack import SEARCHES, Stack
+from tests.waiting import free_port
 
 
 def kill_workers(launched: Launched) -> None:

@@ -13,10 +13,10 @@ from chorale.runners.api.base import Measurement
 from chorale.runners.engine.build import has_compiler
 from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.nccl.runner import NcclRunner
-from chorale.runners.ray.cluster import NAMESPACE, ray
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from tests.conformance.runner_kit import RING, request_of
+from tests.integration.two_nodes import cluster_of
 from tests.stand_ins.nccl import stand_in_library
 
 pytestmark = [
@@ -64,22 +64,12 @@ def measured_on(options: NcclConfig) -> dict[str, object]:
 
 
 def main() -> dict[str, object]:
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - after our settings
-
-    node = {"num_cpus": 1, "num_gpus": PER_NODE}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    cluster.add_node(**node)
-    cluster.wait_for_nodes()
-    ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
-    try:
-        options = NcclConfig(
-            library=str(stand_in_library()), memory="host", iterations=1, launcher="ray", gpus_per_node=PER_NODE,
-            variables={"STAND_IN_NODES": "2"},
-        )  # fmt: skip
+    options = NcclConfig(
+        library=str(stand_in_library()), memory="host", iterations=1, launcher="ray", gpus_per_node=PER_NODE,
+        variables={"STAND_IN_NODES": "2"},
+    )  # fmt: skip
+    with cluster_of(2, num_cpus=1, num_gpus=PER_NODE):
         return measured_on(options)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 if __name__ == "__main__":

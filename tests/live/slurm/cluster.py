@@ -8,10 +8,11 @@ import signal
 import socket
 import stat
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+
+from tests.waiting import free_ports, until
 
 NODES = ("n1", "n2", "n3", "n4")
 GPUS = CPUS = 8
@@ -115,7 +116,7 @@ class SlurmCluster:
     def wait(self, job: str, limit_s: float = 120) -> str:
         """Wait until a job has ended; return its state."""
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")
-        wait_until(lambda: self.state(job) in ended, limit_s, lambda: f"job {job} is {self.state(job)}")
+        until(lambda: self.state(job) in ended, limit_s, lambda: f"job {job} is {self.state(job)}")
         return self.state(job)
 
     def steps(self) -> list[str]:
@@ -130,7 +131,7 @@ class SlurmCluster:
         for node in NODES:
             if self._node_state(node).startswith(("DOWN", "DRAIN", "UNKNOWN")):
                 self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        wait_until(self._is_idle, 60, lambda: self.output("sinfo", "--Node", "--noheader"))
+        until(self._is_idle, 60, lambda: self.output("sinfo", "--Node", "--noheader"))
 
     def set_down(self, node: str) -> None:
         """Declare a node down, as Slurm does when it answers no more: its steps die."""
@@ -164,8 +165,8 @@ class SlurmCluster:
         for node in NODES:
             self._daemon("slurmd", "-D", "-N", node, log=node)
         log = lambda: (self.folder / "log/slurmctld.out").read_text()[-2000:]  # noqa: E731 - a message
-        wait_until(lambda: self.run("scontrol", "ping").returncode == 0, _START_LIMIT_S, log)
-        wait_until(self._is_idle, _START_LIMIT_S, log)
+        until(lambda: self.run("scontrol", "ping").returncode == 0, _START_LIMIT_S, log)
+        until(self._is_idle, _START_LIMIT_S, log)
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"
@@ -175,7 +176,7 @@ class SlurmCluster:
         options = {"key-file": key, "socket": folder / "socket", "pid-file": folder / "pid", "seed-file": folder / "s"}
         words = [f"--{name}={value}" for name, value in options.items()]
         self._daemon("munged", "--foreground", "--force", f"--log-file={folder}/log", *words)
-        wait_until((folder / "socket").exists, _START_LIMIT_S, lambda: "munged made no socket")
+        until((folder / "socket").exists, _START_LIMIT_S, lambda: "munged made no socket")
 
     def _daemon(self, *argv: str, log: str | None = None) -> None:
         with (self.folder / f"log/{log or argv[0]}.out").open("wb") as output:
@@ -193,10 +194,10 @@ class SlurmCluster:
     def _end_jobs(self) -> None:
         self.run("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
         with suppress(AssertionError):  # daemons end their steps, too
-            wait_until(lambda: not self.output("squeue", "--noheader"), _END_LIMIT_S, lambda: "jobs are still there")
+            until(lambda: not self.output("squeue", "--noheader"), _END_LIMIT_S, lambda: "jobs are still there")
 
     def _configuration(self) -> str:
-        host, user, ports = socket.gethostname(), pwd.getpwuid(os.geteuid()).pw_name, _free_ports(1 + len(NODES))
+        host, user, ports = socket.gethostname(), pwd.getpwuid(os.geteuid()).pw_name, free_ports(1 + len(NODES))
         folder = self.folder
         nodes = [
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} Gres=gpu:{GPUS}"
@@ -222,14 +223,6 @@ class SlurmCluster:
         )
 
 
-def wait_until(condition: Callable[[], object], limit_s: float, otherwise: Callable[[], object]) -> None:
-    """Wait until `condition` holds; AssertionError with what `otherwise` says when `limit_s` is over."""
-    deadline_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline_s, otherwise()
-        time.sleep(0.2)
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
@@ -237,11 +230,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _free_ports(count: int) -> Sequence[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for free in sockets:
-            free.bind(("127.0.0.1", 0))
-        return [int(free.getsockname()[1]) for free in sockets]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.live.slurm.cluster import URGENT, wait_until
+from tests.live.slurm.cluster import URGENT
 from tests.live.slurm.conftest import JOB_LIMIT_S, Site
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
 
@@ -94,9 +95,9 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     name = end.__name__.strip("_")
     _written(site, name)
     job = _submitted(site, name)
-    wait_until(lambda: len(_trials(site, name)) >= 1, JOB_LIMIT_S, lambda: _messages(site, name))
+    until(lambda: len(_trials(site, name)) >= 1, JOB_LIMIT_S, lambda: _messages(site, name))
     end(site, job)
-    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: _messages(site, name))
+    until(lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: _messages(site, name))
     before = [trial["trial_id"] for trial in _trials(site, name)]
     assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site, name)
     trials = _trials(site, name)
@@ -119,16 +120,14 @@ def test_a_campaign_at_the_time_limit_of_its_job_stops_requeues_and_goes_on(site
     """With more trials than there is time for: Slurm looks at limits every half a minute."""
     _written(site, "limited", trials=64, repeats=10)
     job = _submitted(site, "limited", "--set", "search.channels={from: 1, to: 32}")
-    wait_until(lambda: _trials(site, "limited"), JOB_LIMIT_S, lambda: _messages(site, "limited"))
+    until(lambda: _trials(site, "limited"), JOB_LIMIT_S, lambda: _messages(site, "limited"))
     minutes = int(site.cluster.fact(job, "RunTime").split(":")[1]) + 2
     site.cluster.output("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
-    wait_until(
-        lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: site.cluster.fact(job, "RunTime")
-    )
+    until(lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: site.cluster.fact(job, "RunTime"))
     site.cluster.output("scontrol", "update", f"JobId={job}", "TimeLimit=30")
     before = [trial["trial_id"] for trial in _trials(site, "limited")]
     assert len(before) < 64
-    wait_until(lambda: len(_trials(site, "limited")) > len(before), JOB_LIMIT_S, lambda: _messages(site, "limited"))
+    until(lambda: len(_trials(site, "limited")) > len(before), JOB_LIMIT_S, lambda: _messages(site, "limited"))
     assert f"resuming launch 1 of limited with {len(before)} trials" in _messages(site, "limited")
     code, _, messages = site.chorale("tune", "--stop", "limited")
     assert code == 0, messages
@@ -144,7 +143,7 @@ def test_trials_that_move_to_another_node_of_the_job_are_told(site: Site) -> Non
     _written(site, "moved")
     nodes = ("--no-kill", "--nodes=3", "--exclude=n4", "--ntasks-per-node=4", "--gpus-per-node=4")
     job = site.start("chorale tune moved.yaml\necho code $?", *nodes)
-    wait_until(lambda: len(_trials(site, "moved")) >= 2, JOB_LIMIT_S, site.said)
+    until(lambda: len(_trials(site, "moved")) >= 2, JOB_LIMIT_S, site.said)
     site.cluster.set_down("n2")
     assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", site.said()
     assert "code 0" in site.said()
@@ -169,12 +168,12 @@ def test_a_campaign_that_is_cancelled_stops_in_order_and_stays(site: Site, launc
     name = f"cancelled-{launcher}"
     _written(site, name, launcher, trials=14)
     job = _submitted(site, name)
-    wait_until(lambda: len(_trials(site, name)) >= 2, JOB_LIMIT_S, lambda: _messages(site, name) + _ray_logs(site))
+    until(lambda: len(_trials(site, name)) >= 2, JOB_LIMIT_S, lambda: _messages(site, name) + _ray_logs(site))
     code, _, messages = site.chorale("tune", "--stop", name)
     assert code == 0, messages
     assert site.cluster.wait(job) == "CANCELLED"
     assert site.cluster.fact(job, "Restarts") == "0"
-    wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
+    until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
     assert {trial["state"] for trial in _trials(site, name)} == {"complete"}
 
 
@@ -204,13 +203,13 @@ def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
     failed = json.loads(output)
     assert failed["failure"]["kind"] == "timeout"
     assert failed["environment"]["nodes"] == "n1,n3"
-    wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
+    until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
 
 
 def test_tasks_of_an_array_measure_for_one_launch(site: Site) -> None:
     _written(site, "array", trials=16, repeats=10)  # so long that the nodes of the second task join meanwhile
     job = _submitted(site, "array", "--array", "2")
-    wait_until(
+    until(
         lambda: not site.cluster.output("squeue", "--noheader", f"--jobs={job}"),
         JOB_LIMIT_S,
         lambda: _messages(site, "array") + _ray_logs(site),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.slurm.cluster import wait_until
 from tests.live.slurm.conftest import JOB_LIMIT_S, Site
 from tests.live.support import needs_mpi
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
 
@@ -142,7 +142,7 @@ def _text(path: Path) -> str:
 def test_a_node_that_goes_down_ends_the_job_and_its_steps(site: Site) -> None:
     script = f"STAND_IN_FAULT=hang {LAUNCHERS['srun']} --sizes 1M,2M"
     job = site.start(script, "--nodes=2", "--ntasks=16", "--nodelist=n2,n3", "--no-requeue")
-    wait_until(lambda: any("chorale-" in name for name in site.cluster.steps()), JOB_LIMIT_S, site.cluster.steps)
+    until(lambda: any("chorale-" in name for name in site.cluster.steps()), JOB_LIMIT_S, site.cluster.steps)
     site.cluster.set_down("n3")
     assert site.cluster.wait(job, JOB_LIMIT_S) == "NODE_FAIL"
-    wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
+    until(lambda: not site.cluster.steps(), 60, site.cluster.steps)

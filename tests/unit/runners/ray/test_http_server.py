@@ -13,7 +13,7 @@ import pytest
 from chorale.runners.ray import http_connections
 from chorale.runners.ray import serve as http_server
 from chorale.runners.ray.serve import HttpServer
-from tests.waiting import until
+from tests.waiting import free_port, until
 
 
 class Application:
@@ -39,12 +39,6 @@ class Application:
         if not self.fails:
             self.lives.append((await receive())["type"])
             await send({"type": "lifespan.shutdown.complete"})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_it_answers_until_it_is_stopped_and_believes_no_proxy():

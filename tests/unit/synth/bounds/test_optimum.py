@@ -18,25 +18,17 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Colle
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology, transpose
+from chorale.synth.topology.topology import Topology
 from tests.links import both, network
 from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
-from tests.reference.all_cuts import AllCuts, previous_breakpoint
+from tests.reference.all_cuts import AllCuts, cuts_of, previous_breakpoint
 from tests.reference.crossing_cuts import Arc, violated_sink_sides
 from tests.reference.pairs_by_all_cuts import faults_of_split
 from tests.strategies import MIXED, strongly_connected_topologies
 
 BROADCAST = Collective(CollectiveName.BROADCAST, 1)
 REDUCE = Collective(CollectiveName.REDUCE, 1)
-
-
-def _cuts(topology: Topology, collective: Collective) -> AllCuts:
-    oriented = transpose(topology) if collective in (REDUCE_SCATTER, REDUCE) else topology
-    weights = [1] * topology.compute_count
-    if collective.is_rooted:
-        weights = [int(rank == collective.root) for rank in range(topology.compute_count)]
-    return AllCuts(oriented, tuple(weights))
 
 
 def _proves(cuts: AllCuts, found: Optimum, trees_per_bandwidth: Fraction) -> bool:
@@ -54,7 +46,7 @@ def test_optima_equal_the_best_of_all_cuts(first: int) -> None:
     for seed in range(first, first + 50):
         topology = random_fabric(seed)
         for collective in (ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE):
-            cuts = _cuts(topology, collective)
+            cuts = cuts_of(topology, collective)
             found = optimum(topology, collective)
             assert found.time_per_shard == cuts.optimum(), (seed, collective)
             assert cuts.carries(found.trees_per_bandwidth, found.k)
@@ -94,7 +86,7 @@ def test_a_fixed_k_has_the_smallest_rate_that_all_cuts_allow(first: int) -> None
     for seed in range(first, first + 50):
         topology = random_fabric(seed)
         for collective in (ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE):
-            cuts = _cuts(topology, collective)
+            cuts = cuts_of(topology, collective)
             for k in (1, 2, 3):
                 found = fixed_k_optimum(topology, collective, k)
                 assert cuts.carries(found.trees_per_bandwidth, k), (seed, collective, k)
@@ -106,7 +98,7 @@ def test_a_fixed_k_has_the_smallest_rate_that_all_cuts_allow(first: int) -> None
 @random_cases(40)
 @given(strongly_connected_topologies(2, 5, bandwidths=MIXED, switches=2))
 def test_one_way_networks_that_are_not_eulerian_have_bounds_too(topology: Topology) -> None:
-    cuts = _cuts(topology, ALLGATHER)
+    cuts = cuts_of(topology, ALLGATHER)
     assert optimum(topology, ALLGATHER).time_per_shard == cuts.optimum()
     fixed = fixed_k_optimum(topology, ALLGATHER, 2)
     assert cuts.carries(fixed.trees_per_bandwidth, 2)

@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.integration.test_service import free_port
 from tests.unit.tuner.service.conftest import BEARER, FakeTaskBackend, start_service
+from tests.waiting import free_port, until
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
@@ -33,10 +32,7 @@ def drawn_from(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) 
     server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline_s = time.monotonic() + 30
-    while not server.started:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    until(lambda: server.started)
     yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
     server.should_exit = True
     thread.join(timeout=10)
