@@ -150,19 +150,6 @@ def test_a_tampered_registry_is_noticed(home):
         load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
 
 
-def test_a_better_schedule_takes_the_alias_and_the_old_one_stays(home):
-    slow = run(home, small_campaign(search={"methods": ["ring"]}))
-    fast = run(home)
-    assert set(slow.versions.values()) == {"1"}
-    assert set(fast.versions.values()) == {"2"}
-    mlflow = store_of(home)
-    best = load_best(mlflow, load_topology("ring:4"), "allreduce", 4096)
-    assert best.version.version == "2"
-    assert [version.version for version in mlflow.versions(best.version.name)] == ["2", "1"]
-    run(home, small_campaign(search={"methods": ["ring"], "channels": [2]}))
-    assert load_best(mlflow, load_topology("ring:4"), "allreduce", 4096).version.version == "2"
-
-
 def test_resuming_repeats_nothing_and_a_second_launch_stays_apart(home):
     first = run(home, small_campaign(budget={"trials": 3}))
     second = run(home, resume=True)
