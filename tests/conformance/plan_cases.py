@@ -53,6 +53,33 @@ def meet(kind: str = "memory", relaxed: bool = False, number: int = 0) -> list[J
 ENTRY = meet(relaxed=True)
 
 
+def through_port(name: str, sources: Sequence[Json], targets: Sequence[Json]) -> Json:
+    return move(name, sources, targets, channel_type="port", channel_ids=[0])
+
+
+def by_switch(name: str, sources: Sequence[Json], targets: Sequence[Json], **more: Any) -> Json:
+    return move(name, sources, targets, channel_type="switch", **more)
+
+
+def sent(rank: int, name: str = "put", **more: Any) -> Json:
+    """Move the own chunk of output to the other rank."""
+    return move(name, [local("o", rank)], [remote(rank)], **more)
+
+
+def unpacked(rank: int, **more: Any) -> Json:
+    """Take the packets of the other rank out of scratch."""
+    return move("upkt", [local("s", 1 - rank)], [local("o", 1 - rank)], **more)
+
+
+def part(number: int, parts: int = 2) -> Json:
+    """Return the field of an operation that blocks do in parts."""
+    return {"tbg_info": {"tb_id": number, "tbg_size": parts}}
+
+
+def pipeline(*ops: Json) -> list[Json]:
+    return [{"name": "pipeline", "iter_context": {"unit_size": 1024, "num_chunks": 1}, "ops": list(ops)}]
+
+
 def plan(
     collective: str,
     chunks: tuple[int, int, int],
@@ -211,7 +238,7 @@ def _packets(name: str, *extra: Json) -> Callable[[int], list[list[Json]]]:
 
 CASES: dict[str, Case] = {
     "put": Case(
-        plan("allgather", GATHER, lambda r: [*ENTRY, move("put", [local("o", r)], [remote(r)]), *meet()]),
+        plan("allgather", GATHER, lambda r: [*ENTRY, sent(r), *meet()]),
         {
             "nobody waits for the other to begin": (without(1, 2), "race"),
             "only relaxed signals after the put": (
@@ -238,12 +265,7 @@ CASES: dict[str, Case] = {
         plan(
             "allgather",
             GATHER,
-            lambda r: [
-                *meet("port"),
-                move("pws", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
-                tell("wait", 0, "port"),
-                NOP,
-            ],
+            lambda r: [*meet("port"), through_port("pws", [local("o", r)], [remote(r)]), tell("wait", 0, "port"), NOP],
         ),
         {
             "nobody waits for the other to begin": (without(1, 2), "race"),
@@ -259,7 +281,7 @@ CASES: dict[str, Case] = {
             GATHER,
             lambda r: [
                 *meet("port"),
-                move("pwsf", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
+                through_port("pwsf", [local("o", r)], [remote(r)]),
                 tell("wait", 0, "port"),
                 {"name": "flush", "channel_ids": [0], "channel_type": "port"},
                 NOP,
@@ -274,7 +296,7 @@ CASES: dict[str, Case] = {
                 *meet("port"),
                 move("copy", [local("o", r)], [local("s", 0)]),
                 NOP,
-                move("pwsf", [local("s", 0)], [remote(r)], channel_type="port", channel_ids=[0]),
+                through_port("pwsf", [local("s", 0)], [remote(r)]),
                 NOP,
                 move("copy", [local("o", r)], [local("s", 0)]),
                 tell("wait", 0, "port"),
@@ -342,15 +364,7 @@ CASES: dict[str, Case] = {
         {"one source twice": (changed(9, src_buff=[local("s", 0), local("s", 0)]), "reduction")},
     ),
     "packets": Case(
-        plan(
-            "allgather",
-            (1, 2, 2),
-            lambda r: [
-                move("ppkt", [local("o", r)], [remote(r)]),
-                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
-            ],
-            **LL,
-        ),
+        plan("allgather", (1, 2, 2), lambda r: [sent(r, "ppkt"), unpacked(r)], **LL),
         {
             "without halves of scratch": (setting(use_double_scratch_buffer=False), "race"),
             "without room for flags": (setting(protocol="Simple"), "packets"),
@@ -416,8 +430,8 @@ CASES: dict[str, Case] = {
             (1, 2, 3),
             lambda r: [
                 move("cpkt", [local("o", r)], [local("s", 2)]),
-                move("rppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
-                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
+                through_port("rppkt", [local("s", 2)], [remote(r)]),
+                unpacked(r),
             ],
             **LL,
         ),
@@ -433,8 +447,8 @@ CASES: dict[str, Case] = {
             lambda r: [
                 move("cpkt", [local("o", r)], [local("s", 2)]),
                 NOP,
-                move("ppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
-                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
+                through_port("ppkt", [local("s", 2)], [remote(r)]),
+                unpacked(r),
             ],
             **LL,
         ),
@@ -445,18 +459,12 @@ CASES: dict[str, Case] = {
             "allgather",
             (1, 2, 2),
             lambda r: [
-                *(
-                    [move("ppkt", [local("o", r)], [remote(r)], tbg_info={"tb_id": part, "tbg_size": 2})]
-                    for part in range(2)
-                ),
-                *(
-                    [move("upkt", [local("s", 1 - r)], [local("o", 1 - r)], tbg_info={"tb_id": part, "tbg_size": 2})]
-                    for part in range(2)
-                ),
+                *([sent(r, "ppkt", **part(number))] for number in range(2)),
+                *([unpacked(r, **part(number))] for number in range(2)),
             ],
             **LL,
         ),
-        {"both send the same part": (changed(0, block=1, tbg_info={"tb_id": 0, "tbg_size": 2}), "race")},
+        {"both send the same part": (changed(0, block=1, **part(0)), "race")},
     ),
     "switch by parts": Case(
         plan(
@@ -464,11 +472,7 @@ CASES: dict[str, Case] = {
             (2, 2, 0),
             lambda r: [
                 *ENTRY,
-                {
-                    "name": "pipeline",
-                    "iter_context": {"unit_size": 1024, "num_chunks": 1},
-                    "ops": [move("glres", [group(r)], [group(r)], channel_type="switch", reduce_op="sum")],
-                },
+                *pipeline(by_switch("glres", [group(r)], [group(r)], reduce_op="sum")),
                 *meet(relaxed=True),
             ],
             switch="i",
@@ -479,7 +483,7 @@ CASES: dict[str, Case] = {
         plan(
             "allreduce",
             (2, 2, 0),
-            lambda r: [*ENTRY, move("glres", [group(r)], [group(r)], channel_type="switch"), *meet(relaxed=True)],
+            lambda r: [*ENTRY, by_switch("glres", [group(r)], [group(r)]), *meet(relaxed=True)],
             switch="i",
         ),
         {
@@ -493,7 +497,7 @@ CASES: dict[str, Case] = {
         plan(
             "allgather",
             GATHER,
-            lambda r: [*ENTRY, move("gstore", [local("o", r)], [group(r)], channel_type="switch"), *meet()],
+            lambda r: [*ENTRY, by_switch("gstore", [local("o", r)], [group(r)]), *meet()],
             switch="o",
         ),
         {"another chunk": (changed(4, dst_buff=[group(0)]), "race")},
@@ -502,7 +506,7 @@ CASES: dict[str, Case] = {
         plan(
             "reducescatter",
             (2, 1, 0),
-            lambda r: [*ENTRY, move("glre", [group(r)], [local("o", 0)], channel_type="switch"), *meet()],
+            lambda r: [*ENTRY, by_switch("glre", [group(r)], [local("o", 0)]), *meet()],
             switch="i",
             in_place=False,
         ),
@@ -512,10 +516,7 @@ CASES: dict[str, Case] = {
         plan(
             "allgather",
             (1, 2, 2),
-            lambda r: [
-                move("gstorepkt", [local("o", r)], [group(r)], channel_type="switch"),
-                move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
-            ],
+            lambda r: [by_switch("gstorepkt", [local("o", r)], [group(r)]), unpacked(r)],
             switch="s",
             protocol="LL",
             double=True,
@@ -527,30 +528,18 @@ CASES: dict[str, Case] = {
             "allgather",
             (1, 2, 1),
             lambda r: [
-                [
-                    {
-                        "name": "pipeline",
-                        "iter_context": {"unit_size": 1024, "num_chunks": 1},
-                        "ops": [
-                            *ENTRY,
-                            move("put", [local("o", r)], [remote(0)]),
-                            *meet(),
-                            {"name": "sem_release", "semaphore_ids": [0]},
-                        ],
-                    }
-                ],
-                [
-                    {
-                        "name": "pipeline",
-                        "iter_context": {"unit_size": 1024, "num_chunks": 1},
-                        "ops": [
-                            {"name": "sem_acquire", "semaphore_ids": [0]},
-                            NOP,
-                            move("copy", [local("s", 0)], [local("o", 1 - r)]),
-                            NOP,
-                        ],
-                    }
-                ],
+                pipeline(
+                    *ENTRY,
+                    move("put", [local("o", r)], [remote(0)]),
+                    *meet(),
+                    {"name": "sem_release", "semaphore_ids": [0]},
+                ),
+                pipeline(
+                    {"name": "sem_acquire", "semaphore_ids": [0]},
+                    NOP,
+                    move("copy", [local("s", 0)], [local("o", 1 - r)]),
+                    NOP,
+                ),
             ],
             buffer="s",
             semaphores=[0],
@@ -575,20 +564,20 @@ CASES: dict[str, Case] = {
             lambda r: [
                 [
                     *ENTRY,
-                    move("copy", [local("o", r)], [local("s", 0)], tbg_info={"tb_id": part, "tbg_size": 2}),
+                    move("copy", [local("o", r)], [local("s", 0)], **part(number)),
                     {"name": "barrier", "barrier_id": 0, "num_threadblocks": 2},
-                    move("put", [local("s", 0)], [remote(r)], tbg_info={"tb_id": 1 - part, "tbg_size": 2}),
+                    move("put", [local("s", 0)], [remote(r)], **part(1 - number)),
                     *meet(),
                 ]
-                for part in range(2)
+                for number in range(2)
             ],
         ),
         {
             "no barrier": (all_of(without(5), without(5, block=1)), "uninitialised"),
             "one block does not come": (without(5), "barrier"),
             "a barrier for more": (changed(5, num_threadblocks=3), "barrier"),
-            "both do the same part": (changed(6, tbg_info={"tb_id": 0, "tbg_size": 2}), "race"),
-            "a part that does not exist": (changed(6, tbg_info={"tb_id": 2, "tbg_size": 2}), "group"),
+            "both do the same part": (changed(6, **part(0)), "race"),
+            "a part that does not exist": (changed(6, **part(2)), "group"),
         },
     ),
 }
