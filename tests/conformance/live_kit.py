@@ -19,10 +19,11 @@ import psutil
 from chorale.runners.api.base import FailureKind, Outcome, Runner, RunRequest
 from tests.conformance.example_programs import with_work
 from tests.conformance.runner_kit import GRACE_S, RING, failed, measured, opened, request_of
+from tests.waiting import until
 
 
 class LiveRunner(Runner, Protocol):
-    """A runner that says which process is which rank; its ranks stay between requests."""
+    """A runner that says which process is which rank while it measures, if not longer."""
 
     @property
     def pids(self) -> list[int]: ...
@@ -63,12 +64,18 @@ def long_request() -> RunRequest:
 def submit_and_meanwhile(runner: LiveRunner, request: RunRequest, act: Callable[[list[int]], None]) -> Outcome:
     """Submit `request`; as soon as the ranks run, call `act` with their process ids."""
     measured(runner.submit(request_of(RING)))
-    timer = threading.Timer(0.3, act, [runner.pids])
-    timer.start()
+
+    def soon() -> None:
+        until(lambda: runner.pids)
+        time.sleep(0.3)
+        act(runner.pids)
+
+    thread = threading.Thread(target=soon)
+    thread.start()
     try:
         return runner.submit(request)
     finally:
-        timer.join()
+        thread.join()
 
 
 def a_killed_rank_is_a_crash_that_names_it(factory: LiveFactory) -> None:

@@ -3,17 +3,16 @@
 import os
 import signal
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from chorale.runners.api.base import FailureKind, Outcome, RunRequest
+from chorale.runners.api.base import FailureKind
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.mpi.runner import MpiRunner
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import with_deadlock
+from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.support import (
     OnAnyFabric,
@@ -23,6 +22,7 @@ from tests.live.support import (
     ring_of_four,
     takes_as_long_as_the_links_do,
 )
+from tests.waiting import until
 
 pytestmark = needs_mpi
 
@@ -46,51 +46,35 @@ def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
 LONG = request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=3.0)
 
 
-def _meanwhile(runner: MpiRunner, act: Callable[[list[int]], None], request: RunRequest = LONG) -> Outcome:
-    """Submit `request` to ranks that are up, and soon call `act` with their process ids."""
-    measured(runner.submit(request_of(RING)))
-    timer = threading.Timer(0.5, act, [runner.pids])
-    timer.start()
-    try:
-        return runner.submit(request)
-    finally:
-        timer.join()
-
-
-def _inside_after(fabric: EmulatedFabric, seconds: float) -> list[int]:
-    deadline = time.monotonic() + seconds
-    while (inside := processes_in(fabric.networks())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return inside
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("transport", ["mpi", "tcp"])
 def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric, transport: str) -> None:
     with MpiRunner(NAME, transport=transport) as runner:
         takes_as_long_as_the_links_do(runner, "mpi")
-    assert not _inside_after(ring, 5.0)
+    until(lambda: not processes_in(ring.networks()), 5.0)
 
 
 def test_a_killed_rank_is_named_and_the_next_run_works(ring: EmulatedFabric) -> None:
     with MpiRunner(NAME) as runner:
-        failure = failed(_meanwhile(runner, lambda pids: os.kill(pids[3], signal.SIGKILL)), FailureKind.CRASH)
+        failure = failed(
+            submit_and_meanwhile(runner, LONG, lambda pids: os.kill(pids[3], signal.SIGKILL)), FailureKind.CRASH
+        )
         assert (failure.rank, failure.message) == (3, "rank 3 was killed by SIGKILL")
         measured(runner.submit(request_of(RING)))
-    assert not _inside_after(ring, 5.0)
+    until(lambda: not processes_in(ring.networks()), 5.0)
 
 
 @pytest.mark.slow
 def test_a_rank_that_stalls_is_named_beside_the_blocks_of_another(ring: EmulatedFabric) -> None:
     endless = request_of(with_deadlock(RING, 1), timeout_s=4.0)
     with MpiRunner(NAME) as runner:
-        outcome = _meanwhile(runner, lambda pids: os.kill(pids[2], signal.SIGSTOP), endless)
+        outcome = submit_and_meanwhile(runner, endless, lambda pids: os.kill(pids[2], signal.SIGSTOP))
         failure = failed(outcome, FailureKind.TIMEOUT)
         assert failure.rank == 2
         assert "rank 2 does not answer" in failure.message
         assert {rank for rank, _, _ in failure.blocked} == {1}
         measured(runner.submit(request_of(RING)))
-    assert not _inside_after(ring, 5.0)
+    until(lambda: not processes_in(ring.networks()), 5.0)
 
 
 def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric) -> None:
@@ -99,6 +83,6 @@ def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric
             subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, state], check=True)
 
     with MpiRunner(NAME) as runner:
-        failure = failed(_meanwhile(runner, lambda _: turn("down")), FailureKind.TIMEOUT)
+        failure = failed(submit_and_meanwhile(runner, LONG, lambda _: turn("down")), FailureKind.TIMEOUT)
         assert failure.blocked  # which ranks can still say so depends on what was in transit
-        assert not _inside_after(ring, 5.0)
+        until(lambda: not processes_in(ring.networks()), 5.0)

@@ -2,8 +2,6 @@
 
 import os
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,6 +14,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
+from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, request_of
 from tests.live.support import (
     VERSION_PARAMS,
@@ -72,17 +71,12 @@ def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric,
 def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric) -> None:
     with OneCclRunner(NAME) as runner:
 
-        def cut() -> None:
-            while not runner.pids:
-                time.sleep(0.05)
-            time.sleep(0.5)
+        def cut(_: list[int]) -> None:
             for device in ("to1", "to3"):
                 subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, "down"], check=True)
 
-        thread = threading.Thread(target=cut)
-        thread.start()
-        outcome = runner.submit(request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=4.0))
-        thread.join()
+        request = request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=4.0)
+        outcome = submit_and_meanwhile(runner, request, cut)
     failure = failed(outcome, FailureKind.TIMEOUT)
     assert "wait" in failure.message
     assert not processes_in(ring.networks())

@@ -33,10 +33,24 @@ from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.topology.families.grids import double_tree_parents
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
-from tests.shapes import torus_specs
 from tests.synthesis import synthesized
 
 BROADCAST, REDUCE = Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 1)
+
+
+def shapes(nodes: int, least: int = 2) -> list[tuple[int, ...]]:
+    """Return all ways to write `nodes` as a product of sizes >= `least`, sizes rising."""
+    found: list[tuple[int, ...]] = [(nodes,)] if nodes >= least else []
+    for size in range(least, int(nodes**0.5) + 1):
+        if nodes % size == 0:
+            found += [(size, *rest) for rest in shapes(nodes // size, size)]
+    return found
+
+
+def torus_specs(nodes: int) -> list[str]:
+    """Return the specs of all tori of `nodes` nodes, up to the order of dimensions (which alternates)."""
+    sizes = [shape if number % 2 else shape[::-1] for number, shape in enumerate(shapes(nodes))]
+    return ["torus:" + "x".join(map(str, shape)) for shape in sizes]
 
 
 def sent_by_each_rank(schedule) -> set[Fraction]:

@@ -18,10 +18,18 @@ from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.bases import base_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from tests.bfb_cost import moore_steps
 
 ENTRIES = list(database.load_bases().values())
 SEARCHED = {facts["name"]: database.load_bases()[facts["name"]] for facts in database.base_documents("searched.json")}
+
+
+def moore_steps(nodes: int, degree: int) -> int:
+    """Return the fewest steps in which a node of a directed network of `degree` can be reached by all others."""
+    steps, reached = 0, 1
+    while reached < nodes:
+        steps += 1
+        reached += degree**steps
+    return steps
 
 
 def claimed_schedule(entry: BaseEntry) -> VerifiedSchedule:
