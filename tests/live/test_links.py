@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -25,7 +24,7 @@ from chorale.runners.fabric.fabric import (
 from chorale.runners.fabric.links import WIRE_MTU_BYTES, LinkOptions
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
 from chorale.runners.fabric.self_test import ExchangeRun, TimedExchange, busy_streams, needed_s, run_exchanges
-from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess, ProcessSpec
+from chorale.runners.process_launch.processes import ProcessSpec
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
@@ -98,17 +97,6 @@ def test_a_link_of_its_own_rate(up: Up) -> None:
     assert 2**19 / 25e6 <= plain < 2**19 / 5e6
 
 
-def start(fabric: EmulatedFabric, rank: int, text: str, *arguments: object) -> contextlib.closing[LocalProcess]:
-    command = (sys.executable, "-I", "-S", "-c", text, *map(str, arguments))
-    return contextlib.closing(fabric.hosts()[rank].start(ProcessSpec(command)))
-
-
-def ended(process: LocalProcess) -> list[str]:
-    until(lambda: process.poll() is not None)
-    assert process.poll() == 0, process.read(STDERR).decode()
-    return process.read(STDOUT).decode().split()
-
-
 def test_not_even_small_messages_go_against_a_one_way_link(up: Up) -> None:
     fabric = up("uniring:1,4", 25, LinkOptions(latency_us=Fraction(10_000)))
     run = run_exchanges(
@@ -142,7 +130,7 @@ def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureF
 def test_a_device_that_is_deleted_costs_nothing(up: Up) -> None:
     fabric = up("ring:4")
     with contextlib.closing(fabric.hosts()[0].start(ProcessSpec(("ip", "link", "delete", "to1")))) as deleting:
-        ended(deleting)
+        until(lambda: deleting.poll() == 0)
     before_s = processor_s(fabric.links.wire_pid)
     time.sleep(0.5)
     assert processor_s(fabric.links.wire_pid) - before_s < 0.1

@@ -1,7 +1,6 @@
 """From a campaign to a job: the table that it ends with is what ranks run."""
 
 import ctypes
-import shutil
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,16 +21,6 @@ from tests.unit.tuner.launch.test_tuning import run as run_campaign
 RANKS = 4
 SIZES = (2048, 4096, 4100, 65536, 131072)
 """Below the table, its first, one that no chunks divide, its last measured, above."""
-
-
-@pytest.fixture
-def data_folder(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """Return an empty data folder; CHORALE_HOME points to it."""
-    root = tmp_path / "home"
-    root.mkdir()
-    shutil.copy(mlflow_template, root / "mlflow.db")
-    monkeypatch.setenv("CHORALE_HOME", str(root))
-    return Home(root)
 
 
 Ran = tuple[str | None, bool]
@@ -79,10 +68,8 @@ def written(capsys: pytest.CaptureFixture[str], output: Path, *arguments: object
     return done.document
 
 
-def test_the_answer_of_a_campaign_runs_in_a_job(
-    capsys: pytest.CaptureFixture[str], data_folder: Home, tmp_path: Path
-) -> None:
-    run_campaign(data_folder)
+def test_the_answer_of_a_campaign_runs_in_a_job(capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path) -> None:
+    run_campaign(home)
     tuned = written(capsys, tmp_path / "tuned", "write", "--campaign", "small")
     (best,) = tuned["programs"]
     (tmp_path / "pair.xml").write_text(ch.lower(ch.synthesize("complete:2", "allreduce", method="ring")).text)

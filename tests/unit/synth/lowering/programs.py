@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,8 @@ def edited(program: Program, edit: Edit) -> Program:
     return with_block(program, rank, index, replace(block, instructions=tuple(items)))
 
 
-def with_block(program: Program, rank: int, index: int, block: ThreadBlock) -> Program:
+def with_block(program: Any, rank: int, index: int, block: Any) -> Any:
+    """Return a program, or a plan, with another block."""
     blocks = list(program.ranks[rank].blocks)
     blocks[index] = block
     ranks = list(program.ranks)

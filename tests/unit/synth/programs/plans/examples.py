@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from chorale.synth.programs.plans.plan import ExecutionPlan, Operation, PlanBlock
+from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.targets.mscclpp_text import MscclppJson
-from tests.unit.synth.lowering.programs import lowered
+from tests.unit.synth.lowering.programs import lowered, with_block
 
 Spot = tuple[int, int, int, Operation]
 """Rank, block, number of an operation, and the operation."""
@@ -27,14 +27,6 @@ def operations(plan: ExecutionPlan) -> Iterator[Spot]:
         for index, block in enumerate(body.blocks):
             for step, operation in enumerate(block.operations):
                 yield rank, index, step, operation
-
-
-def with_block(plan: ExecutionPlan, rank: int, index: int, block: PlanBlock) -> ExecutionPlan:
-    blocks = list(plan.ranks[rank].blocks)
-    blocks[index] = block
-    ranks = list(plan.ranks)
-    ranks[rank] = replace(ranks[rank], blocks=tuple(blocks))
-    return replace(plan, ranks=tuple(ranks))
 
 
 def edited(plan: ExecutionPlan, place: Spot, *items: Operation) -> ExecutionPlan:

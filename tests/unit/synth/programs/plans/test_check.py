@@ -12,7 +12,8 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Op
 from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.targets.judge import check_program
 from tests.conformance.plan_cases import CASES
-from tests.unit.synth.programs.plans.examples import SMALL, Spot, edited, operations, with_block
+from tests.unit.synth.lowering.programs import with_block
+from tests.unit.synth.programs.plans.examples import SMALL, Spot, edited, operations
 
 GUIDE = Path(__file__).parents[5] / "docs" / "reference" / "mscclpp-json.md"
 GATHER, ALLREDUCE_IN_PLACE, _, ALLREDUCE, SCATTER_IN_PLACE = SMALL
