@@ -67,7 +67,7 @@ def submit_and_meanwhile(runner: LiveRunner, request: RunRequest, act: Callable[
 
     def soon() -> None:
         until(lambda: runner.pids)
-        time.sleep(0.3)
+        time.sleep(0.5)
         act(runner.pids)
 
     thread = threading.Thread(target=soon)

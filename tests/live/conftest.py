@@ -1,16 +1,8 @@
 """What live tests share."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.conformance.live_kit import note_children
-
-
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data folder for all tests."""
-    return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(autouse=True)

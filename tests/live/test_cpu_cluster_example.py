@@ -13,6 +13,7 @@ import pytest
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.files.home import Home
 from tests.live.support import needs_oneccl
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ def cube() -> Iterator[EmulatedFabric]:
 @pytest.mark.ray
 @pytest.mark.timeout(600)
 @needs_oneccl
-def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Path, tmp_path: Path) -> None:
+def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Home, tmp_path: Path) -> None:
     changes = {
         "sizes": SIZES,
         "runner.fabric": cube.name,
@@ -45,7 +46,7 @@ def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Path, tmp_path
     command = [sys.executable, "-m", "chorale", "tune", str(ROOT / "examples" / "cpu-cluster-oneccl.yaml"), "--json"]
     done = subprocess.run(
         [*command, "--programs", str(tmp_path / "programs"), *words],
-        env=dict(os.environ) | {"CHORALE_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        env=dict(os.environ) | {"CHORALE_HOME": str(home.root), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=550,
