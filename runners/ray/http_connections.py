@@ -127,6 +127,9 @@ class BoundedHttp(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse a request and stop reading. The connection closes after `REFUSED_S`."""
         self._is_refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # its answer would begin to read again
+            self.cycle.message_event.set()
         self.flow.pause_reading()
         head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(msg)}\r\n"
         self.transport.write(f"{head}Connection: close\r\n\r\n{msg}".encode())

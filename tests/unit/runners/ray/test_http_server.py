@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from chorale.runners.ray import http_connections
 from chorale.runners.ray import serve as http_server
@@ -157,3 +158,13 @@ def test_a_request_without_end_is_refused_and_read_no_further(connected, begin, 
                 time.sleep(0.01)
     assert time.monotonic() < deadline_s
     assert sent < 2**24  # buffers of the system; without a bound it is as much as fits into ten seconds
+
+
+@pytest.mark.parametrize("path", [b"/ ", b"/much "])
+def test_a_body_of_tiny_parts_is_refused_and_read_no_further(connected, path, monkeypatch: pytest.MonkeyPatch):
+    parts: list[bytes] = []
+    monkeypatch.setattr(HttpToolsProtocol, "on_body", lambda _, body: parts.append(body))
+    chunked = HEAD.replace(b"/ ", path, 1) + b"Transfer-Encoding: chunked\r\n\r\n"
+    (connection,) = connected(chunked + b"1\r\na\r\n" * 100_000)
+    assert ended(connection)
+    assert len(parts) <= http_connections.MAX_SMALL_PARTS
