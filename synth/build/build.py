@@ -18,7 +18,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 
 
 def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-    """Synthesize, verify, lower and check. Never raises: every error is returned as a BuildFailure."""
+    """Synthesize, verify, lower and check. Never raises an exception: every error is returned as a BuildFailure."""
     try:
         schedule = build_schedule(request.source, observe)
         return build_result(schedule, build_program(schedule.verified, request.lowering, observe), request.lowering)
@@ -29,7 +29,7 @@ def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult 
 def build_program(
     verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = unobserved
 ) -> LoweredProgram:
-    """Lower `verified` to a program, write it as text, read it back, and check it on its topology.
+    """Lower `verified` to a program, write the program as text, read it back, and check it on its topology.
 
     Raises InvalidInput if an option exceeds a limit, and CheckFailed if the program is wrong.
     """
@@ -42,7 +42,7 @@ def build_program(
 
 
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
-    """Lower `verified` and return the program's text. It is read back but not executed symbolically.
+    """Lower `verified` and return the program's text, which is read back but not executed symbolically.
 
     For very many ranks, symbolic execution takes too long. Raises InvalidInput and CheckFailed like `build_program`.
     """
@@ -56,15 +56,14 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlan:
-    """A checked plan in which switches multicast or add, and its text."""
+    """Text of an MSCCL++ plan in which switches multicast or add, and the plan as read back from it and checked."""
 
     text: str
     read_back: ExecutionPlan
 
 
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> SwitchPlan:
-    """Lower a schedule whose switches add or multicast to a plan, write it as text, read it back, and check it on its
-    topology.
+    """Lower a schedule whose switches add or multicast to a plan, write it as text, read it back, and check it.
 
     Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the plan is wrong.
     """
@@ -90,14 +89,14 @@ def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: Loweri
 
 
 LARGEST_UNITS = 2**21
-"""Maximum number of units of about 50 bytes that a `CachingBuilder` keeps. Transfers take 1 unit, instructions 4."""
+"""Memory limit of a `CachingBuilder`, in units of about 50 bytes. A transfer takes 1 unit, an instruction 4."""
 
 _INSTRUCTION_UNITS = 4
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A schedule and the programs lowered from it. Programs are stored by their requests' ids."""
+    """A schedule and the programs lowered from it, by the ids of their requests."""
 
     schedule: BuiltSchedule
     programs: dict[str, LoweredProgram] = field(default_factory=dict)
@@ -119,7 +118,7 @@ class CachingBuilder:
         self.lowered = 0
 
     def build(self, request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-        """Build `request` or take the result from memory. Returns the same as the function `build`."""
+        """Build `request` or take the result from memory. The result is the same as for the function `build`."""
         try:
             entry = self._entry(request.source, observe)
             return build_result(entry.schedule, self._program(entry, request, observe), request.lowering)

@@ -21,7 +21,7 @@ _NO_OPTIONS = Options()
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """A schedule to synthesize. Afterwards, every transfer is split into `depth` consecutive transfers."""
+    """A schedule to synthesize. After synthesis, every transfer is split into `depth` consecutive transfers."""
 
     topology: Topology
     collective: Collective
@@ -31,10 +31,10 @@ class ScheduleRequest:
 
     @property
     def id(self) -> str:
-        """Content id of everything that determines the schedule and its file, including the topology's spec."""
+        """Content id (hash) of everything that determines the schedule and its file, including the topology's spec."""
         options = [
             (item.name, getattr(self.options, item.name)) for item in fields(Options)
-        ]  # of a schedule, only the id is hashed
+        ]  # for a schedule, only the id is hashed
         return content_id(
             {
                 "topology": self.topology.id,
@@ -49,20 +49,20 @@ class ScheduleRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """A program to build: the request for its schedule (`source`), and how to lower it (`lowering`)."""
+    """A program to build: the request for its schedule (`source`) and how to lower the schedule (`lowering`)."""
 
     source: ScheduleRequest
     lowering: LoweringOptions
 
     @property
     def id(self) -> str:
-        """Content id of everything that determines the program."""
+        """Content id (hash) of everything that determines the program."""
         return content_id({"source": self.source.id, "lowering": asdict(self.lowering)})
 
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """A verified schedule, lowered, written as text, read back and checked.
+    """A verified schedule, and its program: lowered, written as text, read back and checked.
 
     schedule:      the schedule as a Parquet file
     program_id:    content id of the schedule id and all lowering options; equal ids mean identical instructions
@@ -90,7 +90,7 @@ class BuildFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BuildFailure:
-    """A failed build; `message` is one line."""
+    """A failed build. `message` is one line of text."""
 
     kind: BuildFailureKind
     message: str
@@ -106,7 +106,7 @@ class BuildFailure:
 
 
 def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
-    """Return the content id of a lowered program, which does not depend on the vector sizes it is used for."""
+    """Return the content id of a lowered program. It does not depend on the vector sizes that will be used."""
     moved = {name: getattr(lowering, name) for name in ("reads", "block_group", "pipeline_bytes", "ranks_per_box")}
     moved |= {} if lowering.threads is None else {"threads": lowering.threads}
     moved |= {} if lowering.vector_bytes == 16 else {"vector_bytes": lowering.vector_bytes}

@@ -1,7 +1,7 @@
 """Runs the first two build stages, synthesize and verify.
 
-Stages do not measure time themselves. A caller that wants to measure them passes an `Observer`: each of the stages
-`synthesis`, `verification`, `lowering` and `check` runs inside a context that the observer returns.
+A caller that wants to measure stages passes an `Observer`: each of the stages `synthesis`, `verification`, `lowering`
+and `check` runs inside a context manager that the observer returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def unobserved(_stage: str) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltSchedule:
-    """A verified schedule, and its content as a Parquet file."""
+    """A verified schedule and its Parquet file."""
 
     verified: VerifiedSchedule
     file: bytes
@@ -51,7 +51,7 @@ class LoweredProgram:
 
 
 def build_schedule(request: ScheduleRequest, observe: Observer = unobserved) -> BuiltSchedule:
-    """Synthesize and verify the schedule that `request` describes. Raises both stages' errors."""
+    """Synthesize and verify the schedule that `request` describes. Raises the errors of both stages."""
     verified = verified_schedule(request, SerialExecutor(), None, observe)
     return BuiltSchedule(verified, to_parquet(verified.schedule))
 
@@ -59,7 +59,7 @@ def build_schedule(request: ScheduleRequest, observe: Observer = unobserved) -> 
 def verified_schedule(
     request: ScheduleRequest, executor: Executor, progress: Progress | None = None, observe: Observer = unobserved
 ) -> VerifiedSchedule:
-    """Synthesize and verify a schedule, in the form that suits its size. Raises both stages' errors."""
+    """Synthesize and verify the schedule of `request`; large symmetric schedules keep only one rank's rows."""
     with observe("synthesis"):
         schedule = synthesize_unverified(
             request.method, request.topology, request.collective, request.options, executor, progress

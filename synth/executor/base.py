@@ -1,4 +1,4 @@
-"""Defines the interface `Executor`, which maps a function over picklable tasks, and implements `SerialExecutor`."""
+"""Interface `Executor`, which maps a function over picklable tasks, and its implementation `SerialExecutor`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -20,7 +20,7 @@ Calls happen in the caller's process, in the order in which tasks finish, and be
 class Executor(Protocol):
     """Runs independent tasks in this process, in a pool of processes, or on a cluster.
 
-    Contract, checked by `tests/conformance/executor_kit.py`:
+    Requirements, checked by `tests/conformance/executor_kit.py`:
 
     - Results are returned in the order of `tasks`, regardless of the order in which tasks finish.
     - `function` is a module-level function that is called as `function(shared, task)`.
@@ -50,7 +50,7 @@ class Executor(Protocol):
 
 
 class SerialExecutor:
-    """Runs tasks in the caller's process. It is the reference: all other executors must give the same results."""
+    """Runs tasks in the caller's process. All other executors must give the same results."""
 
     name = "serial"
 
@@ -65,7 +65,7 @@ class SerialExecutor:
         progress: Progress | None = None,
         on_result: OnResult | None = None,
     ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`; see `Executor` for the contract."""
+        """Return `[function(shared, task) for task in tasks]`; see `Executor` for the requirements."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
         results: list[Result] = []

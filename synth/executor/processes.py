@@ -1,4 +1,4 @@
-"""Implements the Executor that uses worker processes. One thread of a `ThreadPoolExecutor` serves each worker."""
+"""The Executor that uses worker processes. Each worker is served by one thread of a `ThreadPoolExecutor`."""
 
 import logging
 import multiprocessing
@@ -25,7 +25,7 @@ Function = Callable[[Any, Any], Any]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
-"""Longest single wait for workers, in seconds. Ctrl-C just before a wait is only handled after that wait."""
+"""Longest single wait for workers, in seconds. If Ctrl-C is pressed during a wait, it is handled after the wait."""
 
 _log = logging.getLogger("chorale.executor")
 
@@ -38,9 +38,9 @@ def pickled(value: Any) -> bytes:
 def serve(connection: Connection) -> None:
     """Answer calls in a worker process until the parent closes its end of the connection or dies.
 
-    All messages are pickled. The first contains the parent's environment variables. Then ("share", value) sets the
-    shared value, and ("call", function, task) is answered with (result, error). At the end, the shared value's `close`
-    method is called if there is one. Ctrl-C is ignored here and handled by the parent.
+    All messages are pickled. The first message contains the parent's environment variables. Then ("share", value) sets
+    the shared value, and ("call", function, task) is answered with (result, error). At the end, the shared value's
+    `close` method is called if there is one. Ctrl-C is ignored here and handled by the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shared: Any = None
@@ -79,8 +79,8 @@ class WorkerProcess:
     """A worker process that runs `serve`.
 
     On Linux, it is forked from a clean fork server that has imported the module `preload`; elsewhere, it is spawned. A
-    plain fork would copy locks that other threads hold. Each process has its own pipe, so if it dies, even in the
-    middle of a message, the others are not affected.
+    plain fork would copy locks that other threads hold. Each process has its own pipe, so if a process dies, even in
+    the middle of a message, the other processes are not affected.
     """
 
     def __init__(self, preload: str) -> None:
@@ -126,18 +126,13 @@ class WorkerProcess:
         return result
 
     def interrupt(self) -> None:
-        """Kill the process if it is busy.
-
-        The `call` that waits for the process in another thread then raises WorkerLostError.
-        """
+        """Kill the process if it is busy; the `call` that waits for it then raises WorkerLostError."""
         if self._is_busy:
             self._process.kill()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """End the process and wait until it is gone.
-
-        An idle process gets `patience_s` seconds to close its shared value.
-        """
+        """End the process and wait until it is gone. An idle process gets `patience_s` seconds to close its shared
+        value."""
         self._connection.close()
         self._process.join(0.0 if self._is_busy else patience_s)
         self._process.kill()
@@ -159,7 +154,7 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Context manager to start processes that ignore Ctrl-C and do not run the main program again."""
+    """Context manager for starting processes that ignore Ctrl-C and do not run the main program again."""
     main = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.modules["__main__"] = ModuleType("__main__")
@@ -189,7 +184,7 @@ class ProcessPool:
         self._is_closed = False
 
     def submit(self, function: Function, shared: bytes, task: Any) -> Future[Any]:
-        """Run `call` in a thread of the pool and return its future."""
+        """Run the method `call` in a thread of the pool and return its future."""
         return self.threads.submit(self.call, function, shared, task)
 
     def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
@@ -247,7 +242,7 @@ class ProcessPool:
 
 
 def shared_message(value: Any) -> bytes:
-    """Return the message that sends the calls' shared value to a process."""
+    """Return the pickled message that sends the shared value of calls to a process."""
     return pickled(("share", value))
 
 
@@ -274,7 +269,7 @@ class ProcessExecutor:
         progress: Progress | None = None,
         on_result: OnResult | None = None,
     ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`; see `Executor` for the contract."""
+        """Return `[function(shared, task) for task in tasks]`; see `Executor` for the requirements."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
         if not tasks:

@@ -22,7 +22,7 @@ from chorale.synth.topology.topology import Topology
 DISTANCE_REGULAR_STEPS: Mapping[int, int] = {
     6: 2, 9: 2, 10: 3, 14: 3, 15: 3, 16: 4, 21: 3, 26: 3, 32: 4, 35: 3, 45: 4, 70: 7, 80: 4, 189: 6, 728: 6,
 }  # fmt: skip
-"""Number of BFB steps on distreg:4,m, by m (table 8)."""
+"""Maps m to the number of steps of the BFB allgather on distreg:4,m (table 8 of the paper)."""
 
 _TWO_WAY = Traits(simple=True, self_loops=False, bidirectional=True, reverse_symmetric=True)
 _TWO_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=True, reverse_symmetric=True)
@@ -31,13 +31,13 @@ _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, 
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
-    """Yield members of the families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
+    """Yield the members of families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
     for spec, steps, traits in _optimal_families(nodes, degree, paper_only):
         yield base_candidate(spec, nodes, degree, (steps, least_bandwidth_factor(nodes)), traits)
 
 
 def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tuple[str, int, Traits]]:
-    """Yield (spec, number of BFB steps, traits)."""
+    """Yield (spec, number of BFB steps, traits) of the members of families on which BFB is bandwidth-optimal."""
     if nodes == degree + 1:
         yield f"complete:{nodes}", 1, _TWO_WAY
     if nodes == 2 * degree and degree >= 2:
@@ -73,10 +73,10 @@ def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tup
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
-    """Yield members of the families for which BFB's cost has to be computed.
+    """Yield the members of families for which the cost of BFB has to be computed.
 
-    Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families are
-    one-way: generalized Kautz graphs exist for all nodes > degree >= 2, de Bruijn graphs for powers of the degree.
+    Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families have
+    one-way links: generalized Kautz graphs exist for nodes > degree >= 2, de Bruijn graphs for powers of the degree.
     """
     chosen = [(spec, _TWO_WAY) for spec in _circulants(nodes, degree)]
     if not bidirectional and degree >= 2 and nodes > degree + 1:
@@ -90,7 +90,7 @@ def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: 
 
 
 def _circulants(nodes: int, degree: int) -> Iterator[str]:
-    """Yield circulants of degree 3 or above 4, with consecutive or growing offsets. Odd degrees also use nodes / 2."""
+    """Yield specs of circulants of degree 3 or above 4, with consecutive or growing offsets, plus nodes / 2 if odd."""
     pairs = degree // 2
     if degree < 3 or degree == 4 or nodes <= degree + 1 or (degree % 2 and nodes % 2):
         return
@@ -106,13 +106,13 @@ def _circulants(nodes: int, degree: int) -> Iterator[str]:
 
 
 PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
-"""Entries of the base database that the paper also uses."""
+"""Names of the entries of the base database that the paper also uses."""
 
 _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the base database's entries. Those with a stored schedule are yielded twice, with it and with BFB."""
+    """Yield the base database's entries of this size. Those with a stored schedule are also yielded with BFB."""
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
@@ -138,7 +138,7 @@ def _spec_and_traits(name: str) -> tuple[str, Traits]:
 
 
 def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
-    """Return a built topology's traits. Bidirectional topologies are reverse-symmetric. O(L log L)."""
+    """Return the traits of a built topology. Bidirectional topologies are reverse-symmetric. O(links * log(links))."""
     links = topology.links
     pairs = np.column_stack([links.src, links.dst])
     forward = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
@@ -155,7 +155,7 @@ BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 @dataclass(frozen=True, slots=True)
 class BaseSources:
-    """The bases that a search may use.
+    """The base topologies that a search may use.
 
     bases:         "paper" for only the bases in the paper's tables 8 and 9
     bidirectional: whether every link must have a reverse link
@@ -168,12 +168,12 @@ class BaseSources:
     extra_bases: Mapping[tuple[int, int], tuple[TopologyCandidate, ...]] = field(default_factory=dict)
 
     def all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield every base with this node count and degree."""
+        """Yield every allowed base with this node count and degree."""
         yield from self.optimal(nodes, degree)
         yield from scored_families(nodes, degree, self.scores, self.bidirectional)
 
     def optimal(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield the bases that may be bandwidth-optimal and need no scoring."""
+        """Yield the bases that may be bandwidth-optimal and whose cost is already known."""
         paper_only = self.bases == "paper"
         bases = [
             *optimal_families(nodes, degree, paper_only),

@@ -1,7 +1,7 @@
 """Computes BFB's exact cost on a topology (steps and bandwidth factor) without making the schedule.
 
 For networks with a small diameter and degree, kernels represent sets of nodes as bits. A search needs thousands of
-generalized Kautz graphs, so their cost is computed from their formula without building them.
+generalized Kautz graphs, so the cost on these graphs is computed from their formula without building them.
 """
 
 import math
@@ -23,27 +23,27 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
 MAX_DEGREE = 8
-"""Largest degree that the kernels accept. They try all 2^degree sets of in-links."""
+"""Largest degree that the kernels accept, because they try all 2^degree sets of a node's incoming links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""Solving one node per orbit pays off if at most one in `_FEW` nodes has to be solved."""
+"""Solving one node per orbit is worthwhile if at most one in `_FEW` nodes has to be solved."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
-"""Size limit for networks without symmetries. All their nodes are solved, which takes quadratic time."""
+"""Size limit for networks without symmetries, which take quadratic time because all their nodes are solved."""
 
 
 class BfbScore(NamedTuple):
-    """The BFB allgather's cost: number of steps, and bandwidth time T_B in units of M / B."""
+    """Cost of the BFB allgather: number of steps, and bandwidth time T_B in units of M / B."""
 
     steps: int
     bandwidth_factor: Fraction
 
 
 def bfb_score(topology: Topology) -> BfbScore:
-    """Return the BFB allgather's exact cost, which `bfb_allgather` reaches if the number of chunks is not limited.
+    """Return the exact cost of the BFB allgather, which `bfb_allgather` reaches if its number of chunks is not limited.
 
-    T_B = (degree / N) * sum over steps of the largest load. If the network has known symmetries (which are checked),
-    only one node per orbit is solved. Otherwise, networks of low diameter and degree are solved with bit sets of
-    nodes, and all others with the general BFB kernel.
+    T_B = (degree / N) * sum over steps of the largest link load in shards. If the network has known symmetries (which
+    are checked), only one node per orbit is solved. Otherwise, networks of low diameter and degree are solved with bit
+    sets of nodes, and all other networks with the general BFB kernel.
 
     Raises:
         InvalidInput: unless the network is regular and direct-connect with identical links. Above 2^14 nodes, it must
@@ -71,7 +71,7 @@ def bfb_score(topology: Topology) -> BfbScore:
 
 
 def score_of_all_nodes(topology: Topology) -> BfbScore:
-    """Return `bfb_score`, computed for every node by the scheduling kernel. This is slower but shares no other code.
+    """Return the same as `bfb_score`, computed for every node by the slower scheduling kernel, which shares no code.
 
     The network must be regular and direct-connect with identical links.
     """
@@ -80,13 +80,13 @@ def score_of_all_nodes(topology: Topology) -> BfbScore:
 
 
 def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> BfbScore:
-    """Compute the score from each step's largest load, given as a fraction `top` / `bottom`."""
+    """Return the score whose largest loads per step are the fractions `top` / `bottom`, in shards."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
     return BfbScore(len(top), Fraction(degree, nodes) * sum(loads))
 
 
 def _problems_of_some(topology: Topology, chosen: NDArray[np.int64]) -> Problems:
-    """Return the BFB problems of the `chosen` nodes, renumbered 0, 1, …. Their in-neighbours follow, without links."""
+    """Return the BFB problems of the `chosen` nodes, renumbered from 0. Their in-neighbours follow, without links."""
     network = network_of(topology, every_pair=False)
     ranges = [np.arange(network.offsets[node], network.offsets[node + 1]) for node in chosen]
     links = np.concatenate(ranges)
@@ -119,16 +119,16 @@ _MOST_TASKS = 64
 
 
 class ScoreCache(dict[str, BfbScore]):
-    """Cache of BFB scores, by spec."""
+    """Cache that maps specs of topologies to their BFB scores."""
 
     def of(self, spec: str) -> BfbScore:
-        """Return the score of `spec`, and compute it in this process if it is not cached."""
+        """Return the score of the topology `spec`. If it is not cached, it is computed in this process."""
         if spec not in self:
             self[spec] = bfb_score_of(spec)
         return self[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
-        """Compute the missing scores of `specs`, in up to 64 tasks on `executor`."""
+        """Compute the scores of those `specs` that are not cached, in up to 64 tasks on `executor`."""
         missing = [spec for spec in dict.fromkeys(specs) if spec not in self]
         batches = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
         for batch, scores in zip(batches, executor.map(_score_all, batches, None, progress), strict=True):

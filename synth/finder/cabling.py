@@ -1,7 +1,7 @@
 """Assigns hosts to a network's nodes so that as many existing cables as possible stay in place.
 
-This is a quadratic assignment problem. It is solved from several starts with two SciPy heuristics: a fast approximate
-method, then swaps of two nodes. The number of kept cables is exact, but a better assignment may exist.
+This is a quadratic assignment problem. It is solved from several starting points with two SciPy heuristics: a fast
+approximate method, then swaps of two nodes. The number of kept cables is exact, but a better assignment may exist.
 """
 
 import re
@@ -19,18 +19,18 @@ from chorale.synth.topology.topology import Topology
 MAX_PLACED_NODES = 512
 _STARTS = 6
 _MAX_SWAPPED = 64
-"""Largest network for which swaps are tried. SciPy tries all pairs, which takes seconds for larger networks."""
-_STARTS_OF_SMALL = 40  # for networks up to that size; takes half a second for 24 nodes
+"""Largest number of nodes for which swaps are tried. SciPy tries all pairs, which takes seconds for larger networks."""
+_STARTS_OF_SMALL = 40  # for networks of up to _MAX_SWAPPED nodes; takes half a second for 24 nodes
 
 Cable = tuple[str, str]
-"""Two hosts. In a two-way network, they are sorted by name; otherwise, the cable leads from the first to the second."""
+"""Two hosts: sorted by name in a two-way network; otherwise, the cable leads from the first to the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cabling:
     """An assignment of ranks to hosts, and the cables that must be changed for it.
 
-    hosts:   each rank's host
+    hosts:   host of each rank
     kept, added, removed: cables that stay, that must be added, and that must be removed
     """
 
@@ -41,7 +41,7 @@ class Cabling:
 
     @property
     def moves(self) -> int:
-        """Number of cables to add. Removed cables can be reused for them."""
+        """Number of cables to add, for which removed cables can be reused."""
         return len(self.added)
 
 
@@ -82,7 +82,7 @@ def place_nodes(
 
 
 def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
-    """Return each node's host in the best assignment that is found from several starts."""
+    """Return each node's host in the best assignment that is found from several starting points."""
     rng = np.random.default_rng(seed)
     best, most = np.arange(len(wanted)), -1.0
     for start in range(_STARTS_OF_SMALL if len(wanted) <= _MAX_SWAPPED else _STARTS):

@@ -1,4 +1,4 @@
-"""Finder candidates: lower bounds by node count and degree, costs, the Pareto frontier, and allreduce times."""
+"""Finder candidates: lower bounds for a node count and degree, costs, the Pareto frontier, and allreduce times."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from chorale.synth.errors import InvalidInput
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
-    """Return the fewest steps in which a node can receive data from all others (Moore bound).
+    """Return the smallest number of steps in which a node can receive data from all others (Moore bound).
 
     At most degree^t nodes are t hops away. In a bidirectional network (every link has a reverse link), the limit is
     degree (degree - 1)^(t - 1), because one of each intermediate node's links leads back.
@@ -35,9 +35,9 @@ def least_bandwidth_factor(nodes: int) -> Fraction:
 
 
 def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fraction:
-    """Return an upper bound on any network's all-to-all rate at this size, in units of one link's bandwidth.
+    """Return an upper bound on the all-to-all rate of every network of this size, in units of one link's bandwidth.
 
-    Each unit of data uses one link per hop, and the total number of hops is at least that in the Moore bound.
+    Each unit of data uses one link per hop, and the Moore bound gives the minimum total number of hops.
     """
     left, ring, hops, distances = nodes - 1, degree, 1, 0
     while left > 0:
@@ -48,12 +48,12 @@ def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fract
 
 
 ScheduleMethod = Literal["bfb", "expand"]
-"""bfb: breadth-first broadcast on the topology. expand: a stored schedule of the base, expanded like the topology."""
+"""bfb: breadth-first broadcast on the topology. expand: the base's stored schedule, expanded like the topology."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Properties of a topology that decide which expansions apply.
+    """Properties of a topology that decide which expansions can be applied to it.
 
     simple:            whether there are neither parallel links nor self-loops
     self_loops:        whether some node has a link to itself
@@ -73,13 +73,13 @@ Cost = tuple[int, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class TopologyCandidate:
-    """A topology, and the cost of an allgather on it.
+    """A topology and the cost of an allgather on it.
 
     spec, nodes, degree: the topology
     method:      method that makes the schedule
     steps, bandwidth_factor: T_L, and T_B in units of M / B
-    exact:       whether a schedule with this cost exists; otherwise the cost is predicted by a rule
-    least_steps, least_factor: lower bounds on the real cost, because predictions may be too high
+    exact:       whether a schedule with this cost is known to exist; otherwise the cost is only predicted
+    least_steps, least_factor: lower bounds on the real cost, which may be lower than predicted
     expansions:  nesting depth of functions in the spec; among candidates of equal cost, lower is preferred
     origin:      the bases from which the topology is constructed
     """
@@ -103,7 +103,7 @@ class TopologyCandidate:
 
     @property
     def tie_break(self) -> tuple[int, int, str]:
-        """Sort key for equally good candidates: fewer expansions first, then shorter specs."""
+        """Sort key for candidates of equal cost: fewer expansions first, then shorter specs."""
         return self.expansions, len(self.spec), self.spec
 
 
@@ -115,12 +115,12 @@ def base_candidate(
 
 
 def cost_of(candidate: TopologyCandidate) -> Cost:
-    """Return (steps, bandwidth factor)."""
+    """Return the candidate's (steps, bandwidth factor)."""
     return candidate.steps, candidate.bandwidth_factor
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the Pareto-optimal candidates in groups of equal cost, ordered by steps, then by `tie_break`."""
+    """Return the Pareto-optimal candidates in groups of equal cost by steps. Groups are sorted by `tie_break`."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):
@@ -130,7 +130,7 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Remove candidates that cannot be Pareto-optimal, even at their lower bounds. O(n * frontier).
+    """Remove candidates that cannot be Pareto-optimal even if they cost only their lower bounds. O(n * frontier).
 
     A candidate is removed if another candidate's expected cost is better than its lower bounds. All candidates of equal
     cost are kept.
@@ -161,7 +161,7 @@ class Workload:
             raise InvalidInput("a bandwidth must be positive", self.bandwidth_gbps, "give Gbit/s of a whole node")
 
     def us_of(self, steps: int, bandwidth_factor: Fraction) -> Fraction:
-        """Return 2 (T_L alpha + T_B) in microseconds: the time of a reduce_scatter and an allgather at this cost."""
+        """Return 2 (T_L alpha + T_B) in microseconds: the time of a reduce-scatter and an allgather of this cost."""
         per_factor_us = Fraction(8 * self.size_bytes, 1000) / self.bandwidth_gbps
         return 2 * (steps * self.alpha_us + bandwidth_factor * per_factor_us)
 

@@ -1,7 +1,7 @@
-"""Searches random Cayley digraphs of a given size for base graphs.
+"""Searches random Cayley digraphs of a given size for good base topologies.
 
-The groups are semidirect products of cyclic groups. Seeds are distributed over an executor. A JSON log stores the
-number of finished seeds and the specs found.
+The groups are semidirect products of cyclic groups. Random seeds are distributed over an executor. A JSON log stores
+the number of finished seeds and the specs of the graphs found.
 """
 
 import json
@@ -30,7 +30,7 @@ from chorale.synth.topology.spec import parse_topology
 def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
     """Return all groups Z_m x|_r Z_k x Z_l with m k l = `order` in which the order of r modulo m divides k.
 
-    Cyclic groups come first. Some groups are isomorphic, which only costs time.
+    Cyclic groups come first. Some of the groups are isomorphic, which only costs time.
     """
     groups = [SemidirectProduct(order, 1, 1)]
     for m in divisors(order)[1:]:
@@ -42,7 +42,7 @@ def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
 
 @lru_cache(maxsize=8)
 def multiplication_table(group: SemidirectProduct) -> NDArray[np.int32]:
-    """Return int32[order, order], in which entry [g, x] is x times g. O(order^2) time and memory."""
+    """Return int32[order, order], in which entry [g, x] is the product of x and g. O(order^2) time and memory."""
     elements = np.arange(group.order)
     rows = [group.product(elements, np.full_like(elements, generator)) for generator in elements]
     return np.array(rows, dtype=np.int32)
@@ -59,7 +59,7 @@ _WORK = 2**24
 class CayleySearch:
     """A search for Cayley digraphs with `nodes` nodes and degree `degree`.
 
-    bidirectional: whether generator sets must contain all generators' inverses
+    bidirectional: whether generator sets must contain the inverses of all generators
     """
 
     nodes: int
@@ -79,7 +79,7 @@ class CayleySearch:
 
     @property
     def trials(self) -> int:
-        """Number of random generator sets per seed, at most as many as almost surely include every set.
+        """Number of random generator sets to try per seed, at most enough to draw almost surely every set.
 
         Each set is drawn with a probability p of at least degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) /
         p draws, the probability that any set has not been drawn is below e^-`_SURELY`.
@@ -90,7 +90,7 @@ class CayleySearch:
 
 
 def searches_for(query: FinderQuery) -> list[CayleySearch]:
-    """Return searches for graphs of the size of `query`, and for graphs with (repeated) line graphs of this size."""
+    """Return searches for graphs of the size of `query`, and for graphs whose (repeated) line graphs have this size."""
     searches: list[CayleySearch] = []
     nodes = query.nodes
     while nodes > query.degree + 1:
@@ -109,12 +109,12 @@ def search_cayley_graphs(
     previous: Iterable[TopologyCandidate] = (),
     progress: Progress | None = None,
 ) -> tuple[TopologyCandidate, ...]:
-    """Run the search for all `seeds`. Return the Pareto-optimal Cayley digraphs among its results and `previous`.
+    """Run `search` for all `seeds`. Return the Pareto-optimal Cayley digraphs among the results and `previous`.
 
     A task runs one seed on one group: seed s uses group s modulo the number of groups. The result depends only on the
     set of seeds, so a search can be stopped and continued later with the remaining seeds. Among graphs of equal cost,
-    the first by `tie_break` is kept. Only each graph's identity node is scored, which is exact because Cayley digraphs
-    are vertex-transitive.
+    the first by `tie_break` is kept. Only the identity node of each graph is scored, which is exact because Cayley
+    digraphs are vertex-transitive.
     """
     tasks = [(search, seed) for seed in sorted(set(seeds))]
     found = list(previous)
@@ -124,7 +124,7 @@ def search_cayley_graphs(
 
 
 LOAD_UNIT = 840
-"""Loads are counted in units of 1/840, where 840 = lcm(1, …, 8), so that all loads are whole numbers."""
+"""Number of load units per shard. 840 = lcm(1, …, 8), so all loads are integers in these units."""
 
 NO_LOAD = np.iinfo(np.int64).max
 
@@ -153,14 +153,14 @@ _MAX_SEEDS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """A search's progress: seeds 0 to `seeds` - 1 are finished, and `frontier` contains their best results."""
+    """Progress of a search: seeds 0 to `seeds` - 1 are finished, and `frontier` contains their best results."""
 
     seeds: int
     frontier: tuple[TopologyCandidate, ...]
 
 
 def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
-    """Return the log as JSON, sorted by size; `read_log` reads it."""
+    """Return the log as JSON that `read_log` can read, sorted by size of the searches' graphs."""
     searches = sorted(log, key=lambda search: (search.nodes, search.degree, search.bidirectional))
     entries = [
         {

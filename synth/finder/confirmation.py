@@ -1,7 +1,7 @@
 """Confirms predicted costs: scores candidates on the built topology, breaks ties, and verifies schedules.
 
 Among candidates of equal cost, the one with the highest all-to-all rate is chosen if the rate is cheap to compute. A
-search may also rank by this rate, alone or together with the allreduce cost.
+search may also rank candidates by this rate, alone or together with the allreduce cost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ from chorale.synth.verify.verify import verify
 
 
 def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
-    """Replace the candidates' predicted costs with the real costs in `scores`.
+    """Replace the candidates' predicted costs with their real costs if `scores` contains them.
 
-    Only predictions for BFB change. Costs of expanded stored schedules are already exact.
+    Only costs of BFB are predicted; costs of expanded stored schedules are already exact.
     """
     known = []
     for candidate in candidates:
@@ -42,14 +42,14 @@ def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
 
 
 def most_promising(candidates: Sequence[TopologyCandidate], count: int) -> list[str]:
-    """Return up to `count` specs to score next, sorted by their lower bound on steps."""
+    """Return the specs of up to `count` candidates to score next: those with the lowest lower bounds on steps."""
     waiting = [candidate for candidate in promising(candidates) if not candidate.exact]
     waiting.sort(key=lambda candidate: (candidate.least_steps, cost_of(candidate), candidate.tie_break))
     return [candidate.spec for candidate in waiting[:count]]
 
 
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
-    """Check costs that come from a theorem or from the database by scoring these candidates, one topology per task.
+    """Check the costs that come from a theorem or from the database by scoring all BFB candidates in `groups`.
 
     Raises:
         CheckFailed: if a candidate's real cost differs from the claimed cost.
@@ -65,7 +65,7 @@ def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreC
 
 
 MAX_RATED_NODES = 128
-"""Largest network for which the all-to-all rate is used to break ties; for larger ones it can take seconds."""
+"""Largest number of nodes for which all-to-all rates are used to break ties; larger networks can take seconds."""
 _CONTENDERS = 4
 
 
@@ -74,7 +74,7 @@ def break_ties(
 ) -> list[TopologyCandidate]:
     """Choose one candidate from each group of equal cost, by the highest all-to-all rate, then by `tie_break`.
 
-    The rate that counts is the certified lower bound, which is achievable. For large networks, only `tie_break` counts.
+    The certified lower bounds of the rates are compared. For large networks, only `tie_break` is used.
     """
     contenders = [group[:_CONTENDERS] if group[0].nodes <= MAX_RATED_NODES else group[:1] for group in groups]
     rates = rates_of([one.spec for group in contenders if len(group) > 1 for one in group], executor, progress)
@@ -90,7 +90,7 @@ Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 
 schedule:           by a verified schedule with all ranks' rows
 symmetric schedule: by a verified schedule with rank 0's rows and symmetries
-prediction:         without a schedule, by separate code that did not score the candidate
+prediction:         without a schedule, by code independent of the code that scored the candidate
 none:               not confirmed
 """
 
@@ -99,11 +99,11 @@ MAX_WHOLE_RANKS = 1024
 
 
 def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
-    """Confirm the candidate's claimed cost and return how. No schedule is made above `MAX_EXPANDED_RANKS` ranks.
+    """Confirm the candidate's cost and return how it was confirmed. Above `MAX_EXPANDED_RANKS`, no schedule is made.
 
     Raises:
         CheckFailed: if `synth METHOD SPEC` does not give a verified schedule of exactly this cost, or if a prediction
-            differs from it.
+            differs from this cost.
     """
     topology = parse_topology(candidate.spec)
     ranks = topology.compute_count
@@ -132,12 +132,12 @@ def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
 Goal = Literal["allreduce", "alltoall", "both"]
 
 MAX_NODES_BY_RATE = 1024
-"""Largest network that can be ranked by all-to-all rate; larger networks would take minutes each."""
+"""Largest number of nodes for ranking by all-to-all rate; larger networks would take minutes each."""
 _ROWS = 5
 
 
 def rates_of(specs: Sequence[str], executor: Executor, progress: Progress | None) -> dict[str, AllToAllRate]:
-    """Return certified bounds on each spec's all-to-all rate, one topology per task."""
+    """Return certified bounds on the all-to-all rate of each topology in `specs`, one topology per task."""
     known = list(dict.fromkeys(specs))
     return dict(zip(known, executor.map(_alltoall_rate, known, None, progress), strict=True))
 
@@ -151,8 +151,8 @@ def rated_frontier(
 ) -> list[tuple[TopologyCandidate, ...]]:
     """Return the best candidates with exact costs, in groups of equal rate and cost, by decreasing achievable rate.
 
-    For the goal `alltoall`, these are the few with the highest rates; for the goal `both`, the Pareto-optimal ones in
-    rate, steps and bandwidth time.
+    For the goal `alltoall`, these are the few with the highest rates; for the goal `both`, those that are
+    Pareto-optimal in rate, steps and bandwidth time.
     """
 
     def order(candidate: TopologyCandidate) -> tuple[Fraction, int, Fraction]:

@@ -1,12 +1,13 @@
-"""Finds all ways to construct networks with a given node count and degree by expanding bases.
+"""Finds all ways to construct networks with a given node count and degree by expanding base topologies.
 
-The search works backwards from the goal and prunes hopeless candidates: a line graph comes from a network of N / d
-nodes, a degree expansion from N / k nodes of degree d / k, a power from its root, a product from its factors. Source:
-Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 5.4.
+The search works backwards from the goal and prunes candidates that are clearly not optimal: a line graph comes from a
+network of N / d nodes, a degree expansion from N / k nodes of degree d / k, a power from its root, a product from its
+factors. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section
+5.4.
 
 If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For
-breadth-first broadcast on the expanded topology, costs are predicted by the paper's formulas. The real cost may be
-lower: an optimal graph's line graph can be optimal again, and a copy's data may arrive before the last step.
+breadth-first broadcast (BFB) on the expanded topology, costs are predicted by the paper's formulas. The real cost may
+be lower: an optimal graph's line graph can be optimal again, and a copy's data may arrive before the last step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 
 
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
-    """Return `base` with an expansion's `changes`. Costs remain exact only for a stored schedule."""
+    """Return `base` with the fields `changes` of an expansion. The cost remains exact only for a stored schedule."""
     is_exact = base.exact and base.method == "expand"
     return replace(base, **{"exact": is_exact, "expansions": base.expansions + 1, **changes})
 
@@ -74,9 +75,9 @@ def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
 
 
 def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
-    """Return the Cartesian power: N^n nodes of degree n * degree, and n * T_L steps.
+    """Return the Cartesian power: N^times nodes of degree times * degree, with times * T_L steps (theorem 12).
 
-    The ratio of T_B to the optimum remains the same. Source: theorem 12.
+    The ratio of T_B to its lower bound (N - 1) / N remains the same.
     """
     nodes = base.nodes**times
     factor = base.bandwidth_factor / least_bandwidth_factor(base.nodes) * least_bandwidth_factor(nodes)
@@ -120,7 +121,7 @@ def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyC
 def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the union of a network and its transpose: twice the degree, at most the same cost (appendix A.6).
 
-    For BFB, the cost is a guess, because shorter paths over reversed links change its steps and load balance.
+    For BFB, the cost is only an estimate, because paths over reversed links change its steps and load balance.
     """
     lowest = base.steps, base.bandwidth_factor
     if base.method == "bfb":
@@ -155,7 +156,7 @@ def _power_spec(spec: str, times: int) -> str:
 
 
 def _product_spec(*specs: str) -> str:
-    """Return a product's spec. Nested products are flattened, and a product of rings is written as a torus."""
+    """Return the spec of a product. Nested products are flattened, and a product of rings is written as a torus."""
     trees: list[Any] = []
     for spec in specs:
         tree = parse_spec(spec)
@@ -182,17 +183,17 @@ def roots(number: int) -> Iterator[tuple[int, int]]:
 
 
 _TIES = 3
-"""Among candidates with equal predicted cost and method, at most this many are expanded further."""
+"""Largest number of candidates with equal predicted cost, method and traits that are expanded further."""
 
 _CLOSED_UNDER_LINE = ("genkautz:", "debruijn:")
 """Families that contain their members' line graphs, and therefore need no line graph expansion.
 
-For example, with links from x to -d x - a numbered d x + a - 1, a generalized Kautz graph's line graph is one too.
+For example, if the link from x to -d x - a is numbered d x + a - 1, the line graph is a generalized Kautz graph again.
 """
 
 
 class Constructions:
-    """Computes all candidates by (nodes, degree). Unknown costs are predicted.
+    """Computes all candidates by (nodes, degree), with predicted costs if the exact cost is unknown.
 
     Results for smaller sizes are cached, so searching all sizes in increasing order is dynamic programming.
     """
@@ -205,7 +206,7 @@ class Constructions:
         self._one_way = Constructions(one_way) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return all candidates that can be built from parts that were not pruned, one per spec and method."""
+        """Return all candidates that can be built from parts that were not pruned, one for each spec and method."""
         return _one_each(self._all(nodes, degree))
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
@@ -233,7 +234,7 @@ class Constructions:
         yield from self._products(nodes, degree)
 
     def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return candidates that may be Pareto-optimal among all candidates, or among all without self-loops."""
+        """Return candidates that may be Pareto-optimal among all candidates, or among those without self-loops."""
         key = (nodes, degree)
         if key not in self._pruned:
             everyone = self.candidates(nodes, degree)
@@ -250,7 +251,7 @@ class Constructions:
         return self._pruned[key]
 
     def _products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield, for each way to split nodes and degree into two factors, the product of the best factors."""
+        """Yield, for each way to split nodes and degree between two factors, the product of the best factors."""
         for first_nodes in divisors(nodes)[1:-1]:
             if first_nodes > nodes // first_nodes:
                 break
@@ -261,10 +262,8 @@ class Constructions:
                     yield product_of(first, second)
 
     def _best_factor(self, nodes: int, degree: int) -> TopologyCandidate | None:
-        """Return the simple topology of this size on which BFB is bandwidth-optimal and takes the fewest steps.
-
-        Returns None if there is no such topology.
-        """
+        """Return the simple topology of this size on which BFB is bandwidth-optimal and takes the fewest steps, or
+        None."""
         key = (nodes, degree)
         if key not in self._best:
             fit = (
@@ -301,7 +300,7 @@ class SeparateConstructions:
             self._parts.append(Constructions(replace(sources, bases="paper", extra_bases={})))
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return every candidate with this node count and degree, one per spec and method."""
+        """Return every candidate with this node count and degree, one for each spec and method."""
         return _one_each(candidate for part in self._parts for candidate in part.candidates(nodes, degree))
 
 

@@ -38,7 +38,7 @@ MAX_LINKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FinderQuery:
-    """A search for topologies of `nodes` nodes, each with `degree` links out and in.
+    """A search for topologies of `nodes` nodes, each with `degree` outgoing and `degree` incoming links.
 
     bidirectional: whether every link must have a reverse link
     bases:         "all", or "paper" for only the paper's bases
@@ -77,19 +77,19 @@ class FinderQuery:
 
     @property
     def least_steps(self) -> int:
-        """Moore bound on the number of steps."""
+        """Lower bound on the number of steps (Moore bound)."""
         return least_steps(self.nodes, self.degree, self.bidirectional)
 
     @property
     def least_bandwidth_factor(self) -> Fraction:
-        """The lower bound on T_B in units of M / B: (N - 1) / N."""
+        """Lower bound on T_B in units of M / B: (N - 1) / N."""
         return least_bandwidth_factor(self.nodes)
 
 
 _SCORED_AT_ONCE = 16
 
 Stage = Callable[[str], Progress | None]
-"""Called with each stage's name when the stage begins; returns a callback for the progress of its tasks, or None."""
+"""Called with a stage's name when the stage begins; returns a callback for the progress of its tasks, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,10 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FinderResult:
-    """The frontier, sorted by steps, and facts about the search.
+    """Result of a search: the Pareto frontier, sorted by steps, and other candidates.
 
     considered: number of candidates
-    scored:     number of topologies that were scored
+    scored:     number of topologies whose BFB cost was computed
     others:     candidates with exact cost that are not on the frontier
     """
 
@@ -149,15 +149,15 @@ def find(
         executor: computes scores, rates and schedules.
         stage: called when a stage begins.
         extra_bases: additional bases by (nodes, degree), for example from `chorale.synth.finder.cayley_search`.
-        confirmed_nodes: up to this number of nodes, every row is also confirmed, by a verified schedule unless that
-            would be too large.
-        goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns the few
-            best rows; `both` uses all three. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
+        confirmed_nodes: up to this number of nodes, the cost of every result is also confirmed, by a verified schedule
+            unless that would be too large.
+        goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns only the
+            few best results; `both` uses all three. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
         allowed: returns whether a candidate may be chosen; None allows all.
 
     Returns:
-        The frontier and facts about the search. Source: Zhao et al., "Efficient Direct-Connect
-        Topologies for Collective Communications", section 5.4.
+        The frontier and further data on the search. Source: Zhao et al., "Efficient Direct-Connect Topologies for
+        Collective Communications", section 5.4.
 
     Raises:
         InvalidInput: if the goal needs rates and the network is too large for them.
@@ -223,7 +223,7 @@ def find_all(
     """Return each query's Pareto frontier, sorted by steps, with the simplest candidate for each cost.
 
     All queries must have the same degree, bases and direction. Costs from theorems or from the database are not
-    checked; all others are computed. No schedules are made.
+    checked; all other costs are computed. No schedules are made.
     """
     enter: Stage = stage or (lambda _name: None)
     tasks = _tasks(sorted(set(queries), key=lambda query: query.nodes))
@@ -234,7 +234,7 @@ def find_all(
 
 
 def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
-    """Group queries by their size's largest prime factor. Groups that take longest come first."""
+    """Group queries by the largest prime factor of their node count. Groups that take longest come first."""
 
     def cost_of(group: Sequence[FinderQuery]) -> int:
         return sum(_FIXED_COST + query.nodes for query in group)
@@ -257,7 +257,7 @@ def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
 
 
 def _frontiers(_shared: None, queries: Sequence[FinderQuery]) -> list[Frontier]:
-    """Return each query's frontier. Queries must be sorted by number of nodes."""
+    """Return the frontier of each of `queries`, which must be sorted by number of nodes."""
     scores = ScoreCache()
     constructions = SeparateConstructions(BaseSources(scores, queries[0].bases, queries[0].bidirectional))
     frontiers = []

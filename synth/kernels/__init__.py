@@ -1,4 +1,4 @@
-"""Kernels written in C++. They are in the extension module `native`, which `native.pyi` documents."""
+"""Kernels written in C++, in the extension module `native`, which `native.pyi` documents."""
 
 from pathlib import Path
 

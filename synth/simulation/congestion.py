@@ -1,4 +1,4 @@
-"""The congestion model: steps follow one another, and each takes as long as its slowest message."""
+"""Congestion model: steps run one after another, and each step takes as long as its slowest message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class LinkLoad(NamedTuple):
-    """Largest load of a link on a step's routes with the same number of hops and the same latency.
+    """Largest link load on those routes of a step that have the given number of hops and latency.
 
     time_per_byte: load as a fraction of the vector, divided by the link's bandwidth in the topology's unit
     hops:          number of links of these routes
@@ -36,10 +36,10 @@ LinkLoads = frozenset[LinkLoad]
 
 @dataclass(frozen=True, slots=True)
 class Congestion:
-    """Costs of a traffic pattern's steps, from which the time for any network model and size is computed.
+    """Costs of the steps of a traffic pattern, from which the time for any network model and vector size is computed.
 
-    steps:  maps loads to the number of steps with these loads; loads that others exceed in every field are left out
-    stream: time per byte of all steps together if the traffic is pipelined; None if steps follow one another
+    steps:  maps each set of loads to the number of steps with these loads; loads smaller in every field are left out
+    stream: time per byte of all steps together if the traffic is pipelined; None if steps run one after another
     """
 
     topology: Topology
@@ -48,7 +48,7 @@ class Congestion:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Time per byte of the vector without latencies, in 1 / bandwidth_unit."""
+        """Time per byte of the vector without latencies, in 1 / bandwidth_unit of the topology."""
         if self.stream is not None:
             return self.stream
         largest = (
@@ -59,11 +59,11 @@ class Congestion:
     def seconds(self, model: NetworkModel, size_bytes: int, pipeline_chunks: int | None = None) -> Fraction:
         """Return the predicted time in seconds for a vector of `size_bytes`.
 
-        Stepped: a step takes alpha + max over messages of (load / bandwidth + latency), with the busiest link's load
-        and the latency of each message's complete route. This is exact if all messages of a step start together and
-        meet equal loads.
-        Pipelined: P chunks pass h levels in P + h - 1 rounds, in which all links are busy at the same time. P is
-        `pipeline_chunks`, or the number that gives the shortest time.
+        Stepped traffic: a step takes alpha + max over messages of (load / bandwidth + latency), with the busiest link's
+        load and the latency of each message's complete route. This is exact if all messages of a step start together
+        and have equally loaded links.
+        Pipelined traffic: P chunks pass h levels in P + h - 1 rounds, in which all links are busy at the same time. P
+        is `pipeline_chunks`, or the number that gives the shortest time.
         """
         scale = size_bytes / model.unit_bytes_per_s(self.topology)
 
@@ -120,9 +120,9 @@ def congestion_of(traffic: Traffic) -> Congestion:
 def _loads(
     traffic: Traffic, step: TrafficStep, of_route: NDArray[np.int64], distances: Sequence[tuple[int, Fraction]]
 ) -> LinkLoads:
-    """Return a step's loads.
+    """Return the link loads of a step.
 
-    of_route:  each route's index into `distances`
+    of_route:  for each route, its index into `distances`
     distances: (hops, latency in seconds), one entry per kind of route
     """
     links, routes = traffic.topology.links, traffic.routes

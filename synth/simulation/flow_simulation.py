@@ -1,7 +1,7 @@
 """Flow-level simulation: messages share links fairly and start as soon as all events that they wait for have happened.
 
 Turns a traffic pattern into messages and their dependencies, without barriers between steps, and simulates them.
-Bandwidths come from the topology; latencies and the rate of a unit link come from the caller.
+Bandwidths come from the topology; latencies and the bandwidth of a unit link come from the caller.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.topology.topology import Topology
 
 LINK_LATENCY_US, HOP_US = "0.1", "0.3"
-"""Default latencies in microseconds for networks without latencies (Swing paper, section 5)."""
+"""Default latencies in microseconds of a link and of forwarding, if the topology has none (Swing paper, section 5)."""
 _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """Exact cost of a message on any topology's links.
+    """Latencies and link rates from which the exact time of a message on any topology follows.
 
-    A message of s bytes over h links, alone on the network, arrives after
-    alpha + s / bandwidth of its slowest link + h * (link_latency + hop) + the topology's latencies.
+    A message of s bytes over h links, alone on the network, arrives after alpha + s / bandwidth of its slowest link + h
+    * (link_latency + hop) + the topology's latencies.
 
     alpha_s:        seconds between the moment when a message can start and the departure of its first byte
     link_latency_s: propagation delay of a link in seconds, in addition to the topology's latencies
@@ -39,7 +39,7 @@ class NetworkModel:
     link_gbps:      rate of a link of bandwidth 1 in Gbit/s; required if the topology's unit is "link", else ignored
     efficiency:     fraction of the topology's bandwidths that is available for data
 
-    Source: swing paper, section 5 (100 ns a link, 300 ns a hop).
+    Source: Swing paper, section 5 (100 ns per link, 300 ns per hop).
     """
 
     alpha_s: Fraction = Fraction(0)
@@ -75,11 +75,11 @@ class NetworkModel:
 
     @property
     def per_hop_s(self) -> Fraction:
-        """Seconds that each link on a route adds to the topology's own latency."""
+        """Seconds that each link on a route takes in addition to the topology's latency."""
         return self.link_latency_s + self.hop_s
 
     def unit_bytes_per_s(self, topology: Topology) -> Fraction:
-        """Return the bytes per second on a link of bandwidth 1. Raises InvalidInput if unit links have no rate."""
+        """Return the bytes per second of a link of bandwidth 1. Raises InvalidInput if the rate is unknown."""
         if topology.bandwidth_unit != "link":
             return self.efficiency * _UNIT_BITS_PER_S[topology.bandwidth_unit] / 8
         if self.link_gbps is None:
@@ -106,8 +106,8 @@ class MessageGraph:
     route:   index of each message's route
     gates:   number of gates; a gate opens once all events that it depends on have happened
     cause, effect: dependencies: effect[i] happens after cause[i]. A cause is the number of an event: g if gate g opens,
-             gates + m if message m has left its sender, gates + messages + m if it has arrived. An effect is g for
-             opening gate g, or gates + m for starting message m, which must have exactly one cause.
+                   gates + m if message m has left its sender, gates + messages + m if it has arrived. An effect is g
+                   for opening gate g, or gates + m for starting message m, which must have exactly one cause.
     delay_s: additional seconds between each message's departure and arrival; None for no delay
     """
 
@@ -129,10 +129,10 @@ MAX_EVENTS = 2**25
 
 
 def stepped_flows(traffic: Traffic) -> MessageGraph:
-    """Return a stepped traffic pattern's message graph.
+    """Return the message graph of a stepped traffic pattern.
 
     A rank starts to send in step t + 1 once all messages to it in step t have arrived and all its messages of step t
-    have left. It waits for nothing else, so ranks may be in different steps at the same time. Traffic does not record
+    have left. Ranks wait for nothing else, so they may be in different steps at the same time. Traffic does not record
     which data a message contains, so a rank waits for a complete step, like implementations that post one step at a
     time. Takes one gate per rank and step, and O(messages). Raises InvalidInput above `MAX_EVENTS`.
     """
@@ -148,7 +148,7 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 
 
 def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
-    """Return the message graph of trees along which `chunks` equal chunks stream one after another.
+    """Return the message graph of trees along which `chunks` equal chunks are sent in a pipeline.
 
     A rank forwards chunk p at level t + 1 once chunk p has arrived from all levels up to t, and chunk p - 1 has left on
     the same route. Amounts are multiplied by `chunks`, so that they are integers. Raises InvalidInput above
@@ -174,7 +174,7 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
 
 
 class _Messages(NamedTuple):
-    """All steps' messages, ordered by step.
+    """The messages of all steps, ordered by step.
 
     actors: number of senders and receivers: all nodes if switches add or multicast, otherwise only the ranks
     """
@@ -203,7 +203,7 @@ class _Messages(NamedTuple):
 
 
 MAX_ROUTE_LINKS = 2**28
-"""Maximum total number of links in all messages' routes. Each takes 12 bytes."""
+"""Maximum total number of links in the routes of all messages. Each link takes 12 bytes."""
 MOMENTS_AT_ONCE = 10_000
 
 Times = NDArray[np.float64]
@@ -211,9 +211,9 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowTimes:
-    """Timestamps in seconds: when each gate opened, and when the last byte of each message left and arrived.
+    """Times in seconds at which each gate opened, and at which the last byte of each message left and arrived.
 
-    NaN stands for an event that never happened.
+    NaN means that the event never happened.
     """
 
     opened_s: Times
@@ -237,14 +237,14 @@ def simulate_flows(
     max_route_links: int = MAX_ROUTE_LINKS,
     moments_at_once: int = MOMENTS_AT_ONCE,
 ) -> FlowTimes:
-    """Return the timestamps of all events in `graph`.
+    """Return the times of all events in `graph`.
 
     A message's first byte leaves alpha after the message starts. The message's rate at any moment follows from max-min
-    fair sharing of all links on its route. It arrives one route latency after its last byte has left. Nothing else
-    takes time. Times are floating point with a relative error of about 1e-12; the same graph always gives identical
-    results. `progress` is called with (messages arrived, all messages) after every `moments_at_once` points in time at
-    which rates change. Raises InvalidInput if routes have more than `max_route_links` links in total. O(points in time
-    * links of the routes that meet there).
+    fair sharing of all links on its route. A message arrives one route latency after its last byte has left. Nothing
+    else takes time. Times are floating point with a relative error of about 1e-12; the same graph always gives
+    identical results. `progress` is called with (messages arrived, all messages) after every `moments_at_once` points
+    in time at which rates change. Raises InvalidInput if routes have more than `max_route_links` links in total.
+    O(points in time * links of the routes whose rates change).
     """
     routes, links = graph.routes, topology.links
     first = routes.offsets[graph.route]

@@ -1,4 +1,4 @@
-"""Predicts a traffic pattern's time on a network, with the congestion model or a flow-level simulation."""
+"""Predicts the time of a traffic pattern on a network, with the congestion model or a flow-level simulation."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast, get_args
@@ -15,12 +15,12 @@ from chorale.synth.simulation.flow_simulation import NetworkModel, pipelined_flo
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)
 DEFAULT_PIPELINE_CHUNKS = 64
-"""Default number of chunks per stream in the flow-level simulation of pipelined traffic."""
+"""Default number of chunks into which the flow-level simulation divides pipelined traffic."""
 MAX_CHUNKS = 2**16
 
 
 def as_fidelity(text: str) -> Fidelity:
-    """Return `text` as a simulation model's name. Raises InvalidInput for unknown names."""
+    """Return `text` as the name of a simulation model. Raises InvalidInput for unknown names."""
     return cast(Fidelity, name_among("model", text, FIDELITIES))
 
 
