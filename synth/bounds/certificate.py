@@ -39,8 +39,8 @@ _FAR = 2**62
 def least_tree(cost: Costs, root: int) -> int:
     """Return the cost of the cheapest tree from `root` to all nodes. The arc from a to b costs `cost[a, b]`.
 
-    Chu-Liu/Edmonds algorithm: each node pays for its cheapest incoming arc, and its other incoming arcs become cheaper
-    by that amount. Until arcs of cost 0 reach all nodes, each cycle of such arcs is merged into one node.
+    Chu-Liu/Edmonds algorithm: the cost of each node's cheapest incoming arc is subtracted from all its incoming arcs.
+    Until arcs of cost 0 reach all nodes, each cycle of such arcs is merged into one node.
     """
     paid = 0
     while len(cost) > 1:
@@ -105,8 +105,9 @@ _RULE = "the certificate of the all-to-all schedule is wrong: {}"
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the upper bound on the all-to-all rate that `certificate` proves. Raises CheckFailed if it proves none.
 
-    Every unit of data from s to t pays at least the distance from s to t in link prices, and a link earns at most price
-    * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
+    The path of each unit of data from s to t costs at least the distance from s to t in link prices, and the data on a
+    link cost at most price * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks *
+    links * log links).
     """
     prices = certificate.get("prices")
     if certificate.get("kind") != "alltoall-prices" or not isinstance(prices, list):

@@ -195,7 +195,7 @@ class _CutRoom:
 
 
 def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
-    """Return (U, k) with U / k = `time_per_shard` and the smallest k that makes U * b whole on every link.
+    """Return (U, k) with U / k = `time_per_shard` and the smallest k that makes U * b an integer on every link.
 
     Generalises proposition 3 of the bandwidth-optimal pipeline paper to rational bandwidths.
     """
@@ -210,10 +210,10 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> FewestTrees:
     """Return the smallest k that reaches the optimum `time_per_shard`, which `cut` proves.
 
-    If switches receive at least as much as they send when U * b is whole on all links, k must preserve this, so that
-    trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
+    If switches receive at least as much as they send when U * b is an integer on all links, k must preserve this, so
+    that trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
     `MAX_ORACLE_CALLS` tests of all cuts. Then k is doubled until it is large enough, and it is not proven to be the
-    smallest. Usually U * b is whole on all links with k0, and no test is needed.
+    smallest. Usually U * b is an integer on all links with k0, and no test is needed.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -246,13 +246,13 @@ def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_bala
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that cannot carry k trees per shard, or None if all cuts can. Tests one rank per orbit again."""
+    """Return a cut that cannot carry k trees per shard, or None if all cuts can. Settled ranks are tested again."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
 
 def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:
-    """Return the smallest k for which k * time * b is whole on every link into `cut`."""
+    """Return the smallest k for which k * time * b is an integer on every link into `cut`."""
     return math.lcm(*((time * width).denominator for width, _ in search.entering(cut)))
 
 

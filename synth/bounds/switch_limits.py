@@ -42,7 +42,7 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """The bandwidth of links to use if switches cannot copy, so that trees are fastest, and a proof up to rounding.
+    """Bandwidths to use on each link for the fastest trees if switches cannot copy, and dual values that prove them.
 
     network: network in which each link has the bandwidth that is in use
     kept:    ids, in the topology, of the links in `network`

@@ -165,7 +165,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
 
 
 def _even_rounds(ranks: int, even: bool) -> int:
-    """Return how many rounds start from scratch. This gives shallower trees and makes later rounds much faster."""
+    """Return in how many rounds the solver starts from scratch, for shallower trees and much faster later rounds."""
     if ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN):
         return _MAX_ROUNDS
     return _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
@@ -209,7 +209,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
         values: rates of the roots, then each arc's bandwidth for out-trees, then for in-trees.
 
     Returns:
-        The split, or None if no 64-bit unit makes all values whole or if nothing is left.
+        The split, or None if no 64-bit unit makes all values integers or if nothing is left.
     """
     scale = lcm(*(value.denominator for value in (*values, *arcs.width)))
     whole = [int(value * scale) for value in values]
@@ -237,7 +237,7 @@ def _counted_split(
         return None
 
     def time(ends: MergedArcs, amounts: Integers) -> Fraction:
-        """Return the largest (roots outside T) / (amounts into T) over all node sets T that contain a rank."""
+        """Return the largest (rates of roots outside T) / (amounts into T) over all node sets T that contain a rank."""
         columns: Sequence[list[int]] = (ends.src.tolist(), ends.dst.tolist(), amounts.tolist())
         rows = zip(*columns, strict=True)
         links = Links.build(Link(src, dst, Fraction(amount)) for src, dst, amount in rows if amount)

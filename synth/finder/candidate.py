@@ -120,7 +120,7 @@ def cost_of(candidate: TopologyCandidate) -> Cost:
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the Pareto-optimal candidates in groups of equal cost by steps. Groups are sorted by `tie_break`."""
+    """Return the Pareto-optimal candidates, grouped by cost and sorted by steps. Groups are sorted by `tie_break`."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):

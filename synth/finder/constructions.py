@@ -262,8 +262,7 @@ class Constructions:
                     yield product_of(first, second)
 
     def _best_factor(self, nodes: int, degree: int) -> TopologyCandidate | None:
-        """Return the simple topology of this size on which BFB is bandwidth-optimal and takes the fewest steps, or
-        None."""
+        """Return the simple topology of this size on which BFB is bandwidth-optimal in the fewest steps, or None."""
         key = (nodes, degree)
         if key not in self._best:
             fit = (

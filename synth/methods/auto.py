@@ -37,7 +37,7 @@ _OPTIMAL_METHODS = ("bfb", "forest")
 
 
 class Auto(Method):
-    """Tries `methods` and returns the schedule with the least time per byte, and among equally fast ones the fewest
+    """Tries `methods` and returns the schedule with the least time per byte, and in case of a tie, with the fewest
     steps.
 
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
@@ -190,7 +190,7 @@ class TimedChoice:
 
     @property
     def key(self) -> tuple[Fraction, int]:
-        """(seconds, steps), by which choices are compared."""
+        """Sort key of a choice: (seconds, steps)."""
         return self.seconds, len(self.traffic.steps)
 
 
@@ -334,6 +334,6 @@ class Floors:
 
     @cached_property
     def _steps_by_one_rank(self) -> int:
-        """The fewest steps in which all ranks' data can reach some rank and then spread from there to all ranks."""
+        """The fewest steps in which the data of all ranks can reach one rank and then spread from it to all ranks."""
         hops = distances_to(self._topology, np.arange(self._topology.compute_count)).astype(np.int64)
         return int((hops.max(axis=1) + hops.max(axis=0)).min())

@@ -69,15 +69,12 @@ class TargetLimits:
     offset:                   largest index of an operand's first chunk
     elements_per_rank:        XML elements that the reader keeps for a rank: root, all ranks, own blocks and steps
     elements:                 XML elements in a file
-    fused_reductions:         maximum length of a run of local reductions that the runtime may fuse; None if it fuses
-    none
+    fused_reductions:         maximum length of a run of local reductions that the runtime may fuse; None: no fusion
     largest_max_bytes:        largest vector size in bytes that a file may state; None: no limit
-    one_sided_operations:     operations per block if the runtime has puts and signals (see
-    `chorale.synth.programs.plans`); None if it has sends and receives
+    one_sided_operations:     operations per block if the runtime has puts and signals; None if it sends and receives
     alltoall_in_place:        whether an alltoall can be in place
     alignment_bytes:          chunk sizes must be multiples of this number
-    message_buffers:          connection buffers, which determine the chunks per message for each size; None if a
-    message may be a single chunk at any size
+    message_buffers:          buffers that limit the chunks per message; None if messages may have one chunk at any size
     """
 
     ranks: int

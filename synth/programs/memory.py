@@ -53,8 +53,7 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """Number of distinct data chunks: `chunks` or, in an alltoall (every rank has a different vector), times
-        `ranks`."""
+        """Number of distinct data chunks: `chunks`, or `chunks` * `ranks` in an alltoall, which has N vectors."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> NDArray[np.int64]:

@@ -63,8 +63,7 @@ class MscclppJson:
     limits: TargetLimits = LIMITS
 
     def emit(self, program: Program) -> str:
-        """Convert `program` to one-sided operations and return them as JSON. Raises InvalidInput if MSCCL++ would
-        reject it."""
+        """Return `program` as one-sided operations in JSON. Raises InvalidInput if MSCCL++ would reject them."""
         require_valid_structure(program, self.limits, self.name)
         plan = plan_of(program)
         for violation in plan_structure_violations(plan):

@@ -40,9 +40,7 @@ def distances_from(topology: Topology, sources: NDArray[np.integer]) -> Distance
 
 
 def require_strongly_connected(topology: Topology) -> None:
-    """Raise InvalidInput if a node or switch cannot reach all others; the message names two such nodes. O(nodes +
-    links).
-    """
+    """Raise InvalidInput, which names two nodes, if a node cannot reach another node. O(nodes + links)."""
     links, nodes = topology.links, topology.node_count
     # If every node has as many incoming as outgoing links, the same is true of every set of nodes. Then, if all nodes
     # have a path to node 0, node 0 also has a path to all nodes.

@@ -241,8 +241,7 @@ class _Search:
 
     @staticmethod
     def of(source: Topology, target: Topology, start: _Colouring, first: int | None = None) -> _Search | None:
-        """Return a search in which the cells of `source` are refined from `start`, or None if that takes too many
-        turns.
+        """Return a search in which the cells of `source` are refined from `start`; None if that takes too many turns.
 
         first: node to individualize first, unless it is already alone in its cell
         """

@@ -2,7 +2,7 @@
 
 rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). To reach this rate, send data along the first dimension to the node
 that has the target's first coordinate (N2 times as much as in G1 alone), then along the second dimension. No schedule
-is faster: with link prices in only one dimension, each pair of nodes pays the same as in that factor.
+is faster: with link prices in only one dimension, a path costs the same as in that factor.
 """
 
 from collections.abc import Sequence

@@ -154,7 +154,7 @@ def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, S
     """Return (number of chunks per shard, flows to round to whole chunks).
 
     Chooses the smallest tried number with nearly the best rate. First, numbers up to 64 and the number that makes all
-    flows whole are tried with the first of `starts`. If no rate is within 1 % of the upper bound `upper`, all of
+    flows integers are tried with the first of `starts`. If no rate is within 1 % of the upper bound `upper`, all of
     `starts` are balanced for these numbers and for larger ones.
     """
     first = starts[0]

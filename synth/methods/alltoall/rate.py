@@ -1,8 +1,8 @@
 """Bounds on the all-to-all rate. Upper bounds follow from link prices.
 
-Every unit of data from s to t pays at least the price of the cheapest path, called the distance. A link earns at most
-its price times its capacity. So for any prices, rate <= (sum of price * capacity) / (sum of distances). The best prices
-are the dual values of the capacity constraints.
+The path of every unit of data from s to t costs at least the price of the cheapest path, called the distance. The data
+on a link cost at most price * capacity. So for any prices, rate <= (sum of price * capacity) / (sum of distances). The
+best prices are the dual values of the capacity constraints.
 """
 
 from collections.abc import Callable

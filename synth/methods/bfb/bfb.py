@@ -41,8 +41,7 @@ MAX_NODES = 512
 MAX_EXPANDED_RANKS = 4096
 """Above this number of ranks, schedules are expanded to the rows of all ranks only on request, because it is slow."""
 MIN_EXPANDED_SYMMETRICALLY = 64
-"""From this number of ranks on, the rows of all ranks are images of the rows of rank 0. Below it, both ways take a few
-milliseconds."""
+"""From this number of ranks on, all ranks' rows are made as images of rank 0's rows instead of from scratch."""
 MIN_SYMMETRIC_RANKS = 512
 """From this number of ranks on, schedules keep their symmetric form if symmetries are known."""
 

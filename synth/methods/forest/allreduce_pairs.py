@@ -51,7 +51,7 @@ _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralPairs:
-    """The number of whole trees at each rank and on each link.
+    """The integer number of trees at each rank and on each link.
 
     roots:          int64 per rank: pairs of trees rooted there
     gather, reduce: int64 per link: maximum number of out-trees and in-trees on the link
@@ -67,7 +67,7 @@ class IntegralPairs:
 def integral_pairs(
     topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MAX_PAIRS
 ) -> IntegralPairs:
-    """Return `split` as the fewest whole trees that are as fast or, given `k`, as k pairs per rank on average.
+    """Round `split` to the fewest trees that are equally fast or, given `k`, to k pairs per rank on average.
 
     If more than `most_pairs` pairs would be needed, about `most_pairs` are used. They are distributed to roots in
     proportion to the roots' rates, and the time is the least time in which they fit, found by bisection.

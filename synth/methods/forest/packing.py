@@ -302,8 +302,7 @@ class _Packing:
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the longest prefix of `path` that leaves enough capacity for other trees. Adds violated cuts to
-        `sides`.
+        """Return the longest prefix of `path` that leaves others enough capacity. Adds violated cuts to `sides`.
 
         `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
         additional source: an extra node that supplies `weight` to any node in R. It is on a cut's source side if R is

@@ -176,7 +176,7 @@ class PairRoutes:
 
     @property
     def splits(self) -> bool:
-        """Whether any pair has two routes."""
+        """Whether a message of any pair of ranks is divided between two routes."""
         return bool((self.second >= 0).any())
 
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

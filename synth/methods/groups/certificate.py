@@ -12,8 +12,8 @@ in
   member's data to all others and the others' data to this member, so they cost at least as much as a cheapest tree from
   the member, and at least as much as a cheapest tree to it.
 
-In time T, links earn at most T * price * bandwidth, so T >= total cost of the data / sum of price * bandwidth. Computed
-exactly.
+In time T, the data on a link cost at most T * price * bandwidth, so T >= total cost of the data / sum of price *
+bandwidth. Computed exactly.
 """
 
 from collections.abc import Sequence

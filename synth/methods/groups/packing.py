@@ -3,9 +3,9 @@
 A commodity is the data of one tree root or of one all-to-all source. A way is one possible routing of a commodity. We
 look for the least time T for which commodities can be divided among ways so that no link carries more than T times its
 bandwidth. Column generation solves this problem: a linear program over the known ways gives link prices, and the
-cheapest way of every commodity at these prices is added. Prices also prove a bound: in time T, links earn at most T *
-price * bandwidth, and every commodity pays at least the cost of its cheapest way. Schedules use the ways in whole
-chunks.
+cheapest way of every commodity at these prices is added. Prices also prove a bound: in time T, the data on a link cost
+at most T * price * bandwidth, and every commodity costs at least as much as its cheapest way. Schedules use the ways in
+whole chunks.
 """
 
 from __future__ import annotations

@@ -56,8 +56,7 @@ class Routing:
 
 
 def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
-    """Return the routing of the data of `root`: direct for an all-to-all, otherwise sums along `up`, copies along
-    `down`.
+    """Return the routing of the data of `root`: direct for an all-to-all, otherwise sums via `up`, copies via `down`.
 
     All sums come before the copies. Members are identified by their index in the group, but `path` is called with
     ranks.

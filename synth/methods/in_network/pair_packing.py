@@ -250,8 +250,8 @@ class _PairSearch:
         self._came: list[dict[int, tuple[int, int]]] = []  # (node before, link) on these paths, by source
 
     def offers(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:
-        """Yield (cost, pair, column) of cheap pairs: the cheapest from each root or, if `is_both_ways`, several from
-        rank 0.
+        """Yield (cost, pair, column) of cheap pairs: the cheapest from each root, or several from one if
+        `is_both_ways`.
 
         thorough: whether to compare all sets of switches instead of searching locally
         """

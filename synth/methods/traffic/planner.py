@@ -2,9 +2,9 @@
 
 The first plan solves the linear program or, on large networks, descends in link prices. A later plan sends the new
 traffic along the earlier flows, in the same proportions, and descends in prices if the result is not close enough to
-the bound. Bounds follow from prices: each unit from s to t pays at least the price distance, and in time T, links earn
-at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices
-on the links into a set of nodes give the bound of that cut.
+the bound. Bounds follow from prices: each unit from s to t costs at least the price distance, and in time T, the data
+on a link cost at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any
+prices. Equal prices on the links into a set of nodes give the bound of that cut.
 
 Also computes the time without a plan: if traffic is sent as libraries send it, in rounds, or as if all sizes were
 equal.

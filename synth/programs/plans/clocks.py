@@ -138,7 +138,7 @@ class PlanClocks:
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, news: Clock) -> None:
-        """Add the clock `news` to what `thread` of `block` knows. The caller must not modify `news` afterwards."""
+        """Merge the vector clock `news` into the clock of `thread` in `block`. `news` must not be modified later."""
         held = self._threads[block].get(thread)
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
@@ -164,7 +164,7 @@ class PlanClocks:
         self._threads[block].clear()
 
     def _knowledge(self, block: int, thread: int) -> Clock:
-        """Return what `thread` may pass on to others. The current data movement of its block is not included."""
+        """Return the clock that `thread` passes on to others. It excludes the current data movement of its block."""
         heard = self._threads[block].get(thread)
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 

@@ -1,5 +1,4 @@
-"""Decides how each message of a program travels in a plan: who moves the data, and where the data are stored on the
-way.
+"""Decides for each message of a program who moves the data in a plan, and where the data are stored on the way.
 
 Normally the sender writes to its receiver: directly to the destination if no rank can still need the data stored there,
 otherwise to scratch memory that only this message uses. If `reads` is set, the receiver instead reads the data from the

@@ -16,8 +16,7 @@ Value = TypeVar("Value")
 
 
 class PlanValues(PlanRun, ABC, Generic[Value]):
-    """Executes one call of a structurally sound plan. In each turn, every block that can proceed executes one
-    operation.
+    """Executes one call of a sound plan. In each turn, every block that can proceed executes one operation.
 
     Faults do not end the call, so every operation that can be executed is executed. O(turns * blocks + chunks moved).
 

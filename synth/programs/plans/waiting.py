@@ -1,4 +1,4 @@
-"""Explains for what the hanging blocks of a plan are waiting, and which operation would have to provide it."""
+"""Explains what the hanging blocks of a plan wait for, and which operation would have to provide it."""
 
 from collections.abc import Callable, Iterator
 
@@ -39,14 +39,14 @@ def _packets_written(maker: MoveMaker, rank: int, pieces: range) -> Iterator[tup
 
 
 class Waits:
-    """Explains for what the blocks that hang at the positions `stuck` are waiting."""
+    """Explains what the blocks that hang at the positions `stuck` wait for."""
 
     def __init__(self, plan: ExecutionPlan, stuck: list[Position]) -> None:
         self._plan = plan
         self._at = {(rank, block): step for rank, block, step in stuck}
 
     def text(self, rank: int, index: int, step: int) -> str:
-        """Return for what the operation waits, and where the blocks that would provide it hang; "" if not known."""
+        """Return what the operation waits for, and where the blocks that would provide it hang; "" if not known."""
         top = self._plan.ranks[rank].blocks[index].operations[step]
         clauses = (clause for each in top.body or (top,) for clause in self._waits_of(rank, index, each))
         return "; ".join(list(clauses)[:_MAX_NAMED])

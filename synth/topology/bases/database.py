@@ -31,8 +31,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredSends:
-    """A stored schedule as rows (step from 0, link, shard, lo, hi); lo and hi are in units of shard /
-    `chunks_per_shard`.
+    """A stored schedule as rows (step from 0, link, shard, lo, hi), with `chunks_per_shard` chunks per shard.
 
     `link` is an index into the entry's edges, which are sorted by link id. In a schedule for the transpose, `link` is a
     link id of the transpose.

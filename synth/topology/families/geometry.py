@@ -158,8 +158,7 @@ def quadrangle_of_order_3() -> tuple[Geometry, tuple[Permutation, ...]]:
 
 
 def hexagon(q: int) -> tuple[Geometry, tuple[Permutation, ...]]:
-    """Return the split Cayley hexagon H(q) for q = 2 or 3, of order (q, q), and symmetries (permutations of points,
-    then lines).
+    """Return the split Cayley hexagon H(q) of order (q, q) for q = 2 or 3, and symmetries of its points, then lines.
 
     Its points are the points of the quadric X0 X4 + X1 X5 + X2 X6 = X3^2 in PG(6, q); its lines are the quadric's lines
     whose Pluecker coordinates satisfy p12 = p34, p20 = p35, p01 = p36, p54 = p32, p65 = p30, p46 = p31. The symmetries

@@ -23,8 +23,7 @@ _WHOLE_DUMP = re.compile(r"<(system|topology|graphs)[\s>].*?</\1>", re.DOTALL)
 
 
 def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
-    """Return the checked topology in a file. Its content and the extension of the file name in `spec` determine the
-    format.
+    """Return the checked topology in a file. The format follows from its content and the file extension in `spec`.
 
     XML is GraphML, an NCCL or RCCL topology dump (root element <system>), or an hwloc file (<topology>); dumps and
     hwloc files give one box. Other text is the output of `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi

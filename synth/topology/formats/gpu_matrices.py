@@ -84,8 +84,7 @@ def is_gpu_matrix(text: str) -> bool:
 
 
 def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
-    """Return the machine that `text` describes. Without `model`, the GPU model is taken from `text` if it is named
-    there.
+    """Return the machine that `text` describes. Without `model`, the GPU model is the one named in `text`, if any.
 
     Raises InvalidInput if `text` has no complete matrix, or only a different kind of matrix from one of the tools.
     """

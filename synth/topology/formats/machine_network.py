@@ -324,7 +324,7 @@ class _Boxes:
         return grids
 
     def beside_a_gpu(self) -> Callable[[Nic], Way]:
-        """Return a function that attaches a NIC to the nearest GPU (if several are, to that with fewest NICs)."""
+        """Return a function that attaches a NIC to the nearest GPU (among equally near ones, with fewest NICs)."""
         nic_count = {gpu.bus: 0 for gpu in self.machine.gpus}
         hosts = self.machine.hosts
 

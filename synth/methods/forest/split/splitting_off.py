@@ -81,8 +81,10 @@ class SplitNetwork:
 
 
 class Splits(NamedTuple):
-    """Split i moves `amount[i]` units from every arc of the path `arcs[offsets[i]:offsets[i + 1]]` to the arc between
-    its ends. If both ends are the same node, the units are dropped."""
+    """Split i moves `amount[i]` units from path `arcs[offsets[i]:offsets[i + 1]]` to the arc between the path's ends.
+
+    If both ends are the same node, the units are dropped.
+    """
 
     amount: Integers
     offsets: Integers
