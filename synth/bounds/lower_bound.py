@@ -258,7 +258,7 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
             yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
         yield from (Bound(cut_direction(spread), node_set(box), _exchange_time(search, box)) for box in _boxes(search))
     if topology.compute_count * len(topology.links) <= MAX_PRICED_CELLS:
-        # With a price of 1 for every link, data pay at least the number of hops from their source to their target.
+        # With a price of 1 for every link, a path costs at least the number of hops from its source to its target.
         ranks = topology.compute_count
         hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
         integers, scale = topology.links.integer_bandwidths()

@@ -54,7 +54,7 @@ def add_priced_loads(
 
     Args:
         prices: Each link's price, above 0; links are sorted by head.
-        units: Number of whole units into which each unit of demand is divided.
+        units: Number of indivisible units into which each unit of demand is divided.
 
     Returns:
         Two sums over all units of demand: the distances, and the smoothed distances
@@ -84,9 +84,9 @@ def route(
     debt: Reals,
     whole: Matrix[np.int64],
 ) -> None:
-    """Round `flows` to whole flows that deliver `units` times the demand, and write them to `whole`, [sources, links].
+    """Round `flows` to integers that deliver `units` times the demand, and write these to `whole`, [sources, links].
 
-    debt: per link, the amount by which rounding has exceeded the link's flow so far; updated
+    debt: per link, flow lost by rounding so far: sum of exact flows minus sum of rounded flows; updated
     """
 
 def peel(
@@ -114,7 +114,7 @@ def refine_colours(
     next_rows: Matrix[np.uint64],
     next_capacities: Words,
 ) -> None:
-    """Compute each row's new colour from its old colour and the sum of its columns' colours."""
+    """Write each row's new colour, computed from its old colour and the sum of its columns' colours."""
 
 class ColourTable:
     """Numbers colours 0, 1, 2, … in order of first appearance.
@@ -130,7 +130,7 @@ class ColourTable:
 # bfb.cpp
 
 def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
-    """Return each step t's largest load U(u, t) over nodes u = `first` to `last - 1`, and what causes it.
+    """Return the largest load U(u, t) of each step t over nodes u = `first` to `last - 1`, and the links that cause it.
 
     Returns:
         (p, q, node, links) per step: U = p / q in lowest terms, a node with this load, and its critical set of links S,
@@ -140,10 +140,10 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
 def integral_chunk_times(
     first: int, last: int, problems: Problems, chunks: int, least_top: Ints, least_bottom: Ints
 ) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
-    """Return the minimum time of each step for all nodes to receive their whole chunks.
+    """Return the minimum time of each step in which all nodes can receive their chunks, which cannot be divided.
 
     Shards are cut into `chunks` equal chunks. A link of capacity c and delay a carries floor(c * (time - a) / grain)
-    whole chunks, or none if time < a.
+    chunks, or none if time < a.
 
     Args:
         least_top, least_bottom: Lower bound on each step's time in ticks of a chunk: numerator, denominator.
@@ -174,8 +174,8 @@ def violated_cuts(
         capacity: Each half-arc's capacity.
         supply: Per node, the number of trees that still have to leave it.
         sinks: Flags of the nodes that every tree must reach.
-        settled: Flags of the sinks that need no further test; updated. If the last violated cut fills `cuts`, its
-            sink is not added, so that it can be tested again after a repair.
+        settled: Flags of the sinks that need no further test; updated. If the last violated cut fills `cuts`, the
+            flag of its sink is not set, so that the sink can be tested again after a repair.
         cuts: [rows, nodes]; row i receives the sink side T of the i-th violated cut: capacity into T is less than the
             supply outside T. T is the smallest such set for its sink.
     """
@@ -257,7 +257,7 @@ def enter_blocks(
 # fragments.cpp
 
 def moments(rank: Ranks, step: Ranks, first: Ranks, end: Ranks, result: Matrix[np.int32]) -> None:
-    """Write into `result`, [ranks, chunks], the step of the last row that moves a chunk from or to a rank."""
+    """Write to `result`, [ranks, chunks], the step of the last row that moves the chunk from or to the rank."""
 
 def is_exchange(messages: Messages, cells: Cells, marks: NDArray[np.uint8]) -> bool:
     """Return whether a rank receives into a cell that it also sends. `marks` must be 0 and stay 0. O(chunks moved)."""
@@ -285,12 +285,12 @@ def start_times(moves: Moves, visits: Visits, row_at: Ints, rank: Ints) -> tuple
     """Return each row's start, and the start of the last row that it waits for (-1 if it waits for none).
 
     A free link takes the ready row with the lowest `rank`; `row_at` is the inverse of `rank`. A route's further links
-    take rows in the order of arrival, because switches can buffer them. Times are whole numbers below 2^53, which the
+    take rows in the order of arrival, because switches can buffer them. Times are integers below 2^53, which the
     heap's keys represent exactly. O(visits + links of rows + rows * log(rows)).
     """
 
 def time_stretches(start: Ints, before: Ints, order: Ints) -> Ints:
-    """Return the number of each row's time stretch. No row waits for another row in its stretch. O(rows).
+    """Return the number of the time interval of each row. No row waits for another row in its interval. O(rows).
 
     order: the rows by their starts
     """
@@ -366,7 +366,7 @@ def execute(
 def add_relayed_loads(
     amounts: Matrix[np.int64], senders: Matrix[np.int32], receivers: Matrix[np.int32], loads: RailLoads
 ) -> None:
-    """Add the loads of `amounts`, each sent over one NIC in its source's box and one in its target's box.
+    """Add the loads of `amounts`, each sent over one NIC in the source's box and one NIC in the target's box.
 
     O(ranks^2).
 
@@ -377,14 +377,14 @@ def add_relayed_loads(
 def add_piece_loads(
     source: Ranks, target: Ranks, sender: Ranks, receiver: Ranks, amount: Ints, loads: RailLoads
 ) -> None:
-    """Add the loads of pieces, sent from the NIC of `sender` (-1 inside a box) to that of `receiver`. O(pieces)."""
+    """Add the loads of pieces, sent from the NIC of `sender` to the NIC of `receiver` (-1 inside a box). O(pieces)."""
 
 def split_over_rails(
     amounts: Matrix[np.int64], members: Matrix[np.int32], widths: Matrix[np.float64], own: Matrix[np.float64]
 ) -> tuple[Ranks, Ranks, Ranks, Ranks, Ints]:
     """Split amounts into pieces so that the NICs between any two boxes are evenly busy.
 
-    A rank sends as much over its own NIC as an even load allows; senders are assigned before receivers. O(ranks^2);
+    A rank sends as much over its own NIC as an even load permits; senders are assigned before receivers. O(ranks^2);
     at most O(boxes^2 * places) additional pieces.
 
     Args:
@@ -408,7 +408,7 @@ def largest_loads(
     loads: Ints,
     worst: Matrix[np.int64],
 ) -> None:
-    """Add up the links' loads; store the largest load on a message's route for each bandwidth class and kind."""
+    """Write to `worst`, [bandwidth classes, kinds], the largest load of such a link on any route of this kind."""
 
 class FlowSimulation:
     """Messages and gates that wait for events, see `chorale.synth.simulation.flow_simulation.MessageGraph`.
@@ -434,7 +434,7 @@ class FlowSimulation:
         needs: Ranks,
     ) -> None: ...
     def advance(self, moments: int) -> bool:
-        """Advance by `moments` moments at which something happens; return whether events remain."""
+        """Advance by `moments` points in time at which something happens; return whether events remain."""
 
     @property
     def arrived(self) -> int: ...

@@ -318,7 +318,7 @@ class _RankTranslation:
             lanes[wiring.kind_of(lane)].append(lane)
         segment = _Segment(self._layout, lanes)
         if not self._uses_packets or self._program.collective.is_rooted:
-            # Receivers tell their senders that the call has begun.
+            # Receivers signal to their senders that the call has begun.
             self._meet(segment, incoming, outgoing, wiring.written)
         if identity in links.chained:
             segment.acquire((links.chained[identity],))
@@ -335,7 +335,7 @@ class _RankTranslation:
         following = identity._replace(number=identity.number + 1)
         if following in links.chained:
             segment.release((links.chained[following],))
-        # Receivers tell their senders that they have finished reading.
+        # Receivers signal to their senders that they have finished reading.
         self._meet(segment, incoming, outgoing, wiring.read)
         self._written[identity] = segment, ends
         return segment, ends
