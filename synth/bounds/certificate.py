@@ -222,7 +222,7 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_shard: Fraction) -> Fraction:
     """Return `time_per_shard` if the cut cannot carry k trees for each of `shards` in less time, otherwise 0.
 
-    In less than this time, a link of bandwidth b carries fewer than k * b * time_per_shard trees, in whole numbers.
+    In less than this time, a link of bandwidth b carries an integer number of trees below k * b * time_per_shard.
     """
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise _failure(f"k = {k}")

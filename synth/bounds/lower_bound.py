@@ -7,11 +7,11 @@ bottlenecks, the second bound is twice the allgather time, so reduce_scatter fol
 
 With switches that multicast and add, cut bounds remain valid, because the data that cross a cut do not depend on who
 adds. The group bound changes: contract each group to one process. p processes that copy and add need 2 (p - 1) receipts
-if every switch that adds is part of a process (the first process that knows a sum has p - 1 receipts in its past, and
-all others get one more). Switches that only multicast may stay outside, because every receipt is counted. Reversed in
-time, sends are counted and switches that only add may stay outside. An adder outside all processes, with a limit of s,
-handles at most s of the rate, and each of the p processes still receives this part once. The total is 2 (p - 1) (rate -
-s) + p s receipts.
+if every switch that adds is part of a process (the first process that knows a sum depends on p - 1 receipts, and every
+other process gets one more). Switches that only multicast may stay outside, because every receipt is counted. Reversed
+in time, sends are counted and switches that only add may stay outside. An adder outside all processes, with a limit of
+s, handles at most s of the rate, and each of the p processes still receives this part once. The total is 2 (p - 1)
+(rate - s) + p s receipts.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ _DIRECTIONS = (
 
 
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield lower bounds on allreduce, those that are cheap to compute first. The largest bound is the best known.
+    """Yield lower bounds on allreduce, the cheapest to compute first. The largest bound is the best known.
 
     The bounds consider single ranks, allgather bottlenecks, single cuts, and single ranks with the switches that limit
     their bandwidth. All consider incoming data and, on one-way networks, also outgoing data.
@@ -249,8 +249,8 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
     """Yield lower bounds on an all-to-all's time.
 
     Some follow from the data that single ranks, allgather bottlenecks, and boxes (nodes joined by wider links) must
-    exchange with all others. The last bound is the total hop count of all data divided by the total bandwidth. Link
-    prices from `chorale.synth.methods.alltoall` prove better bounds.
+    exchange with the rest of the network. The last bound is the total hop count of all data divided by the total
+    bandwidth. Link prices from `chorale.synth.methods.alltoall` prove better bounds.
     """
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)

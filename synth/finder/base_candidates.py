@@ -112,7 +112,7 @@ _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the base database's entries of this size. Those with a stored schedule are also yielded with BFB."""
+    """Yield the database's entries of this size. Entries with a stored schedule are also yielded with BFB."""
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue

@@ -104,8 +104,8 @@ def _problems_of_some(topology: Topology, chosen: NDArray[np.int64]) -> Problems
 def bfb_score_of(spec: str) -> BfbScore:
     """Return the exact BFB score of the topology `spec`.
 
-    The score of genkautz:d,n (links from x to -d x - a modulo n for a = 1, …, d) with d up to `MAX_DEGREE` is computed
-    from this formula, in time about proportional to the number of nodes.
+    genkautz:d,n with d up to `MAX_DEGREE` is not built: the score follows from the formula of its links (x to -d x - a
+    modulo n for a = 1, …, d), in time about proportional to the number of nodes.
     """
     tree = parse_spec(spec)
     if isinstance(tree, FamilyCall) and tree.name == "genkautz":

@@ -111,7 +111,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
 
 def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
-    """Return `schedule` with acting switches as processes. Raises InvalidInput if the target does not support them."""
+    """Return `schedule` with switches turned into processes. Raises InvalidInput if the target does not allow it."""
     if not schedule.is_in_network:
         return schedule
     require_processes(options)

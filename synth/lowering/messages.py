@@ -106,7 +106,7 @@ MIN_LEVELS_FOR_CHANNEL_RANGES = 4
 Trees with fewer levels would not get faster this way.
 """
 MIN_LEVELS_FOR_TIMETABLE = 3
-"""Streams with at least this many levels follow a timetable. For others, ordering by depth is good enough."""
+"""Streams with at least this many levels follow a timetable. For lower trees, ordering by depth is good enough."""
 MAX_STREAMING_STEPS = 256
 
 

@@ -32,7 +32,7 @@ _REVERSES = {
 
 
 class OutwardMethod(Method):
-    """A method that only makes an allgather or broadcast (in `spread`); other collectives are derived from this one.
+    """A method whose `spread` makes an allgather or broadcast, from which all other collectives are derived.
 
     A reduce_scatter is an allgather on the transpose, run backwards in time, and a reduce is a broadcast run backwards.
     An allreduce is one of these reductions followed by the allgather or broadcast; with a broadcast, rank 0 is the
@@ -98,7 +98,7 @@ class Bfb(OutwardMethod):
 
 
 class Expand(OutwardMethod):
-    """Expansion of the stored schedule of a base network, as described by the topology's spec."""
+    """Expands the stored schedule of a base network in the way that the topology's spec describes."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """Removes nodes and links from a topology, or scales the bandwidth of links.
 
-Also lists the possible single failures of a topology, without those that equal another by symmetry.
+Also lists the possible single failures of a topology, one of each set of failures that are equivalent by symmetry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -146,7 +146,7 @@ class Failure:
 
     names:  id of the node, or ids of both ends of the link
     copies: number of failures, including this one, that are equivalent under the topology's symmetries
-    part:   lost fraction of the link, for example 1/18 for one of 18 NVLinks; None if the whole link is lost
+    part:   lost fraction of the link, for example 1/18 for one of 18 NVLinks; None if the complete link is lost
     """
 
     kind: FailureKind

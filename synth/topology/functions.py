@@ -326,7 +326,7 @@ def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
 
 
 def _with_checked_symmetries(topology: Topology) -> Topology:
-    """Return `topology` without those known symmetries that do not hold any more."""
+    """Return `topology` without the known symmetries that it no longer has."""
     kept = tuple(symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry))
     return replace(topology, automorphisms=kept)
 

@@ -9,7 +9,7 @@ Symmetries that map rank 0 to each of its neighbours generate a group that maps 
 symmetries, the search starts with those that fix all individualized nodes but the last, then all but the last two, and
 so on (Sims, "Computational methods in the study of permutation groups", 1970). Sources: McKay, "Practical graph
 isomorphism" (1981); Hopcroft, "An n log n algorithm for minimizing states in a finite automaton" (1971): the largest
-part of a split cell need not be used to split others.
+part of a split cell need not be used to split other cells.
 """
 
 from __future__ import annotations

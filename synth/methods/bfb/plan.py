@@ -420,7 +420,7 @@ def merge_loads(parts: list[Loads]) -> Loads:
 
 
 def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
-    """Return the lcm over (critical links, all links) of the denominators of capacity * (step time - delay) / grain."""
+    """Return the lcm of the denominators of capacity * (step time - delay) / grain over critical and over all links."""
     needed = sufficient = 1
     kinds = sorted(set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True)))
     for step in range(len(loads.times.top)):

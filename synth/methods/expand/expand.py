@@ -44,7 +44,7 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
         topology: the result's network, which must equal the base but may have another spec, such as diamond; None for
             base:NAME or its transpose.
         transposed: return the schedule for the transpose. Only bases that have a stored schedule and are not
-            reverse-symmetric have one; on others, the same schedule runs with renamed nodes.
+            reverse-symmetric have one; on other bases, the same schedule runs with renamed nodes.
 
     Raises:
         InvalidInput: for an unknown base, a base without such a schedule, and a different network.

@@ -290,9 +290,9 @@ def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
 
     n = `times`; 0 means G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries
     d^n times the load of (u, w), minus, for each i, d^(n - i) times the chunks on (u, w) that belong to the shard of
-    x_i, which would return to their origin in L^i(G). (If a shorter walk both begins and ends the first i links, i does
-    not count, because the chunks are already left out.) The busiest link's walk saves the least. O(rows log rows), and
-    O(n N d) for every link whose load could be the largest, with up to O(d^n) walks if each walk saves something.
+    x_i, which would return to their origin in L^i(G). (i does not count if a shorter walk both begins and ends the
+    first i links, because the chunks are already left out.) The walk of the busiest link leaves out the fewest. O(rows
+    log rows), and O(n N d) per link that may be the busiest, with up to O(d^n) walks if each leaves out some.
     """
     require_expandable(schedule)
     network = schedule.topology
@@ -333,7 +333,7 @@ class _Walks:
         self.least = 0
 
     def least_saving(self) -> int:
-        """Return the smallest number of chunks that a walk saves because shards do not return to their origin."""
+        """Return the smallest number of chunks that a walk leaves out because they would return to their origin."""
         saving = np.zeros(len(self.out), dtype=np.int64)
         for remaining in range(self.times):
             saving = (self.amount * self.degree**remaining + saving)[self.heads[self.out]].min(axis=1)

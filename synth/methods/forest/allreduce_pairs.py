@@ -107,9 +107,9 @@ def _apportioned_pairs(
 
 
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
-    """Return `split` as whole trees, like `integral_pairs` without k, or as faster trees if that loses more than 0.1 %.
+    """Round `split` to whole trees like `integral_pairs` without k, or to faster trees if this loses more than 0.1 %.
 
-    A link that is too narrow for a whole tree may cost a lot or nothing, so small k and splits without tiny flows are
+    A link that is too narrow for one tree may cost a lot or nothing, so small k and splits without tiny flows are
     tried as well.
     gap: time that may be lost, relative to the optimum, if the optimum needs more than `FEW_TREES` pairs per rank
     """

@@ -123,7 +123,7 @@ def pack_trees(
         objective: which packings to prefer (`objective_key`); finding the best packing is not guaranteed.
         seed: at least 0; shuffles the order of the roots.
         transversal: known symmetries of the nodes, if any.
-        first: trees to use unless they leave too little capacity for others; together they must fit into the
+        first: trees to use unless they leave too little capacity for the rest; together they must fit into the
             capacities.
         rollbacks: see `ROLLBACKS`.
 

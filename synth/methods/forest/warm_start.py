@@ -67,7 +67,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
 
 
 def _edges(old: Schedule, topology: Topology) -> _OldEdges:
-    """Return the edges of the trees that copy data or, if all trees reduce, the reversed edges of those."""
+    """Return the edges of the trees that copy data or, if all trees reduce, the reversed edges of all trees."""
     rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
     new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)

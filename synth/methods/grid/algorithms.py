@@ -55,7 +55,7 @@ def swing_distance(step: int) -> int:
 def swing_peers(size: int) -> list[Positions]:
     """Return the peer of each position (int64[size]) in each of ceil(log2 size) steps, for an even `size`.
 
-    Peers are rho(s) ahead for even positions and rho(s) back for odd ones, modulo size (equation 2).
+    In step s, it is `swing_distance(s)` ahead for even positions and back for odd positions, modulo size (equation 2).
     """
     position = np.arange(size)
     sign = np.where(position % 2 == 0, 1, -1)
@@ -133,10 +133,10 @@ def bucket(
     """Return the bucket reduce_scatter, allgather or allreduce on the topology's grid.
 
     With `all_ports`, one collective per direction begins in each dimension and moves on to the next dimension when it
-    has finished. If `synchronised`, all wait for the collectives in the longest dimension before they move on, so none
-    share a link. A reduce_scatter then takes D (d_max - 1) steps, in which shorter dimensions send their blocks in
-    pieces. Otherwise, each moves on immediately, which takes the sum of d - 1 steps; if sizes differ, they share links
-    with slower collectives. Bandwidth-optimal on tori with equal sizes >= 3.
+    has finished. If `synchronised`, all wait for the collectives in the longest dimension before they move on, so no
+    two share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps, in which shorter dimensions
+    send their blocks in pieces. Otherwise, each moves on immediately, which takes the sum of size - 1 steps; if sizes
+    differ, they share links with slower collectives. Bandwidth-optimal on tori with equal sizes >= 3.
     """
     return _bucket(topology, collective, "bucket", synchronised, all_ports)
 
@@ -144,7 +144,7 @@ def bucket(
 def traditional_torus(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return the baseline that the BFB papers call the traditional torus schedule: `bucket`, not synchronised.
 
-    Rings run in all dimensions in parallel; each part of the data passes through them in turn, in the sum of d - 1
+    Rings run in all dimensions in parallel; each part of the data passes through them in turn, in the sum of size - 1
     steps. Bandwidth-optimal only if all sizes are equal. Source: Zhao et al., "Efficient Direct-Connect Topologies for
     Collective Communications", section 5.3.
     """

@@ -185,7 +185,7 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 
 
 def _links_back(topology: Topology) -> NDArray[np.int64] | None:
-    """Return each link's opposite link of equal bandwidth, or None if some link has no opposite of equal bandwidth."""
+    """Return the opposite link of each link, which must have the same bandwidth, or None if some link has none."""
     links = topology.links
     there = np.lexsort((links.bandwidth_class, links.src, links.dst))
     back = np.lexsort((links.bandwidth_class, links.dst, links.src))

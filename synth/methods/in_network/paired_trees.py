@@ -127,7 +127,7 @@ def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTr
 
 
 def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
-    """Return the exact rate of an allreduce along `pairs`, limited by links and by the sums that adders can make."""
+    """Return the exact rate of an allreduce along `pairs`, limited by links and the rates at which switches can add."""
     loads = np.zeros(len(topology.links), dtype=np.int64)
     for trees in (pairs.inward, pairs.outward):
         offsets, links = trees.routes.offsets, trees.routes.link_ids

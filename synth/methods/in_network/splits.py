@@ -106,10 +106,10 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
 def _solved(program: TreeProgram) -> Floats:
     """Return the optimum of `program`, up to the solver's tolerances. Cuts are added until none is violated.
 
-    Many vertices are optimal, and a cut violated by one vertex says little about the others. So the search also looks
-    for violated cuts halfway to a point that satisfies all cuts. If there are none, that point moves to the middle. If
-    the rounds run out, it is the result. Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and column
-    generation algorithms" (Networks 49, 2007), section 2.
+    Many vertices are optimal, and a cut violated by one vertex says little about other vertices. So the search also
+    looks for violated cuts halfway to a point that satisfies all cuts. If there are none, that point moves to the
+    middle. If the rounds run out, it is the result. Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and
+    column generation algorithms" (Networks 49, 2007), section 2.
     """
     most = min(int(program.sinks.sum()) + 1, _MOST_CUTS)
     carried = np.zeros(program.variables)

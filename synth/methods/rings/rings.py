@@ -126,7 +126,7 @@ Order = NDArray[np.int64]
 def disjoint_cycles(topology: Topology) -> list[Order]:
     """Return edge-disjoint Hamiltonian cycles as orders of ranks. They share no link in either direction. O(links).
 
-    Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for a whole k and gcd(r, c - 1) = 1, or vice
+    Returns two cycles on a torus of r x c nodes (r, c >= 3) if r = c k for an integer k and gcd(r, c - 1) = 1, or vice
     versa (see Swing paper, section 2.3.1). The grid may have more links, as in HyperX, or its rows and columns may be
     closed by switches, as in HammingMesh. Returns two cycles on shiftedring:m, and one on networks of degree 2 such as
     rings. Raises InvalidInput for other networks.

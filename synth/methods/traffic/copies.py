@@ -176,7 +176,7 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
 
 
 def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
-    """Return a plan with whole tokens and, if it is not close to the bound, a plan with divided tokens."""
+    """Return a plan with undivided tokens and, if it is not close to the bound, a plan with divided tokens."""
 
     def path(sender: int, receiver: int) -> tuple[int, ...]:
         if fabric.box[sender] == fabric.box[receiver]:

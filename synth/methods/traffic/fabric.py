@@ -43,7 +43,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """int32[ranks, ranks]: the rank over whose NIC data from row to column leave, and enter, a box; -1 within a box."""
+    """int32[ranks, ranks]: the ranks whose NICs send and receive the data from row to column; -1 within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -98,7 +98,7 @@ class RailFabric:
 
     @cached_property
     def _classes(self) -> list[Classes]:
-        """The bandwidths for each array that `tables` returns."""
+        """The bandwidth classes of each array that `tables` returns."""
         lanes = list(self.lanes) if self.has_switch else [self.lanes.ravel()]
         return list(map(_classes_of, [*lanes, *self.nics] if self.boxes > 1 else lanes))
 
@@ -341,7 +341,7 @@ RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
 
 class ShortestPaths:
-    """One shortest path from every rank to every node, which ends with the first in-link that starts one hop nearer.
+    """One shortest path from every rank to every node; its last link is the first in-link that starts one hop nearer.
 
     hops:    float64[ranks, nodes]
     parents: int64[ranks, nodes], each path's last link, -1 at its source

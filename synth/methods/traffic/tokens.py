@@ -63,7 +63,7 @@ class TokenBatch(NamedTuple):
 
 
 def route_tokens(batch: TokenBatch, ranks: int) -> TokenRouting:
-    """Return the routing of tokens; those with the same source and targets form one shard. O(tokens * ranks / 64).
+    """Return the routing of tokens. Tokens with the same source and targets form one shard. O(tokens * ranks / 64).
 
     Raises:
         InvalidInput: if a rank or an expert does not exist, or no token leaves its rank.

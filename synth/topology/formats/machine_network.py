@@ -133,7 +133,7 @@ class Machine:
 
 
 def rack_gpus(gpus: Sequence[Gpu], capability: int, hosts: int = 1) -> int:
-    """Return how many GPUs share NVSwitches in a rack with Grace CPUs, or 0 if `gpus` are not a tray of such a rack."""
+    """Return how many GPUs share NVSwitches if `gpus` are a tray of a rack with Grace CPUs, otherwise 0."""
     switched = all(any(wire.kind == "nvswitch" for wire in gpu.wires) for gpu in gpus)
     if not switched or len(gpus) > 4 * hosts:
         return 0

@@ -6,10 +6,10 @@ not assumed: if a link would carry more trees than in the optimum, the trees are
 used.
 
 A block is a box of GPUs, a group of routers or a single rank; translations map any block to any other. If blocks are
-joined by network ports, the ports are the bottleneck: every block must receive all others' data once. So a rank's data
-enter every other block once, over a shortest path from the root to one rank in the block, and spread there along trees
-inside the block, which is a problem of the size of one block. If blocks are single ranks, every rank sends to all
-others directly.
+joined by network ports, the ports are the bottleneck: every block must receive the data of all other blocks once. So a
+rank's data enter every other block once, over a shortest path from the root to one rank in the block, and spread there
+along trees inside the block, which is a problem of the size of one block. If blocks are single ranks, every rank sends
+to all others directly.
 """
 
 from collections.abc import Iterator, Mapping
