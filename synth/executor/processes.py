@@ -25,7 +25,7 @@ Function = Callable[[Any, Any], Any]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
-"""Longest single wait for workers, in seconds. If Ctrl-C is pressed during a wait, it is handled after the wait."""
+"""Longest single wait for workers, in seconds. Ctrl-C just before a wait is handled only after the wait."""
 
 _log = logging.getLogger("chorale.executor")
 
