@@ -228,4 +228,4 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
     if max(apart.values()) > SAME_TIME_TOLERANCE:
         return None
     shown = ", ".join(f"{format_size(size)} {part:.1%}" for size, part in sorted(apart.items()))
-    return f"its times are the library's at every size (apart by {shown}), and its log does not tell calls"
+    return f"its times are the library's at every size (apart by {shown}), and its log does not list calls"

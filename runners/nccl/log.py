@@ -113,7 +113,7 @@ def not_applied(
             if call.size_bytes == size_bytes and (call.collective or name).lower() == name
         ]
         if not calls:
-            return f"the log does not tell what ran at {size_bytes} bytes"
+            return f"the log does not say what ran at {size_bytes} bytes"
         call = calls[-1]
         protocol = None if settings.protocol is None else settings.protocol.lower()
         if (call.algorithm, call.protocol) != (settings.algorithm, protocol):

@@ -32,7 +32,7 @@ class OpenPort:
             return "users of this machine"
         if ipaddress.ip_address(self.address).is_unspecified:
             return "every network of this machine"
-        return f"who reaches {self.address}"
+        return f"everybody who reaches {self.address}"
 
 
 def open_ports(root_pid: int | None = None) -> list[OpenPort]:

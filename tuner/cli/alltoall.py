@@ -410,7 +410,7 @@ def groups(
     compares it with planning each group as if it were alone.
 
     Args:
-        group: Groups of one kind, such as tp=allreduce:by8:100; may be repeated. RANKS is 0-7, 0,8,16, all, or a split
+        group: Group definition, such as tp=allreduce:by8:100; may be repeated. RANKS is 0-7, 0,8,16, all, or a split
             into equal groups: by8 groups neighbours (0-7, 8-15, …), every8 takes every eighth (0,8,16,…; 1,9,17,…).
             AMOUNT is in bytes, or in any unit that all groups share.
         chunks: Chunks per shard; default: a small number that comes close to the bound.

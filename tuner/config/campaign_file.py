@@ -136,7 +136,7 @@ def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
 def _unknown_key(keys: Sequence[str], kind: str | None) -> InvalidInput:
     *sections, unknown = keys
     known = _keys_of(sections, kind)
-    way_out = f"known here: {', '.join(known)}"
+    way_out = f"known keys: {', '.join(known)}"
     others = [other for other, section in SECTIONS.items() if unknown in section.model_fields]
     if kind is not None and len(sections) == 1 and others:
         rule = f"the section `runner` must only have keys of its runner, {kind}"

@@ -301,8 +301,8 @@ class PricedTraffic:
 def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> PricedTraffic:
     """Verify the schedule in a file and return its traffic."""
     if not is_schedule_name(path):
-        choices = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
-        raise InvalidInput("{} is neither a schedule file nor a method with a topology", path, f"give {choices}")
+        fix = f"give a .parquet or .json file, or METHOD SPEC; methods: {', '.join(METHODS)}"
+        raise InvalidInput("{} is neither a schedule file nor a method with a topology", path, fix)
     schedule = load_schedule_in_its_form(path)
     if collective is not None and parse_collective(collective).name != schedule.collective.name:
         rule = f"--collective must be that of the schedule, {schedule.collective.name.value}"

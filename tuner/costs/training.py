@@ -126,7 +126,7 @@ def load_profile(name: str) -> TrainingProfile:
             resources.files("chorale.tuner.costs").joinpath(f"profiles/{name}.json").read_bytes(), name
         )
     if "/" not in name and not name.endswith(".json"):
-        raise unknown_name("profile", name, (*SHIPPED, "a JSON file"))
+        raise unknown_name("profile", name, (*SHIPPED, "or give a JSON file"))
     return parse_profile(read_file(name, MAX_PROFILE_BYTES), name)
 
 

@@ -68,7 +68,7 @@ inline constexpr const char *NO_TABLE = "no table", *GROUP = "group not in the t
                             *COLLECTIVE = "collective not in the table", *ROOT = "root not in the table",
                             *DTYPE = "element type not in the table", *SIZE = "size not in the table",
                             *LIBRARY = "the table says the library's own",
-                            *OPERATION = "operation that programs do not have",
+                            *OPERATION = "operation that no program supports",
                             *PENDING = "call that does not wait for its result",
                             *SHAPE = "vector that ranks do not divide into equal shards";
 

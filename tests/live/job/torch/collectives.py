@@ -101,7 +101,7 @@ def what_programs_do_not_serve(meeting: Meeting) -> None:
         dist.all_gather_object(objects, {"rank": rank})
         assert objects == [{"rank": each} for each in range(4)]
         _messages(rank)
-        assert calls_by_reason("operation that programs do not have") == {"allreduce": 1}
+        assert calls_by_reason("operation that no program supports") == {"allreduce": 1}
         assert calls_by_reason("element type not in the table") == {"allreduce": 1}
         assert calls_by_reason("size not in the table") == {"allreduce": 1}
         assert calls_by_reason("root not in the table") == {"broadcast": 1}

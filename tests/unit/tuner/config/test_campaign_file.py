@@ -65,12 +65,12 @@ def test_what_is_read_and_overridden():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("serach.x=1", "campaign file: unknown key `serach`; did you mean `search`? known here: name, topology, "),
-        ("search.chunk=[1]", "unknown key `search.chunk`; did you mean `chunks`? known here: methods, programs, k, "),
+        ("serach.x=1", "campaign file: unknown key `serach`; did you mean `search`? known keys: name, topology, "),
+        ("search.chunk=[1]", "unknown key `search.chunk`; did you mean `chunks`? known keys: methods, programs, k, "),
         (
             "search.channels={from: 1, too: 3}",
             "campaign file: unknown key `search.channels.too`; "
-            "did you mean `to`? known here: from, to, step, factor; "
+            "did you mean `to`? known keys: from, to, step, factor; "
             "also a campaign file needs the key `search.channels.to`, got no such key",
         ),
         (
@@ -226,18 +226,18 @@ def test_keys_of_other_runners_are_refused(kind, key):
         parse_campaign(text, [f"runner.{key}={OPTIONS[key]}"])
     message = str(caught.value)
     assert f"the section `runner` must only have keys of its runner, {kind}, got `runner.{key}`, a key of " in message
-    assert message.endswith(f"known here: {', '.join(SECTIONS[kind].model_fields)}")
+    assert message.endswith(f"known keys: {', '.join(SECTIONS[kind].model_fields)}")
 
 
 @pytest.mark.parametrize(
     ("runner", "message"),
     [
-        ("{link_mbs: 5}", "unknown key `runner.link_mbs`; did you mean `link_mbps`? known here: kind, timeout_s"),
+        ("{link_mbs: 5}", "unknown key `runner.link_mbs`; did you mean `link_mbps`? known keys: kind, timeout_s"),
         ("{kind: msccl, msccl: {hots: 1}}", "unknown key `runner.msccl.hots`; did you mean `hosts`?"),
         ("{kind: oneccl, needs: {cpu: 1}}", "unknown key `runner.needs.cpu`; did you mean `cpus`?"),
         (
             "{kind: msccl, hosts: a}",
-            "of its runner, msccl, got `runner.hosts`, a key of mpi and nccl; known here: kind",
+            "of its runner, msccl, got `runner.hosts`, a key of mpi and nccl; known keys: kind",
         ),
         ("{kind: simulated, alpha_us: -1}", "campaign key `runner.alpha_us`: the value should be greater than or eq"),
         ("5", "campaign key `runner`: the value should be a valid dictionary"),
