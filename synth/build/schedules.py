@@ -59,7 +59,7 @@ def build_schedule(request: ScheduleRequest, observe: Observer = unobserved) -> 
 def verified_schedule(
     request: ScheduleRequest, executor: Executor, progress: Progress | None = None, observe: Observer = unobserved
 ) -> VerifiedSchedule:
-    """Synthesize and verify the schedule of `request`; large symmetric schedules keep only one rank's rows."""
+    """Synthesize and verify the schedule of `request`, in symmetric form if the network is large and symmetric."""
     with observe("synthesis"):
         schedule = synthesize_unverified(
             request.method, request.topology, request.collective, request.options, executor, progress

@@ -53,7 +53,7 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """Number of distinct data chunks: `chunks`, or `chunks` * `ranks` in an alltoall, which has N vectors."""
+        """Number of distinct data chunks: `chunks`, times `ranks` in an alltoall, in which vectors differ."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> NDArray[np.int64]:

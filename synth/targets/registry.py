@@ -15,7 +15,7 @@ from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCcl
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """A program's resource use, each the maximum over its ranks. `steps_max`: steps in a thread block's text."""
+    """A program's resource use, each the maximum over its ranks. `steps_max`: steps or operations of a thread block."""
 
     channels: int
     threadblocks_max: int

@@ -43,7 +43,7 @@ class Provenance:
 
 
 def merged(provenances: Iterable[Provenance], expected: Links | None, network: str) -> Provenance:
-    """Return the provenance of a network built from others: all their assumptions and guessed links."""
+    """Return the provenance of a network built from other networks: all their assumptions and guessed links."""
     parts = list(provenances)
     return Provenance(
         tuple(dict.fromkeys(fact for part in parts for fact in part.assumptions)),

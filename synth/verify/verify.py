@@ -164,7 +164,7 @@ class _Replay:
         self.duplicates = 0
 
     def run(self) -> list[ScheduleViolation]:
-        """Return the violations in the first window of shards that has any. O(chunk deliveries)."""
+        """Return the violations in the first window of shards that has violations. O(chunk deliveries)."""
         conditions, collective, reduces = self.conditions, self.schedule.collective, self.schedule.transfers.reduce
         violations: list[ScheduleViolation] = []
         if not conditions.reduces and reduces.any():

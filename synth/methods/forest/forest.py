@@ -123,7 +123,7 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
     """Return (optimum for the first k for which all switches can be removed, resulting network, trees per link).
 
-    If there is no such k, a switch sends more than it receives; then its links are used less (`within_switches`).
+    If there is no such k, a switch sends more than it receives; then less of its bandwidth is used (`within_switches`).
     """
     topology, collective = task.topology, task.collective
     weights = np.zeros(topology.compute_count, dtype=np.int64)
