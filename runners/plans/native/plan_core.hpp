@@ -141,7 +141,7 @@ private:
         } else if (doing == Kind::acquire || doing == Kind::barrier) {
             why = doing == Kind::acquire ? Why::a_semaphore : Why::other_blocks;
         } else if (doing == Kind::move || doing == Kind::port_move) {
-            why = entered_ ? Why::a_port : Why::a_packet;
+            why = entered_ && m_.has_proxies() ? Why::a_port : Why::a_packet;
             which = absent_;
         }
         m_.store(entry, begun_ && at_ < end_ ? u64(action[Field::step]) : 0);
@@ -425,7 +425,7 @@ private:
         }
     }
 
-    // Executed by a proxy, or by the threads of this block, which then wait for each other.
+    // Executed by a proxy, or by the threads of this block, which wait for each other before and after.
     CHORALE_CODE bool by_port(const i64* action) {
         const Stretches some = stretches(action);
         const i64* more = some.place + 4;  // one source, one target: counters, whether to wait before and after
@@ -433,6 +433,8 @@ private:
         more += 1 + 2 * more[0];
         const u64 scale = some.takes > 0 ? 2 : 1;
         if (!m_.has_proxies()) {
+            if (!entered_ && !m_.sync()) return give_up();  // what the thread that tells a port knows, all must know
+            entered_ = true;
             if (!transfer(action)) return false;
             if (!m_.sync()) return give_up();
             if (lane_ == 0 && at != nullptr) m_.fence_add(at, 1);
