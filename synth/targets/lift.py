@@ -92,11 +92,12 @@ class XmlDocument:
 def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
     """Parse `text`. Raises InvalidInput if it is not a program for a known target. O(bytes)."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
-        raise InvalidInput(
-            "a program must be an XML document",
-            repr(text[:20].decode(errors="replace").strip()),
-            "give a file made by `chorale lower`",
-        )
+        fixes = {
+            b"PAR1": "this is a schedule: check it with `chorale verify`, or lower it",
+            b"\x1f\x8b": "unpack the file",
+        }
+        fix = next((fix for mark, fix in fixes.items() if text.startswith(mark)), "give a file made by `chorale lower`")
+        raise InvalidInput("a program must be an XML document", repr(text[:20].decode(errors="replace").strip()), fix)
     chosen: list[XmlTarget] = []
 
     def choose(attributes: Mapping[str, str]) -> TargetLimits:

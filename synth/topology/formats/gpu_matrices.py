@@ -164,7 +164,7 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
     names = matrix.devices
     gpus = matrix.gpus()
     for (a, b), cell in _joined(matrix).items():
-        if not _NVIDIA_CELL.fullmatch(cell):
+        if cell == "N/A" or not _NVIDIA_CELL.fullmatch(cell):
             rule = f"unknown connection of {names[a]} and {names[b]}: {{}}"
             raise InvalidInput(
                 rule, f"'{cell}'", "dump the machine with NCCL_TOPO_DUMP_FILE, or write its links as JSON"

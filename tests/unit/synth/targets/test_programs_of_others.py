@@ -57,6 +57,15 @@ def test_what_the_loaders_take_is_taken_without_a_word(kind):
     assert verdict.notices == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"), [("PAR1\x15", "this is a schedule"), ("\x1f\x8b", "unpack"), ("notes", "chorale lower")]
+)
+def test_other_files_are_named_for_what_they_are(text, fix):
+    with pytest.raises(InvalidInput) as caught:
+        read_program(text.encode("latin-1"), PAIR)
+    assert fix in caught.value.way_out
+
+
 def test_elements_that_no_reader_knows_are_passed_over_with_a_notice():
     with_copies = GOOD.replace("    <tb", '    <copy i="0"><copy/></copy>\n    <tb', 2).replace(
         "</algo>", "<x/></algo>"

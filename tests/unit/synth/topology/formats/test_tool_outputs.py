@@ -104,6 +104,7 @@ def matrix(cell: str, count: int, head: str = "") -> str:
         (matrix("NODE", 4, "GPU 0: NVIDIA H200 NVL"), False),
         (matrix("NODE", 4, "GPU 0: Tesla V100-PCIE-16GB"), False),
         (matrix("NODE", 4, "GPU 0: Tesla T4"), False),
+        (matrix("NODE", 4, "GPU 0: NVIDIA A30"), False),
     ],
 )
 def test_nvlinks_that_a_matrix_does_not_show(text, is_guess):
@@ -116,7 +117,7 @@ def test_gpus_with_fewer_nvlinks_than_their_relatives():
     assert found["0.0", "nvswitch:0"] == 8 * 25
 
 
-@pytest.mark.parametrize("cell", ["MX", "?", "-"])
+@pytest.mark.parametrize("cell", ["MX", "?", "-", "N/A"])
 def test_an_unknown_connection_is_refused(cell):
     with pytest.raises(InvalidInput, match="unknown connection of GPU0 and GPU1"):
         from_gpu_matrix(matrix(cell, 2), "a")
