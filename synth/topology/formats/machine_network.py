@@ -412,17 +412,14 @@ def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterab
     faster than one slot, or through the GPU's chip-to-chip links and CPU.
     """
     own = (f"slot {nic.device}", nic.pci)
-    up, down = machine.path_between(gpu.host, nic.host)
-    yield [
-        (f"gpus {gpu.host}", _sum(other.pci for other in beside)),
-        *((f"host {host}", machine.hosts[host].rate) for host in (*up, *down)),
-        own,
-    ]
     chip_to_chip = _total(gpu, "cpu")
     if chip_to_chip is not None:
         up, down = machine.path_between(machine.path_to_cpu(gpu.host)[-1], nic.host)
         crossed = ((f"host {host}", machine.hosts[host].rate) for host in (*up, *down))
         yield [(f"c2c {gpu.bus}", chip_to_chip), *crossed, own]
+    up, down = machine.path_between(gpu.host, nic.host)
+    slots = f"gpus {gpu.host}", _sum(other.pci for other in beside)
+    yield [slots, *((f"host {host}", machine.hosts[host].rate) for host in (*up, *down)), own]
 
 
 def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:

@@ -216,6 +216,17 @@ def test_a_nic_that_is_faster_than_a_slot_uses_the_slots_of_all_gpus_beside_it()
     assert max(rate for name, rate in found.items() if "nic" in name) == 2 * 24
 
 
+def test_nics_of_a_gb300_are_reached_over_c2c():
+    """The slots of both GPUs carry 48 each, as much as a NIC of 800 Gbit/s, but share nothing with C2C."""
+    c2c = '<c2c bw="44712" count="10"/>'
+    gpus = [gpu(f"0000:0{rank}:00.0", rank, *to_nvswitches(18), c2c, about='sm="103"') for rank in range(2)]
+    nics = [nic(f"0000:1{rank}:00.0", (rank, 800_000), speed="64.0 GT/s PCIe") for rank in range(2)]
+    content = system(cpu(0, *gpus, *nics, about='arch="arm64"'))
+    found = boxes_of(content, BoxNetwork(2, nvlink_boxes=1)).expected
+    assert found is not None
+    assert lower_bound(found, ALLGATHER).value == Fraction(1, 2) / (2 * 96)
+
+
 @pytest.mark.parametrize(("bridge", "rate"), [("", 6), ('<pcilink target="0000:07:00.0"/>', 24)])
 def test_switches_that_are_parts_of_one_device_need_no_cpu(bridge, rate):
     near = pci("0000:01:00.0", bridge, gpu("0000:02:00.0", 0, nvlink("0000:03:00.0", 4)), width="4")
