@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import read_array
 from numpy.typing import NDArray
 
 from chorale.job.files import read_file
@@ -76,7 +77,7 @@ def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> Token
 
 def _routing_members(path: str, content: bytes) -> dict[str, Any]:
     if Path(path).suffix.lower() == ".npy":
-        return {"experts": np.load(io.BytesIO(content), allow_pickle=False)}
+        return {"experts": read_array(io.BytesIO(content), allow_pickle=False)}
     text = content.decode("utf-8-sig")
     if text.lstrip()[:1] not in ("{", "["):
         return {"experts": _text_rows(text)}
@@ -130,7 +131,7 @@ def _rows(path: str) -> list[Any]:
     content = read_file(path, MAX_BYTES)
     try:
         if Path(path).suffix.lower() == ".npy":
-            table = np.load(io.BytesIO(content), allow_pickle=False)
+            table = read_array(io.BytesIO(content), allow_pickle=False)
             _require_few(max(table.size, *table.shape, 0))
             return _whole(table.tolist())
         text = content.decode("utf-8-sig")

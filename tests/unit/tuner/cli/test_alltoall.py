@@ -149,6 +149,7 @@ def test_files_of_each_kind_give_the_same_plan(capsys, tmp_path, suffix):
         ("t.json", "[[0, 1], [1, 0]]", "has 4 ranks"),
         ("t.json", '{"rows": 1}', "rows of numbers, as text, JSON or .npy"),
         ("t.npy", "no array", "rows of numbers, as text, JSON or .npy"),
+        ("t.npy", "PK\x03\x04", "rows of numbers, as text, JSON or .npy"),
         ("t.json", "[[1], 2]", "a number next to rows"),
         ("t.json", f"[{'[],' * 2**20}[]]", "1048577 numbers; at most 1048576 are allowed"),
         ("t.txt", "", "at least 2 ranks"),
