@@ -1,25 +1,29 @@
 """Two hosts with several networks between them: a job's bytes by device, and what it says where there is no way.
 
-`python -m tests.live.job.torch.networks` is for `unshare --net`; each host is a process with a network of its own.
+`unshare --net python -m tests.live.job.torch.networks` prints, for each case and host, the bytes that each device sent:
+of jobs in torch and, where MPI is installed, of MPI jobs. Each host is a process with a network of its own.
 """
 
 import ctypes
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from chorale.job.mpi.preload import preload_library
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.torch.registration import register
+from chorale.runners.fabric.plan import NODE_DEVICE
+from chorale.runners.mpi.launch import SCRIPT, find_mpiexec, mpi_version
 from tests.live.job.torch.meeting import Meeting, program_calls
 from tests.live.job.torch.tables import program_for
 
@@ -31,6 +35,7 @@ _NEW_NETWORK, _NEW_HOSTNAME = 0x40000000, 0x04000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 CASES: dict[str, dict[str, str]] = {
+    "gloo alone": {"GLOO_SOCKET_IFNAME": "ib0", "backend": "gloo"},
     "gloo": {"GLOO_SOCKET_IFNAME": "ib0"},
     "nccl": {"NCCL_SOCKET_IFNAME": "=ib1"},
     "excluded": {"NCCL_SOCKET_IFNAME": "^docker,eno,ib0,six"},
@@ -42,9 +47,37 @@ CASES: dict[str, dict[str, str]] = {
 }
 
 
-def _bytes_sent() -> dict[str, int]:
-    lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+MPI_CASES: dict[str, dict[str, str]] = {
+    "mpi alone": {"CHORALE_TABLE": ""},
+    "mpi": {},
+    "mpi excluded": {"OMPI_MCA_btl_tcp_if_exclude": "docker0,eno1,ib0,lo,six0"},
+    "mpi anything": {},
+    "mpi several": {"CHORALE_INTERFACE": "ib0,ib1"},
+    "mpi six": {"CHORALE_INTERFACE": "six0"},
+}
+"""In the first two, MPI is told to use TCP over ib0."""
+_MPI_RANK = """
+import numpy
+from mpi4py import MPI
+total = numpy.empty(1 << 20, numpy.float32)
+for _ in range(3):
+    MPI.COMM_WORLD.Allreduce(numpy.ones(1 << 20, numpy.float32), total)
+    assert (total == 2).all()
+"""
+
+
+def _bytes_sent(process: int | str = "self") -> dict[str, int]:
+    lines = Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]
     return {name.strip(): int(rest.split()[8]) for name, rest in (line.split(":") for line in lines)}
+
+
+def _more(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: sent - before[name] for name, sent in after.items() if sent > before[name]}
+
+
+def chosen(sent: Mapping[str, int]) -> list[str]:
+    """Return the devices with a good part of the bytes."""
+    return sorted(name for name, count in sent.items() if count > BYTES // 4)
 
 
 def _host(rank: int, folder: Path, wait: Callable[[], None]) -> dict[str, object]:
@@ -69,10 +102,36 @@ def _host(rank: int, folder: Path, wait: Callable[[], None]) -> dict[str, object
                 tensor = torch.ones(BYTES // 4)
                 dist.all_reduce(tensor)
                 assert tensor.eq(2).all()
-                assert program_calls() == {"allreduce": 1}
-            found[case] = [name for name, sent in _bytes_sent().items() if sent - before[name] > BYTES // 4]
+                assert program_calls() == ({} if "backend" in variables else {"allreduce": 1})
+            found[case] = _more(before, _bytes_sent())
         except Exception as error:  # what it says is looked at
             found[case] = str(error)
+    return found
+
+
+def _mpi_jobs(hosts: Sequence[int], folder: Path) -> dict[str, list[dict[str, int]]]:
+    """Return what each host sends in each case of MPI. hosts: processes in the networks"""
+    addresses = [NETWORKS["eno1"].format(rank + 1).partition("/")[0] for rank in range(2)]
+    ways = [
+        f'{address}) exec nsenter -t {pid} -n -u sh -c "$*" ;;' for address, pid in zip(addresses, hosts, strict=True)
+    ]
+    skip = 'while case "$1" in -*) ;; *) false ;; esac; do shift; done'
+    script = folder / "launcher"
+    script.write_text("\n".join(["#!/bin/sh", skip, 'host="$1"', "shift", 'case "$host" in', *ways, "esac", "exit 1"]))
+    script.chmod(0o755)
+    mpiexec = find_mpiexec()
+    launcher = mpi_version(mpiexec).launcher
+    by_ib0 = {name: value.replace(NODE_DEVICE, "ib0") for name, value in launcher.fabric_environment.items()}
+    options = [word.replace(SCRIPT, str(script)).replace(NODE_DEVICE, "eno1") for word in launcher.in_fabric(addresses)]
+    found = {}
+    for case, given in MPI_CASES.items():
+        told = by_ib0 if case in ("mpi alone", "mpi") else {}
+        variables = {"LD_PRELOAD": str(preload_library()), **told, **given}
+        words = *options, *launcher.passing((*variables, "CHORALE_TABLE")), "-n", "2", sys.executable, "-c", _MPI_RANK
+        before = [_bytes_sent(pid) for pid in hosts]
+        command = ["nsenter", "-t", str(hosts[0]), "-n", "-u", mpiexec, *words]
+        subprocess.run(command, check=True, timeout=60, env={**os.environ, **variables})
+        found[case] = [_more(sent, _bytes_sent(pid)) for sent, pid in zip(before, hosts, strict=True)]
     return found
 
 
@@ -82,7 +141,7 @@ def _ip(*words: str) -> None:
 
 def main() -> None:
     """Print what each host found, as JSON."""
-    program = program_for("allreduce", ranks=2)
+    program = program_for("allreduce", ranks=2, channels=2)
     entry = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, program.digest)
     folder = Path(tempfile.mkdtemp())
     table = Table({"spec": "complete:2"}, 2, (entry,), {program.digest: program})
@@ -103,6 +162,7 @@ def main() -> None:
                 os.read(there[0], 1)
 
             (folder / f"{rank}.json").write_text(json.dumps(_host(rank, folder, wait)))
+            wait()
             os._exit(0)
         hosts.append(pid)
     for _ in hosts:
@@ -113,10 +173,16 @@ def main() -> None:
     for host in (first, second):
         _ip("link", "add", ALIKE[0], "netns", host, "type", "veth", "peer", "name", "far", "netns", host)
     os.write(there[1], b"xx")
+    for _ in hosts:
+        os.read(here[0], 1)
+    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    for case, sent in (_mpi_jobs(hosts, folder) if find_spec("mpi4py") else {}).items():
+        for rank in range(2):
+            found[rank][case] = sent[rank]
+    os.write(there[1], b"xx")
     for pid in hosts:
         os.waitpid(pid, 0)
-    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
-    sys.stdout.write(re.sub(r"\n", " ", json.dumps(found)) + "\n")
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,14 +27,14 @@ LARGEST = 1 << 20
 
 
 def program_for(
-    collective: str, root: int | None = None, ranks: int = 4, spec: str = "", method: str = ""
+    collective: str, root: int | None = None, ranks: int = 4, spec: str = "", method: str = "", channels: int = 1
 ) -> TableProgram:
     """Return a program for the network `spec`, by default a ring of `ranks`."""
     topology = parse_topology(spec or (f"ring:{ranks}" if ranks > 2 else "complete:2"))
     wanted = Collective(CollectiveName(collective), root)
     method = method or ("ring" if root is None and ranks > 2 else "forest")
     source = ScheduleRequest(topology, wanted, method, Options(), 1)
-    built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
+    built = build(BuildRequest(source, LoweringOptions("oneccl-xml", channels)))
     assert isinstance(built, BuildResult)
     return table_program(built.program_text.encode(), "oneccl-xml", method, {})
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -87,15 +88,19 @@ def test_ranks_that_die_or_stall_while_others_train_are_errors_of_these(tmp_path
 
 @pytest.mark.skipif(os.getuid() != 0, reason="SEVERAL NETWORKS ARE NOT TESTED: only root makes them")
 def test_bytes_leave_by_the_device_that_was_chosen() -> None:
-    """On two hosts that are joined by four networks, beside a device that is the same everywhere."""
+    """On two hosts that are joined by four networks, beside a device that is the same everywhere; in torch and MPI."""
     command = ["unshare", "--net", sys.executable, "-W", "ignore", "-m", "tests.live.job.torch.networks"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
-    chosen = {"gloo": "ib0", "nccl": "ib1", "excluded": "ib1", "route": "ib0", "anything": "eno1"}
-    chosen |= {"several": "ib0", "six": "six0"}
+    devices = {"gloo": ["ib0"], "nccl": ["ib1"], "excluded": ["ib1"], "route": ["ib0"], "anything": ["eno1"]}
+    devices |= {"gloo alone": ["ib0"], "several": ["ib0", "ib1"], "six": ["six0"]}
+    if find_spec("mpi4py") is not None:
+        devices |= {"mpi alone": ["ib0"], "mpi": ["ib0"], "mpi excluded": ["ib1"], "mpi anything": ["eno1"]}
+        devices |= {"mpi several": ["ib0", "ib1"], "mpi six": ["six0"]}
+    networks = importlib.import_module("tests.live.job.torch.networks")  # it needs torch
     for rank, found in enumerate(json.loads(done.stdout)):
         said = found.pop("nowhere")
-        assert found == {case: [device] for case, device in chosen.items()}
+        assert {case: networks.chosen(sent) for case, sent in found.items()} == devices
         way = r"no way from 172.17.0.1:\d+ \(docker0\) to 172.17.0.1:\d+ \(docker0\).* set CHORALE_INTERFACE"
         assert re.search(f"rank {1 - rank} could not be connected in time: {way}", said), said
 
