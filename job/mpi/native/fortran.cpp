@@ -43,6 +43,7 @@ struct Argument {
         else if constexpr (std::is_same_v<C, MPI_Datatype>) value = MPI_Type_f2c(*number);
         else if constexpr (std::is_same_v<C, MPI_Op>) value = MPI_Op_f2c(*number);
         else if constexpr (std::is_same_v<C, MPI_Comm>) value = MPI_Comm_f2c(*number);
+        else if constexpr (std::is_same_v<C, MPI_Info>) value = MPI_Info_f2c(*number);
         else if constexpr (std::is_pointer_v<C>) value = number;
         else value = *number;
     }
@@ -113,7 +114,16 @@ int called(int (*function)(C...), Pointers... pointers) {
 
 #define FORTRAN(form, lower, Name, UPPER, count, ...)                                                                  \
     SUBROUTINE(lower, UPPER, (POINTERS_##count), called(MPI_##Name, NAMES_##count))                                    \
-    SUBROUTINE(i##lower, I##UPPER, (POINTERS_##count void* request, ), called(MPI_I##lower, NAMES_##count, request))
+    SUBROUTINE(i##lower, I##UPPER, (POINTERS_##count void* request, ), called(MPI_I##lower, NAMES_##count, request))   \
+    PERSISTENT(lower, Name, UPPER, count)
+
+#if OMPI_MAJOR_VERSION >= 5
+#define PERSISTENT(lower, Name, UPPER, count)                                                                          \
+    SUBROUTINE(lower##_init, UPPER##_INIT, (POINTERS_##count void* info, void* request, ),                             \
+               called(MPI_##Name##_init, NAMES_##count, info, request))
+#else
+#define PERSISTENT(...)
+#endif
 
 #pragma GCC visibility push(default)
 extern "C" {
