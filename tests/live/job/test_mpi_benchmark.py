@@ -19,7 +19,7 @@ from tests.live.support import LINK_MBPS, needs_mpi, require_fabrics
 
 pytestmark = [needs_mpi, pytest.mark.timeout(400)]
 NAME = f"mpi-benchmark-{os.getpid()}"
-LOOPBACK = ("--where", "loopback", "--repeats", "2", "--turns", "1", "--json")
+LOOPBACK = ("--where", "loopback", "--repeats", "2", "--json")
 
 
 def cube_table(path: Path) -> Path:
@@ -56,6 +56,18 @@ def test_both_run_by_turns_and_are_right(collective: str, capsys: pytest.Capture
     table = write_table(tmp_path / "table", (collective,))
     arguments = (str(table), *LOOPBACK, "--sizes", "4KiB,4097", "--collective", collective)
     check_rows(capsys, arguments, (4096, 4112), calls=8)  # two sizes, two calls before two repeats
+
+
+@pytest.mark.parametrize("collective", ["alltoall", "allgather", "reduce_scatter"])
+def test_shards_of_different_sizes_have_times(
+    collective: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "table", (collective,))
+    arguments = [str(table), *LOOPBACK[:-1], "--sizes", "4KiB", "--uneven", "--collective", collective]
+    assert main(arguments) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert "      4096 " in said
+    assert ("4 exchanges of shard sizes, " in said) == (collective == "alltoall")
 
 
 def test_a_table_that_serves_no_call_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
