@@ -41,9 +41,10 @@ def _split_group(
     None if it is in no list.
     """
     positions = [rank for ranks in split_ranks or () for rank in ranks]
-    if not positions or len(set(positions)) < len(positions):
-        raise ValueError(f"split_ranks must be lists of ranks, each rank in one of them at most; got {split_ranks}")
     members = dist.get_process_group_ranks(parent)
+    if not positions or len(set(positions)) < len(positions) or not set(positions) <= set(range(len(members))):
+        rule = f"split_ranks must be lists of ranks below {len(members)}, each rank in one of them at most"
+        raise ValueError(f"{rule}; got {split_ranks}")
     chosen = [ranks for ranks in split_ranks or () if parent.getRank() in ranks]
     if not chosen:
         return None

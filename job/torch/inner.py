@@ -192,7 +192,9 @@ def _is_usual(tensors: Any) -> bool:
 
 def _are_integers(tensors: Any) -> bool:
     return isinstance(tensors, list | tuple) and all(
-        not (tensor.is_floating_point() or tensor.is_complex()) and tensor.device.type == "cpu" for tensor in tensors
+        not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+        and tensor.device.type == "cpu"
+        for tensor in tensors
     )
 
 

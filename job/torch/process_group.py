@@ -27,6 +27,7 @@ from chorale.job.torch.programs import (
     reduce_to,
     same_sizes,
     scatter_list,
+    size_of,
 )
 from chorale.job.torch.rails import planned_exchange
 from chorale.job.torch.transport import is_captured
@@ -98,7 +99,7 @@ class ChoraleGroup(DelegatingGroup):
         with padding, or else one broadcast of the inner group per rank. Returns None if neither is possible.
         """
         sizes = [part.numel() for part in parts]
-        size_bytes, largest = sum(part.nbytes for part in parts), max(sizes)
+        size_bytes, largest = sum(map(size_of, parts)), max(sizes)
         is_right = bool(all(part.dtype == source.dtype for part in parts)) and sizes[self._at] == source.numel()
         if is_right and self._programs.has("allgather") and largest * self._ranks <= _MOST_PADDING * sum(sizes):
             make = lambda: padded("allgather", source, [source.numel()], parts, [list(parts)], largest)  # noqa: E731
@@ -122,7 +123,7 @@ class ChoraleGroup(DelegatingGroup):
 
     def all_gather_single(self, output: Any, source: Any, opts: Any = None) -> Any:
         if output.numel() != source.numel() * self._ranks or output.dtype != source.dtype:
-            self._refuse(Fallback.SHAPE, "allgather", output, output.nbytes)
+            self._refuse(Fallback.SHAPE, "allgather", output)
         elif (work := self._gather(lambda: into("allgather", output, source), source, opts)) is not None:
             return work
         return self._inner._allgather_base(output, source, *([opts] if opts else []))
@@ -135,7 +136,7 @@ class ChoraleGroup(DelegatingGroup):
             (parts,), opts, operation = _with_operation([inputs[0]], opts)
             output, inputs = outputs[0], [parts]
             if not same_sizes(parts, output):
-                self._refuse(Fallback.SHAPE, "reduce_scatter", output, sum(part.nbytes for part in parts))
+                self._refuse(Fallback.SHAPE, "reduce_scatter", output, sum(map(size_of, parts)))
             else:
                 make = lambda: scatter_list(output, parts, operation)  # noqa: E731
                 if (work := self._scatter(make, output, operation, opts)) is not None:
@@ -145,7 +146,7 @@ class ChoraleGroup(DelegatingGroup):
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
         (source,), opts, operation = _with_operation([source], opts)
         if output.numel() * self._ranks != source.numel() or output.dtype != source.dtype:
-            self._refuse(Fallback.SHAPE, "reduce_scatter", source, source.nbytes)
+            self._refuse(Fallback.SHAPE, "reduce_scatter", source)
         else:
             make = lambda: into("reduce_scatter", output, source, operation)  # noqa: E731
             if (work := self._scatter(make, output, operation, opts)) is not None:
@@ -163,7 +164,7 @@ class ChoraleGroup(DelegatingGroup):
         if output_splits or input_splits:
             work = self._alltoall_uneven(output, source, output_splits, input_splits, opts)
         elif not even or output.dtype != source.dtype or (source.dim() and source.shape[0] % self._ranks):
-            work = self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
+            work = self._refuse(Fallback.SHAPE, "alltoall", source)
         else:
             make = lambda: into("alltoall", output, source)  # noqa: E731
             work = self._programs.serve("alltoall", None, source, None, ReduceOp.SUM, make, opts)
@@ -196,7 +197,7 @@ class ChoraleGroup(DelegatingGroup):
             or is_captured(source.device)
             or output.dtype != source.dtype
         ):
-            return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
+            return self._refuse(Fallback.SHAPE, "alltoall", source)
         given, wanted = _shard_sizes(source, sends, self._ranks), _shard_sizes(output, receives, self._ranks)
         sizes, do_agree = self._all_sizes(given, wanted)
         whole = output.detach().contiguous()
@@ -213,7 +214,7 @@ class ChoraleGroup(DelegatingGroup):
                 return SeveralWorks([], [output])
         largest, total = int(sizes.max()), int(sizes.sum())
         if not do_agree or not self._programs.has("alltoall") or largest * self._ranks**2 > _MOST_PADDING * total:
-            return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
+            return self._refuse(Fallback.SHAPE, "alltoall", source)
 
         def make() -> ProgramCall:
             call = padded("alltoall", source, given, whole.view(-1).split(wanted), [output], largest)
@@ -295,16 +296,18 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve(collective, root, tensor, None, operation, make, options)
 
     def _gather(self, make: Callable[[], ProgramCall], source: Any, options: Any) -> Any:
-        size_bytes = source.nbytes * self._ranks
+        size_bytes = size_of(source) * self._ranks
         return self._programs.serve("allgather", None, source, size_bytes, ReduceOp.SUM, make, options)
 
     def _scatter(self, make: Callable[[], ProgramCall], output: Any, operation: ReduceOp | None, options: Any) -> Any:
-        size_bytes = output.nbytes * self._ranks
+        size_bytes = size_of(output) * self._ranks
         return self._programs.serve("reduce_scatter", None, output, size_bytes, operation, make, options)
 
-    def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> Any:
-        """Count `reason` and return None, which means that the inner group must serve the call."""
-        self._programs.fall_back(reason, collective, tensor.dtype, size_bytes)
+    def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int | None = None) -> Any:
+        """Count `reason` and return None: the inner group must serve the call. size_bytes: by default, of `tensor`"""
+        self._programs.fall_back(
+            reason, collective, tensor.dtype, size_of(tensor) if size_bytes is None else size_bytes
+        )
         return None
 
     def _each(self, call: Callable[..., Any], outputs: Any, inputs: Any, options: Any) -> Any:

@@ -1,5 +1,6 @@
 """Scenarios of single calls: every collective, type and operation; forms, layouts and asynchronous work."""
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -84,6 +85,8 @@ def what_programs_do_not_serve(meeting: Meeting) -> None:
         flags = torch.tensor([rank == 1, False])
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         assert flags.tolist() == [True, False]
+        with pytest.raises(RuntimeError, match="output type Bool"):  # the library's word: no average is a truth value
+            dist.all_reduce(flags, dist.ReduceOp.AVG)
         bits = torch.tensor([1 << rank])
         dist.all_reduce(bits, dist.ReduceOp.BOR)
         assert bits.tolist() == [15]
@@ -102,7 +105,7 @@ def what_programs_do_not_serve(meeting: Meeting) -> None:
         assert objects == [{"rank": each} for each in range(4)]
         _messages(rank)
         assert calls_by_reason("operation that no program supports") == {"allreduce": 1}
-        assert calls_by_reason("element type not in the table") == {"allreduce": 1}
+        assert calls_by_reason("element type not in the table") == {"allreduce": 2}
         assert calls_by_reason("size not in the table") == {"allreduce": 1}
         assert calls_by_reason("root not in the table") == {"broadcast": 1}
         assert program_calls()["alltoall"] == 1  # its shards are padded

@@ -59,6 +59,8 @@ def sparse_gradients(meeting: Meeting) -> None:
         sparse = torch.eye(1024).to_sparse()
         dist.all_reduce(sparse)
         assert torch.equal(sparse.to_dense(), dist.get_world_size() * torch.eye(1024))
+        with pytest.raises(NotImplementedError, match="SparseCPU"):  # as gloo says; the size of these is in two tensors
+            dist.all_gather([torch.eye(2).to_sparse()] * 4, torch.eye(2).to_sparse())
 
 
 def sums_with_a_factor(meeting: Meeting) -> None:
@@ -164,6 +166,9 @@ def splits_and_monitored_barriers(meeting: Meeting) -> None:
         assert tensor.eq(2).all()
         assert program_calls() == {"allreduce": 1}
         assert (dist.split_group(None, [[1, 2]]) is None) == (meeting.rank in (0, 3))
+        for wrong in ([[0, 1], [1, 2]], [[0, 4]], [[-1]], None):
+            with pytest.raises(ValueError, match="lists of ranks below 4, each rank in one of them at most"):
+                dist.split_group(None, wrong)
         dist.monitored_barrier(timeout=timedelta(seconds=20))
 
 
