@@ -24,6 +24,7 @@ from chorale.runners.plans.rank_plans import (
     blocked_lines,
 )
 from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.waiting import packet_writer
@@ -236,6 +237,9 @@ class GroupPlans:
         return None
 
     def _bind(self, key: tuple[Any, ...], placed: _Placed, sizes: _Sizes, homes: tuple[_Home, _Home]) -> _Bound:
+        if sizes.piece_bytes > placed.most:
+            rule, value = "a plan has memory for pieces of at most {} bytes", f"{placed.most}, not {sizes.piece_bytes}"
+            raise InvalidInput(rule, value, "ask `fits` first, or request memory for larger vectors")
         operation = ReduceOp.SUM if key[3] == ReduceOp.AVG else key[3]
         arithmetic = Arithmetic(DTYPES[key[2]], operation, self._options.keeps_wide)
         self._device.prepare(arithmetic)

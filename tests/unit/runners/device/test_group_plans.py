@@ -19,6 +19,7 @@ from torch._C import _distributed_c10d as c10d
 from chorale.runners.device.memory import Exchange, ProcessorDevice, registered_group
 from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
 from chorale.runners.engine.library import ReduceOp
+from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switches import switch_plan
 from chorale.synth.programs.additions import order_of_additions
@@ -199,6 +200,9 @@ def test_symmetric_memory_finds_the_ranks_by_the_name_of_a_group(tmp_path: Path)
 
 def test_what_is_too_large_does_not_fit() -> None:
     def work(group: GroupPlans, rank: int) -> tuple[bool, ...]:
+        large = torch.ones(1 << 15)
+        with pytest.raises(InvalidInput, match="memory for pieces of at most"):
+            group.run("allreduce", large, large)
         return tuple(group.fits("allreduce", elements, torch.float32) for elements in (1, 1 << 14, 1 << 15))
 
     assert on_all_ranks({"allreduce": made("complete:2", "allreduce")}, work) == [(True, True, False)] * 2
