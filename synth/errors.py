@@ -38,7 +38,15 @@ class ChoraleError(Exception):
         return " ".join(text.splitlines())  # the rule may contain a key from a file, with line breaks
 
     def __str__(self) -> str:
-        return f"{self.problem}; {self.way_out}"
+        return printable(f"{self.problem}; {self.way_out}")
+
+
+def printable(text: str) -> str:
+    """Return `text` with control characters and characters that change the text direction replaced by a placeholder.
+
+    Names may come from untrusted files. Line breaks and tabs are kept.
+    """
+    return re.sub(_UNPRINTABLE, "\N{REPLACEMENT CHARACTER}", text)
 
 
 class InvalidInput(ChoraleError):
@@ -78,6 +86,7 @@ def _without_secrets(value: object) -> object:
 
 _VALUE_CHARACTERS, _CAUSE_CHARACTERS = 200, 1500
 # Compiled on first use, because jobs import this module at every start and rarely show an error.
+_UNPRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _COLOURS = "\x1b\\[[0-9;]*m"
 _RAISED = r"^[ \t]*((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Timeout|NotFound)\b(?::.*)?)$"
 _BACKGROUND = r"\s*\(Background on this error at: \S+\)"

@@ -17,13 +17,13 @@ from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in,
 from chorale.runners.fabric.links import LinkOptions
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import bring_up_tested
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, printable
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.tuner import Home, load_topology
 from chorale.tuner.cli.application import AsJson, CommandLine
 from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import emit_json
-from chorale.tuner.reports.tables import Columns, Result, printable, rows_table
+from chorale.tuner.reports.tables import Columns, Result, rows_table
 
 DEFAULT_NAME = "default"
 

@@ -13,9 +13,10 @@ from rich.logging import RichHandler
 from rich.markup import escape
 from rich.progress import Progress as ProgressBar
 
+from chorale.synth.errors import printable
 from chorale.synth.executor.base import Progress
 from chorale.synth.redaction import redacted
-from chorale.tuner.reports.tables import Result, WordConsole, printable
+from chorale.tuner.reports.tables import Result, WordConsole
 
 people = WordConsole(stderr=True, markup=False, emoji=False)
 """Notices and progress; silent with --quiet."""

@@ -1,7 +1,6 @@
 """Tables and units for terminal output, the console that prints them, and `Result`, which every report returns."""
 
 import os
-import re
 import resource
 import sys
 import textwrap
@@ -20,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chorale.runners.api.units import format_size
-from chorale.synth.errors import ChoraleError
+from chorale.synth.errors import ChoraleError, printable
 from chorale.synth.identity import rational_text
 
 BYTES_PER_S = {"GB/s": Fraction(10**9), "Gbit/s": Fraction(10**9, 8)}
@@ -248,17 +247,6 @@ def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
 def long_line(text: str) -> Text:
     """Return `text` so that it is printed in one line without wrapping, for example a path or a command to copy."""
     return Text(text, no_wrap=True, overflow="ignore")
-
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def printable(text: str) -> str:
-    """Return `text` with control characters and characters that change the text direction replaced by a placeholder.
-
-    Names may come from untrusted files. Line breaks and tabs are kept.
-    """
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class WordConsole(Console):

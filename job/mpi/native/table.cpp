@@ -100,7 +100,7 @@ struct Reader {
             else if (kind == "program") program(line);
             else if (kind == "words") words(line);
             else if (kind == "entry") entry(line);
-            else damaged("a line of its index begins with " + kind);
+            else damaged("a line of its index begins with an unknown word");
         }
     }
 

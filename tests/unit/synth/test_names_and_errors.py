@@ -106,6 +106,12 @@ def test_what_a_library_says_is_whole_and_long_values_keep_both_ends() -> None:
     assert len(shown) < 260
 
 
+def test_what_a_file_says_never_controls_a_terminal() -> None:
+    """A job's ranks print errors as Python does."""
+    error = InvalidInput("an entry must end after it begins: {}", "\x1b]0;owned\x07 \x9b31m \u202e", "see \x1b[2J it")
+    assert str(error) == "an entry must end after it begins: \ufffd]0;owned\ufffd \ufffd31m \ufffd; see \ufffd[2J it"
+
+
 @pytest.mark.parametrize(("name", "path"), [("numpy", ""), ("numpy", "PYTHONPATH"), ("random", "PYTHONPATH")])
 def test_a_file_that_hides_a_library_is_harmless_or_named(tmp_path: Path, name: str, path: str) -> None:
     (tmp_path / f"{name}.py").write_text("x = 1\n")
