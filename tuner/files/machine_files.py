@@ -108,6 +108,7 @@ def read_network(file: str, options: MachineOptions) -> ReadNetwork:
 def _of_fabric(text: str, options: MachineOptions, spec: str) -> ReadNetwork:
     fabric, names = read_fabric(text), tuple(expanded_names(options.nodes or ""))
     if options.machine is None:
+        options.refuse(spec, "can only be used with --machine", "model", "nic_gbps")
         return ReadNetwork(fabric.topology(spec, names, options.boxes))
     machine, hosts = machine_of_option(options), fabric.chosen(names, options.boxes)
     joined = cluster_topology(machine, list(hosts), fabric.fabric(machine, hosts), options.nic, spec)
@@ -126,6 +127,8 @@ def machine_of_option(options: MachineOptions) -> Machine:
 
 def _of_slurm(content: bytes, options: MachineOptions, spec: str) -> ReadNetwork:
     machine = None if options.machine is None else machine_of_option(options)
+    if machine is None:
+        options.refuse(spec, "can only be used with --machine", "model")
     given = options.oversubscription
     ratio = Fraction(1) if given is None else parse_rational(given, "--oversubscription")
     if ratio < 1:

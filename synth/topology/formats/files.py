@@ -33,7 +33,7 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
     if machine is not None:
         return boxes_topology(machine, BoxNetwork(), spec)
     if model is not None:
-        raise InvalidInput("{} states its GPU model itself", spec, "leave out ?model=")
+        raise InvalidInput("{} states its GPU model itself", spec, "leave out the model")
     if _is_xml(content, spec):
         return from_graphml_root(_xml_root(content), spec)
     if _is_json(content, spec):
@@ -60,6 +60,8 @@ def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine |
             raise InvalidInput(rule, "", way_out)
         if name == "topology":
             return read_hwloc(root, model)
+        if name == "system" and model is not None:
+            raise InvalidInput("{} states its GPU model itself", spec, "leave out the model")
         return read_machine(root) if name == "system" else None
     text = _text(content)
     if _is_json(content, spec) and FORMAT in text[:4096]:

@@ -155,6 +155,9 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
         raise _incomplete("no line with the names of GPUs")
     matrices = [_matrix(names, lines) for names, lines in found]
     matrices = [matrix for matrix in matrices if not _PERMISSIONS & {matrix.cells[pair] for pair in _off(matrix.cells)}]
+    linked = [matrix for matrix in matrices if any(cell.startswith("NV") for cell in _joined(matrix).values())]
+    of_same = [(matrix.devices, matrix.rest) for matrix in linked]  # `topo -mp` prints the same machine without NVLinks
+    matrices = [each for each in matrices if each in linked or (each.devices, each.rest) not in of_same]
     if any(_joined(other) != _joined(matrices[0]) for other in matrices):
         raise _several(f"{len(matrices)} matrices that differ")
     if not matrices:

@@ -145,6 +145,9 @@ def test_a_guess_that_decides_is_never_silent(tmp_path):
     assert algbw(load_topology(f"without(file:{path}?model=B200;node=3)")) > wanted
     with pytest.raises(InvalidInput, match="unknown GPU model '"):
         ch.topology(str(path), model="B2000")
+    for name in ("gb200-2trays.xml", "ib71.txt"):
+        with pytest.raises(InvalidInput, match=r"states its GPU model itself|--model can only be used with --machine"):
+            network(name, model="B200")
     # What joins the CPUs is a guess, too, over which only a GPU without NVLink is reached
     topology = network("b200-one-gpu-off-nvlink.txt", model="B200")
     assert topology.is_guessed()

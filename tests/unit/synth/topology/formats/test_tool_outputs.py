@@ -111,6 +111,14 @@ def test_nvlinks_that_a_matrix_does_not_show(text, is_guess):
     assert from_gpu_matrix(text, "a").is_guessed() is is_guess
 
 
+def test_a_report_may_show_a_machine_with_and_without_its_nvlinks():
+    both = f"NVIDIA H100\n{matrix('NV18', 4)}\n$ nvidia-smi topo -mp\n{matrix('NODE', 4)}"
+    topology = from_gpu_matrix(both, "a")
+    assert (rates_of(topology)["0.0", "nvswitch:0"], topology.is_guessed()) == (450, False)
+    with pytest.raises(InvalidInput, match="2 matrices that differ"):
+        from_gpu_matrix(both.replace("NODE", "NV12"), "a")
+
+
 def test_gpus_with_fewer_nvlinks_than_their_relatives():
     """Three of eight H800 that a container sees: eight NVLinks of each to a switch, not eight for each pair."""
     found = rates_of(from_gpu_matrix(matrix("NV8", 3, "GPU 0: NVIDIA H800"), "a"))
