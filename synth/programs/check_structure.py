@@ -82,7 +82,7 @@ _Mark = tuple[int, int, int, str, str]
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the violations in a rank's blocks: first connections used by two blocks, then the others by block."""
+    """Return the violations in a rank's blocks: connections that two blocks share, then all others in block order."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):

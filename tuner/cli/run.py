@@ -104,7 +104,7 @@ class MeasuredUntil:
         if self.precision is None:
             if self.budget is not None:
                 way_out = "add --precision 2%, or use --repeats"
-                raise InvalidInput("--budget requires --precision", f"--budget {self.budget}", way_out)
+                raise InvalidInput("--budget requires --precision", f"only --budget {self.budget}", way_out)
             return None
         budget = () if self.budget is None else parse_budget(self.budget)
         goal = Goal(parse_precision(self.precision), reference, *budget)

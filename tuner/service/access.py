@@ -116,7 +116,7 @@ class ClientLimit:
 
 
 def network_of_client(client: str) -> str:
-    """Return the key by which limits count a client, which is its IPv4 address or the network of its IPv6 address."""
+    """Return what identifies a client in rate limits: its IPv4 address, or the network of its IPv6 address."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:

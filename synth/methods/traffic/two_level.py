@@ -50,7 +50,7 @@ class RailPlan(TrafficPlan):
     pieces: Pieces
 
     def ordered(self) -> tuple[Pieces, Amounts]:
-        """Return (pieces sorted by pair, first chunk of each piece within its pair)."""
+        """Return the pieces sorted by pair, and the index of each piece's first chunk among the chunks of its pair."""
         order = np.lexsort((self.pieces.target, self.pieces.source))
         columns: list[Any] = [column[order] for column in self.pieces]
         pieces = Pieces(*columns)

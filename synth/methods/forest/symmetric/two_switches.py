@@ -20,7 +20,7 @@ Table = NDArray[np.int64]
 
 
 class BaseRows(NamedTuple):
-    """The rows of a base schedule: int64 columns as in `chorale.synth.schedule.schedule.Transfers`, over `routes`."""
+    """The rows of a base schedule, as int64 columns like those of `Transfers`. `route` is an index into `routes`."""
 
     step: Integers
     route: Integers
@@ -99,7 +99,10 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
 
 
 def _path_to_switch(topology: Topology, link: int) -> list[int]:
-    """Return `link` and the links after it, up to a node with more than two links or halfway to the only other rank."""
+    """Return the path from `link` to the first node with more than two links.
+
+    If there is no such node, the path leads to the only other rank, and its first half is returned.
+    """
     links, path = topology.links, [link]
     while (node := int(links.dst[path[-1]])) >= topology.compute_count:
         onward = np.flatnonzero(links.src == node)
