@@ -1,9 +1,10 @@
-"""Finds how many processors this process may use. In a container or job, there may be fewer than the machine has."""
+"""Finds how many processors and how much memory this process may use: in a container or job, often not all."""
 
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
+from math import inf
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -17,7 +18,7 @@ def core_count() -> int:
 
 def core_limits() -> str:
     """Return why this process may use fewer cores than the machine has, or "" if it may use all of them."""
-    found, allowed, quota = os.cpu_count() or 1, _allowed(), min(_quotas(), default=float("inf"))
+    found, allowed, quota = os.cpu_count() or 1, _allowed(), min(_quotas(), default=inf)
     reasons = [f"CPU affinity allows {allowed} of {found}"] if allowed < found else []
     return ", ".join([*reasons, *([f"the cgroup's quota is {quota:g}"] if quota < found else [])])
 
@@ -26,20 +27,33 @@ def _allowed() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory_limit() -> float:
+    """Return how many bytes of memory this process's control groups allow; infinity without a limit."""
+    return min((size for size, *_ in _limits("memory", ("memory.max",), ("memory.limit_in_bytes",))), default=inf)
+
+
 def _quotas() -> Iterator[float]:
-    """Yield the quota, in cores, of each control group that contains this process. Supports cgroups v1 and v2."""
+    """Yield the quota, in cores, of each control group that contains this process."""
+    for quota_us, period_us, *_ in _limits("cpu", ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        if quota_us > 0 and period_us > 0:
+            yield quota_us / period_us
+
+
+def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
+    """Yield the numbers in a controller's files of each control group that contains this process.
+
+    forms: names of the files in cgroup 2, and in cgroup 1
+    """
     with suppress(OSError):
         for line in _MEMBERSHIP.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
+            if controllers and controller not in controllers.split(","):
                 continue
-            roots = [_CGROUPS / controllers, _CGROUPS / "cpu"] if controllers else [_CGROUPS, _CGROUPS / "unified"]
+            roots = [_CGROUPS / controllers, _CGROUPS / controller] if controllers else [_CGROUPS, _CGROUPS / "unified"]
             for root in roots:
                 group = root / path.strip("/")
                 folders = (group, *(parent for parent in group.parents if parent.is_relative_to(root)))
-                for folder, names in product(folders, (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))):
+                for folder, names in product(folders, forms):
                     with suppress(OSError, ValueError):  # another cgroup version, or no limit (`max`)
                         words = " ".join((folder / name).read_text() for name in names).split()
-                        quota_us, period_us = map(int, words[:2])
-                        if quota_us > 0 and period_us > 0:
-                            yield quota_us / period_us
+                        yield [int(word) for word in words]

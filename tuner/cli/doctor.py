@@ -24,7 +24,7 @@ from chorale.runners.fabric.fabric import NamespaceHolder, require_tun
 from chorale.runners.mpi.launch import find_mpiexec, mpi_version
 from chorale.runners.oneccl.install import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
-from chorale.synth.processors import core_count, core_limits
+from chorale.synth.processors import core_count, core_limits, memory_limit
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import print_result
 from chorale.tuner.files.databases import PATIENCE_S
@@ -89,7 +89,7 @@ def machine_checks() -> Iterator[Check]:
     cores, limits = core_count(), core_limits()
     way_out = f"{limits}: give this process more" if limits else "use a machine with at least 2 cores"
     yield Check("cores", cores >= 2, str(cores), "steady live measurements", way_out)
-    memory_gib = psutil.virtual_memory().total / 2**30
+    memory_gib = min(psutil.virtual_memory().total, memory_limit()) / 2**30
     way_out = "use a machine with at least 4 GiB, or --set parallel=1"
     yield Check("memory", memory_gib >= 4, f"{memory_gib:.1f} GiB", "a local Ray cluster", way_out)
     is_linux, way_out = sys.platform == "linux", "run in a Linux machine or container"

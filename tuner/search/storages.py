@@ -34,7 +34,7 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
         if url is None:
             drop_torn_end(journal)
             return JournalStorage(StudyJournal(str(journal)))
-        address = with_password(url, STORAGE_VARIABLE)
+        address = re.sub("^file:(//)?", "", with_password(url, STORAGE_VARIABLE))  # as MLflow accepts it
         is_path = _SCHEME.match(address) is None
         scheme = address.partition(":")[0].partition("+")[0].lower()
         if not is_path:

@@ -130,6 +130,26 @@ def test_quotas(
     assert processors.core_count() == cores
 
 
+@pytest.mark.parametrize(
+    ("membership", "files", "limit"),
+    [
+        ("0::/pod/job\n", {"pod/memory.max": "2147483648\n", "pod/job/memory.max": "max\n"}, 2**31),
+        ("4:memory:/x\n", {"memory/x/memory.limit_in_bytes": "1073741824\n", "memory.max": "7"}, 2**30),
+        ("0::/\n3:cpu:/\n", {"cpu/memory.max": "7"}, float("inf")),
+    ],
+)
+def test_memory_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str], limit: float
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "membership").write_text(membership)
+    monkeypatch.setattr(processors, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(processors, "_MEMBERSHIP", tmp_path / "membership")
+    assert processors.memory_limit() == limit
+
+
 def test_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {1})
     monkeypatch.setattr(os, "cpu_count", lambda: 8)

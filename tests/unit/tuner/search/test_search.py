@@ -65,6 +65,13 @@ def told(search: Search) -> dict[str, TrialState]:
     return {trial.user_attrs[TRIAL_ID]: trial.state for trial in named if trial.state.is_finished()}
 
 
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_a_storage_may_be_a_path_as_mlflow_writes_it(prefix, tmp_path):
+    work(Search(plan("random"), open_storage(f"{prefix}{tmp_path}/journal", tmp_path / "other")))
+    assert b'"op_code"' in (tmp_path / "journal").read_bytes()
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_whole_grid_is_tried_once(sampler, tmp_path):
     search = Search(plan(sampler), open_storage(None, tmp_path / "journal"))
