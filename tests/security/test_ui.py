@@ -3,6 +3,7 @@
 import base64
 import os
 import signal
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -58,6 +59,7 @@ def test_the_pages_need_the_password_and_end_with_their_process(home: Home) -> N
         assert ui.status(search, password="wrong") == 401
         assert ui.status(search, password=ui.password) == 200
         assert ui.status("/health") == 200
+        assert status_of_endless_head(ui.port) == b"HTTP/1.1 400"
         foreign = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
         assert ui.status(create, b'{"name": "planted"}', password=ui.password, **foreign) == 403
         assert ui.status(create, b'{"name": "mine"}', password=ui.password) == 200
@@ -69,6 +71,13 @@ def test_the_pages_need_the_password_and_end_with_their_process(home: Home) -> N
         ui.process.send_signal(signal.SIGTERM)
         ui.process.wait(timeout=60)
         assert processes_of(group) == []
+
+
+def status_of_endless_head(port: int) -> bytes:
+    """Return the status of a request whose head goes on and on, without a password."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 200)
+        return connection.recv(12)
 
 
 def processes_of(group: int) -> list[int]:

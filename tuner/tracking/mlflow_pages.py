@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,16 @@ def serve_pages(home: Home, host: str, port: int) -> None:
     application = PasswordGate(_mlflow_application(home), USER, password)
     import uvicorn  # noqa: PLC0415 - only this command needs it
 
+    from chorale.runners.ray.http_connections import BoundedHttp, IdleConnections  # noqa: PLC0415 - as above
+
     settings = uvicorn.Config(
-        application, host, port, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_S
+        application,
+        host,
+        port,
+        http=partial(BoundedHttp, idle=IdleConnections()),  # type: ignore[arg-type]  # it is called as a class
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
     )
     try:
         uvicorn.Server(settings).run()
