@@ -92,8 +92,7 @@ class Machine:
     positions_only: whether the file gives only PCI positions of devices, not the links between GPUs
     nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
     facts:          assumptions other than those about link rates
-    bridges:        pairs of PCI switches (indices in `hosts`) that are parts of one device, so that data need not pass
-                    through the CPU
+    bridges:        pairs of PCI switches (indices in `hosts`) that are parts of one device and need no CPU between them
     """
 
     gpus: tuple[Gpu, ...]

@@ -257,14 +257,10 @@ def models_named(text: str) -> tuple[GpuModel, ...]:
     return tuple(model for model in GPU_MODELS if re.search(rf"(?<![A-Za-z0-9])(?:{model.pattern})(?![0-9])", lines))
 
 
-_OF_CARDS = 6
-"""Maximum NVLinks of the GPU models that are also sold as cards joined by a bridge."""
-
-
 def is_module(model: GpuModel, text: str) -> bool:
     """Return whether `text` names `model` as a module (SXM) whose NVLinks lead to a switch, rather than as a card."""
     suffix = re.search(rf"(?:{model.pattern})[\w -]*?(SXM|PCIE\b|NVL\b)", text, re.IGNORECASE)
-    return suffix[1].upper() == "SXM" if suffix else model.links > _OF_CARDS
+    return suffix[1].upper() == "SXM" if suffix else model.links > 6  # with fewer, it may be a card
 
 
 def model_called(name: str) -> GpuModel:

@@ -181,11 +181,10 @@ class SlurmNodes:
 
     def facts(self) -> tuple[Assumption, ...]:
         """Return the assumptions about the links between switches."""
+        what, how = "links between switches", "--oversubscription"
         if self.oversubscription == 1:
-            advice = "Slurm does not know the cables; --oversubscription"
-            return (Assumption("links between switches", "not oversubscribed", "guess", advice),)
-        value = f"1/{self.oversubscription} of the bandwidth below"
-        return (Assumption("links between switches", value, "file", "--oversubscription"),)
+            return (Assumption(what, "not oversubscribed", "guess", f"Slurm does not know the cables; {how}"),)
+        return (Assumption(what, f"1/{self.oversubscription} of the bandwidth below", "file", how),)
 
 
 def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Topology:
