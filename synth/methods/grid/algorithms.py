@@ -65,10 +65,9 @@ def swing_peers(size: int) -> list[Positions]:
 def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions.
 
-    It takes ceil(log2 n) steps; n is `size`, or `size` - 1 if `size` is odd.
-
-    If the size is odd, the last position does not swing: in every step, it exchanges about half of the remaining blocks
-    directly with the positions to which they belong (section 3.2, figure 4). O(size^2).
+    It takes ceil(log2 n) steps; n is `size`, or `size` - 1 if `size` is odd. If the size is odd, the last
+    position does not swing: in every step, it exchanges about half of the remaining blocks directly with the positions
+    to which they belong (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
