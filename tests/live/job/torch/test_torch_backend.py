@@ -20,7 +20,7 @@ pytestmark = [needs_torch, pytest.mark.timeout(400)]
 QUICK = (
     *("every_type_and_operation", "every_collective", "strides_that_differ_by_rank", "what_programs_do_not_serve"),
     *("types_that_are_moved",),
-    *("recorded_calls", "recorded_programs"),
+    *("tensors_with_gaps", "averages_of_integers", "recorded_calls", "recorded_programs"),
     *("asynchronous_work", "coalesced_forms", "functional_and_compiled"),
     *("groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
     *("fsdp2", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
