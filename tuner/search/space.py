@@ -187,6 +187,8 @@ class CampaignConstraints:
             lowered_as(self.config.lowering(), candidate)
         except InvalidInput as error:
             return str(error)
+        if candidate.protocol == "LL" and candidate.vector_bytes != Candidate(candidate.method).vector_bytes:
+            return "vector_bytes changes nothing in packets, which have 8 bytes of data"
         per_instance = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
         chunks = per_instance * candidate.instances * candidate.depth  # a lower limit: methods may use more chunks
         if (excess := self._excess(candidate, chunks)) is not None:

@@ -54,6 +54,9 @@ def test_parameters_make_points_where_they_matter():
     assert len(points) == 8
     assert Candidate("bfb", protocol="LL", block_group=2) in points
     assert "reads" not in Candidate("bfb").identity
+    search = {"methods": ["bfb"], "protocol": ["Simple", "LL"], "vector_bytes": [8, 16]}
+    points = space_of(small_campaign(search=search, runner=plans)).points
+    assert [(each.protocol, each.vector_bytes) for each in points] == [("Simple", 8), ("Simple", 16), ("LL", 16)]
     assert Candidate("bfb").id != Candidate("bfb", reads=True).id
 
 
