@@ -64,8 +64,8 @@ def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespac
     for _, size, _, *times in said:
         turns = times[: options.repeats], times[options.repeats :]
         chorale_us, mpi_us = (statistics.median(map(float, turn)) * 1e6 for turn in turns)
-        row = {"size_bytes": int(size), "mpi_us": mpi_us, "chorale_us": chorale_us, "speedup": mpi_us / chorale_us}
-        rows.append(row)
+        times_us = {"mpi_us": mpi_us, "chorale_us": chorale_us, "speedup": mpi_us / chorale_us}
+        rows.append({"size_bytes": int(size), **times_us})
     return {"collective": options.collective, "ranks": topology.compute_count, "sizes": rows, "report": counts}
 
 
@@ -99,10 +99,11 @@ def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]
         raise InvalidInput("the table does not state its topology", "", "name it by --topology")
     topology = parse_topology(spec)
     if topology.compute_count != table.ranks:
-        ranks = f"{topology.compute_count} and {table.ranks}"
-        raise InvalidInput(
-            "topology and table have different numbers of ranks: {}", ranks, "name another by --topology"
+        rule, ranks = (
+            "topology and table have different numbers of ranks: {}",
+            f"{topology.compute_count} and {table.ranks}",
         )
+        raise InvalidInput(rule, ranks, "name another by --topology")
     unit = _ELEMENT_BYTES * table.ranks
     sizes = list(dict.fromkeys(-(-size // unit) * unit for size in parse_sizes(options.sizes)))
     if max(sizes) > _MOST_BYTES:
@@ -134,19 +135,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    exchanges = document["report"]["exchanges"]
-    lines = [
-        f"{document['collective']}, {document['ranks']} ranks",
-        f"{'bytes':>10} {'MPI us':>10} {'table us':>10} speedup",
-    ]
-    lines += [
-        "{size_bytes:>10} {mpi_us:>10.1f} {chorale_us:>10.1f} {speedup:>7.2f}".format(**row)
-        for row in document["sizes"]
-    ]
-    if exchanges["calls"]:
-        each_us = exchanges["seconds"] / exchanges["calls"] * 1e6
-        lines.append(f"{exchanges['calls']} exchanges of shard sizes, {each_us:.1f} us each, are part of these times")
-    return "\n".join(lines) + "\n"
+    head = "{collective}, {ranks} ranks\n{0:>10} {1:>10} {2:>10} {3}\n".format(
+        "bytes", "MPI us", "table us", "speedup", **document
+    )
+    row = "{size_bytes:>10} {mpi_us:>10.1f} {chorale_us:>10.1f} {speedup:>7.2f}\n"
+    text = head + "".join(row.format(**each) for each in document["sizes"])
+    if calls := document["report"]["exchanges"]["calls"]:
+        each_us = document["report"]["exchanges"]["seconds"] / calls * 1e6
+        text += f"{calls} exchanges of shard sizes, {each_us:.1f} us each, are part of these times\n"
+    return text
 
 
 if __name__ == "__main__":

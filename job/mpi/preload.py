@@ -56,22 +56,15 @@ def _loadable(folder: Path) -> Path:
     raise Unavailable("LD_PRELOAD does not work with the path {}", str(folder), way_out)
 
 
-def find_mpicc() -> Path:
-    """Return the mpicc next to mpiexec, else the one on PATH. Raises Unavailable if there is none."""
+def find_mpicc(name: str = "mpicc") -> Path:
+    """Return the compiler `name`: a path, or a file next to mpiexec or on PATH. Raises Unavailable if there is none."""
     mpiexec = Path(find_mpiexec())
-    beside = mpiexec.parent / "mpicc"
-    path = str(beside) if beside.exists() else shutil.which("mpicc")
+    beside = mpiexec.parent / name
+    path = str(beside) if beside.exists() else shutil.which(name)
     if path is None:
-        raise Unavailable(
-            "the preloaded library needs mpicc: {}", f"there is none next to {mpiexec}", "install MPI's header files"
-        )
+        found = f"{name} is neither next to {mpiexec} nor on PATH"
+        raise Unavailable("the preloaded library needs MPI's compiler: {}", found, "install MPI's header files")
     return Path(path)
-
-
-def _compiler_named(name: str) -> Path:
-    """Return the path of the compiler `name`, which may also name a file next to mpiexec."""
-    beside = Path(find_mpiexec()).parent / name
-    return beside if beside.exists() else Path(shutil.which(name) or name)
 
 
 def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
@@ -100,7 +93,7 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
 
     Raises InvalidInput if the folder cannot be written, and Unavailable without MPI, its header or a compiler.
     """
-    library = preload_library(None if mpicc is None else _compiler_named(mpicc))
+    library = preload_library(find_mpicc(mpicc or "mpicc"))
     kind = "" if mpicc is None else re.sub("[^a-z0-9]+", "-", f"-{Path(mpicc).name.lower()}")
     path = (folder or _loadable(native_folder()).parent).absolute() / f"libchorale_mpi{kind}.so"
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
