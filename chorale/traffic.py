@@ -111,7 +111,7 @@ class AllToAllPlan:
         return verify(traffic_schedule(in_chunks(self.plan)))
 
     def seconds(self, time: Fraction | None = None) -> float:
-        """Return `time` (by default the plan's time) in seconds, if amounts are in bytes."""
+        """Convert `time` (default: the plan's time) to seconds, assuming that amounts are in bytes."""
         return float((self.time if time is None else time) / bytes_per_second(self.plan.topology))
 
     @in_words_of_arguments

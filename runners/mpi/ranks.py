@@ -73,8 +73,9 @@ class MpiRanks(StartedRanks):
                 process.kill()
 
     def _death(self, otherwise: str = "", rank: int | None = None) -> RunStopped:
-        """Return the failure for a rank's death, from the output of the ranks' shells. A rank that was killed is the
-        cause of the other deaths.
+        """Return the failure to report after a rank's death. If a signal killed a rank, it caused the other deaths.
+
+        otherwise, rank: reason and rank to report if the output of the ranks' shells does not show a death
         """
         time.sleep(_SETTLE_S)
         said = [b"", b""] if self._launcher is None else [self._launcher.read(name) for name in (STDOUT, STDERR)]

@@ -141,6 +141,7 @@ def find(
 ) -> FinderResult:
     """Return the Pareto frontier of all networks for `query` that are expansions of bases.
 
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     The result does not depend on the executor. All costs are exact: candidates near the predicted frontier are scored
     by BFB on the built topology, and the cost of an expanded stored schedule follows from exact rules.
 
@@ -156,8 +157,7 @@ def find(
         allowed: returns whether a candidate may be chosen; None allows all.
 
     Returns:
-        The frontier and further data on the search. Source: Zhao et al., "Efficient Direct-Connect Topologies for
-        Collective Communications", section 5.4.
+        The frontier and further data on the search.
 
     Raises:
         InvalidInput: if the goal needs rates and the network is too large for them.

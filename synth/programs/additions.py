@@ -149,7 +149,7 @@ def additions_document(program: object) -> dict[str, Any] | None:
 
 
 class _Expressions:
-    """Numbers the sums that occur in a run. `numbers` maps each pair of operands to the number of their sum."""
+    """Assigns a number to each distinct sum. `numbers` maps each pair of operands to the number of their sum."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks

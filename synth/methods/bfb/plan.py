@@ -388,7 +388,7 @@ def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -
 
 
 def _numbers_beyond(network: BfbNetwork, loads: Loads) -> list[int]:
-    """Return promising numbers of chunks above 64, in ascending order, for which times stay within 64 bits."""
+    """Return, in ascending order, chunk counts above 64 that are worth trying and whose times fit into 64 bits."""
     shares = []  # numbers of shards that critical links carry
     for step in range(len(loads.times.top)):
         time = loads.times.of_step(step)

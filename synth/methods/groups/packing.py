@@ -337,7 +337,7 @@ def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int)
 
 
 def _schedule(network: GroupNetwork, packing: GroupPacking, number: int, chunks: int) -> Schedule:
-    """Return the schedule of group `number` in whole chunks, on the network in which its members are the ranks."""
+    """Return the schedule of group `number`, in indivisible chunks. Only the group's members are its ranks."""
     topology, group = network.topology, packing.groups[number]
     routes: dict[tuple[int, ...], int] = {}
     parts: list[tuple[Column, ...]] = []

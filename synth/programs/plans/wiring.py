@@ -29,7 +29,7 @@ Cuts = Mapping[BlockId, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class BlockGroups:
-    """Number of thread blocks per segment: 1 for the blocks in `alone`, `size` for all others."""
+    """How many thread blocks share each segment of a program's block: 1 for blocks in `alone`, else `size`."""
 
     size: int
     alone: frozenset[BlockId] = frozenset()

@@ -255,10 +255,10 @@ def enter_blocks(
 
 
 def _block_trees(topology: Topology, owner: Integers, room: Integers, supply: Integers) -> TreeTransfers | None:
-    """Return transfers along low trees in the first block, over links of `topology`, or None if there are none.
+    """Return transfers along shallow trees within the first block, over links of `topology`; None if there are none.
 
     Args:
-        owner: int64 per node, from `block_owners`.
+        owner: int64 per node, the node's block, from `block_owners`.
         room: int64 per link, number of trees that it can carry.
         supply: int64 per rank in the block, number of trees rooted there.
     """
