@@ -95,7 +95,7 @@ def cost_of(
     began_s = time.perf_counter()
     try:
         ended = subprocess.run(  # noqa: S603 - this Python
-            [sys.executable, "-c", code, *words],
+            [sys.executable, "-P", "-c", code, *words],
             env=environment,
             capture_output=True,
             text=True,

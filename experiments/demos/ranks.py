@@ -20,6 +20,7 @@ from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.local.ranks import placement_of
 from chorale.runners.process_launch.processes import FABRIC
 from chorale.synth.errors import CheckFailed
+from chorale.synth.shadowing import outside_working_folder
 from chorale.synth.topology.topology import Topology
 
 _PORT = 29400
@@ -70,8 +71,9 @@ def run_ranks(
             task = (script, arguments, namespaces[member], variables, output)
             ranks.append(context.Process(target=_be_rank, args=task, name=f"rank {rank}", daemon=True))
         try:
-            for process in ranks:
-                process.start()
+            with outside_working_folder():
+                for process in ranks:
+                    process.start()
             why = _failure(ranks, began_s + limit_s + _GRACE_S)
         finally:
             for process in ranks:
