@@ -84,7 +84,7 @@ def test_a_package_that_is_no_wheel_is_unavailable(tmp_path: Path) -> None:
 def test_missing_parts_are_unavailable_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "install_folder", lambda version: tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    with pytest.raises(Unavailable, match=r"run: python -m chorale\.runners\.oneccl\.install"):
+    with pytest.raises(Unavailable, match=r"run: python -P -m chorale\.runners\.oneccl\.install"):
         build.find_parts()
 
 
