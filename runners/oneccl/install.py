@@ -1,7 +1,7 @@
 """Download and install the necessary parts of oneCCL's packages: 45 MB instead of several gigabytes.
 
-`python -P -m chorale.runners.oneccl.install` installs them next to this Python, for the given versions or for all versions
-that the runner supports.
+`python -P -m chorale.runners.oneccl.install` installs them next to this Python, for the given versions or for all
+versions that the runner supports.
 """
 
 import hashlib
