@@ -82,7 +82,9 @@ def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric
         for device in ("to1", "to3"):
             subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, state], check=True)
 
+    # One run takes 2 s, so the links go down in the middle of it; at its end, nobody would wait for a message any more.
+    slow = request_of(RING, size_bytes=2**24, repeats=1000, timeout_s=4.0)
     with MpiRunner(NAME) as runner:
-        failure = failed(submit_and_meanwhile(runner, LONG, lambda _: turn("down")), FailureKind.TIMEOUT)
+        failure = failed(submit_and_meanwhile(runner, slow, lambda _: turn("down")), FailureKind.TIMEOUT)
         assert failure.blocked  # which ranks can still say so depends on what was in transit
         until(lambda: not processes_in(ring.networks()), 5.0)
