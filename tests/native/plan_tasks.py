@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,12 +59,10 @@ def run_plans(sanitizer: str, tasks: Iterable[bytes], seed: int = 1) -> subproce
     command = ["sh", "-c", f"ulimit -s 1024; exec {plan_driver(sanitizer)} /dev/stdin {seed}"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=os.environ | STRICT, **pipes) as process:  # type: ignore[call-overload]
-        try:
+        with suppress(BrokenPipeError):  # the driver has ended early; its output says which fault it found
             for task in tasks:
                 process.stdin.write(task)
             process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has found a fault, and says so
         process.stdin = None
         out, err = (text.decode() for text in process.communicate())
     return subprocess.CompletedProcess(command, process.returncode, out, err)
