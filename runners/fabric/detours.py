@@ -45,11 +45,6 @@ def slow_down(fabric: EmulatedFabric, nodes: Pair, link_mbps: Fraction) -> None:
     _run(fabric, _on_both_ends(nodes, f"tc qdisc replace dev {{device}} root {bucket}"))
 
 
-def speed_up(fabric: EmulatedFabric, nodes: Pair) -> None:
-    """Undo `slow_down`."""
-    _run(fabric, _on_both_ends(nodes, "tc qdisc replace dev {device} root noqueue"))
-
-
 def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes: Sequence[int]) -> None:
     """Route every node's packets over shortest paths of `remaining`, the working part of the topology `whole`.
 
