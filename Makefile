@@ -54,7 +54,8 @@ demo-job: setup
 	$(BIN)/python -m chorale.experiments.demos.job --picture chorale-data/demo-job.svg
 
 # The tests that everyone runs; at the end, which real parts they ran. Tests without servers go beside those with them,
-# which often wait and of which two run at once; then those that need the machine for themselves. Files go in the order of
+# which often wait and of which two run at once; measurements on one machine take turns, so that one of these tests may
+# also wait for others. Then those that need the machine for themselves. Files go in the order of
 # their folders, in which the long ones come first. KIND is one of two in tests/conftest.py.
 KIND = not slow and not more
 BESIDE = not alone and not in_pairs
@@ -69,7 +70,7 @@ test-side-by-side:
 	$(PYTEST) -m '$(KIND) and $(BESIDE)' -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-in-pairs:
-	$(PYTEST) -m '$(KIND) and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m '$(KIND) and in_pairs' -n 2 --timeout 300 --dist loadfile --no-loadscope-reorder
 
 # Everything else that ends within minutes: tests that cover little besides, all pages, sanitizers, and each property on more cases.
 test-all: setup

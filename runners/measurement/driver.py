@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -119,6 +119,9 @@ def _submitted(runner: Runner, request: RunRequest) -> Outcome:
 Clock = Callable[[], float]
 """A monotonic clock in seconds."""
 
+Turn = Callable[[], AbstractContextManager[None]]
+"""Returns a block during which nobody else measures."""
+
 
 class StopReason(StrEnum):
     """Why no more repetitions were measured at a size."""
@@ -166,8 +169,12 @@ def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | R
     return AdaptiveMeasurement(outcome, (StopReason.FIXED,) * len(request.sizes_bytes))
 
 
-def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Clock) -> AdaptiveMeasurement | RunFailure:
+def measure_until(
+    runner: Runner, request: RunRequest, goal: Goal, clock_s: Clock, turn: Turn = nullcontext
+) -> AdaptiveMeasurement | RunFailure:
     """Measure the programs of `request` together until every ratio to the reference is precise or a budget is used up.
+
+    turn: entered for each request, so that others measure between two requests; waiting for it costs no budget
 
     The first request has `request.repeats` repetitions, or more if an interval needs them. Later requests contain only
     the sizes that are not precise yet. Their number of repetitions is estimated from the intervals and at most
@@ -179,7 +186,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     names = (*request.programs, *map(library_result, request.library))
     if goal.reference is not None and goal.reference not in names:
         raise InvalidInput("the reference '{}' is not measured", goal.reference, f"use {', '.join(names)}")
-    deadline_s = clock_s() + goal.max_seconds
+    spent_s = 0.0
     if goal.launches > 1:
         repeats = max(1, min(request.repeats, goal.max_repeats // goal.launches))
     else:
@@ -187,13 +194,15 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     current = replace(request, repeats=repeats)
     collected = _Collected(request.sizes_bytes, goal, current.repeats if goal.launches > 1 else 1)
     while True:
-        start_s = clock_s()
-        outcome = _submitted(runner, current)
+        with turn():
+            start_s = clock_s()
+            outcome = _submitted(runner, current)
+            seconds = clock_s() - start_s
         if isinstance(outcome, RunFailure):
             return outcome
         collected.add(outcome, current.repeats)
-        seconds_per_repeat = (clock_s() - start_s) / current.repeats
-        repeats = collected.next_repeats((deadline_s - clock_s()) / max(seconds_per_repeat, 1e-9))
+        spent_s += seconds
+        repeats = collected.next_repeats((goal.max_seconds - spent_s) / max(seconds / current.repeats, 1e-9))
         if repeats == 0:
             return collected.driven()
         current = replace(current, sizes_bytes=collected.open_sizes, repeats=repeats, seed=current.seed + 1)

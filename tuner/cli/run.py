@@ -178,11 +178,13 @@ def run(
         settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         request = base.RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         request = replace(request, trace=trace is not None)
-        with exclusive(machine_lock(), ALONE_PATIENCE_S) if config.capabilities.is_live else nullcontext():
-            if goal is None:
+        # For each request anew: between two of them, a campaign on this machine gets its turn.
+        turn = partial(exclusive, machine_lock(), ALONE_PATIENCE_S) if config.capabilities.is_live else nullcontext
+        if goal is None:
+            with turn():
                 outcome = measure_once(running, request)
-            else:
-                outcome = measure_until(running, request, goal, time.monotonic)
+        else:
+            outcome = measure_until(running, request, goal, time.monotonic, turn)
     if isinstance(outcome, base.RunFailure):
         return _failure(runner, outcome)
     measurement = outcome.measurement

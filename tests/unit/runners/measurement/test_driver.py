@@ -1,6 +1,7 @@
 """How programs are measured: the adaptive driver on a clock of its own, what links allow, and rungs of a race."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -128,6 +129,24 @@ def test_the_budget_of_seconds_is_kept() -> None:
     driven = _driven(runner, Goal(0.0001, "reference", max_repeats=10**6, max_seconds=500.0))
     assert driven.stop_reasons == (StopReason.SECONDS, StopReason.SECONDS)
     assert 300 < runner.now_s <= 510  # paces are predicted from the request before
+
+
+def test_others_measure_between_two_requests_and_waiting_for_them_costs_no_budget() -> None:
+    runner = DrawnRunner(_noisy_when_small)
+    turns: list[int] = []
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        runner.now_s += 1000.0
+        before = len(runner.requests)
+        yield
+        turns.append(len(runner.requests) - before)
+
+    goal = Goal(0.0001, "reference", max_repeats=10**6, max_seconds=500.0)
+    measure_until(runner, REQUEST, goal, runner.clock_s, turn)
+    assert len(turns) > 2
+    assert set(turns) == {1}
+    assert 300 < runner.now_s - 1000 * len(turns) <= 510
 
 
 def test_a_small_budget_of_repetitions_holds_for_the_first_request() -> None:
