@@ -8,8 +8,7 @@ from typing import Any, cast, get_args
 
 from chorale.design import NetworkTopology, in_words_of_arguments, topology
 from chorale.synth.executor.base import Executor, SerialExecutor
-from chorale.synth.finder.confirmation import Goal
-from chorale.synth.finder.find import FinderQuery
+from chorale.synth.finder.find import FinderQuery, Goal
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.names import name_among
 from chorale.tuner.plots.picture import Picture

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chorale.synth.methods.method import Options as Options
     from chorale.synth.programs.program import Program as Program
     from chorale.synth.schedule.traffic import traffic_of as traffic_of
-    from chorale.synth.simulation.flow_simulation import NetworkModel as NetworkModel
+    from chorale.synth.simulation.simulate import NetworkModel as NetworkModel
     from chorale.synth.simulation.simulate import simulate as simulate
     from chorale.synth.targets.lift import lift as lift
     from chorale.synth.targets.lift import lift_code as lift_code
@@ -53,8 +53,7 @@ _HOMES = {
     "chorale.synth.methods.method": "Options",
     "chorale.synth.programs.program": "Program",
     "chorale.synth.schedule.traffic": "traffic_of",
-    "chorale.synth.simulation.flow_simulation": "NetworkModel",
-    "chorale.synth.simulation.simulate": "simulate",
+    "chorale.synth.simulation.simulate": "NetworkModel simulate",
     "chorale.synth.targets.lift": "lift lift_code",
     "chorale.synth.targets.registry": "target_named",
     "chorale.synth.topology.formats.networkx_graph": "from_networkx to_networkx",

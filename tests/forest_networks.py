@@ -11,7 +11,7 @@ from chorale.synth.collective import ALLGATHER, Collective
 from chorale.synth.methods.forest.forest import tree_schedule
 from chorale.synth.methods.forest.network import ForestNetwork, forest_network
 from chorale.synth.methods.forest.packing import pack_trees
-from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from tests.reference.crossing_cuts import Arc, violated_sink_sides

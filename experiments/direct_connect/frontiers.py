@@ -18,8 +18,8 @@ from chorale.experiments.framework.experiment import (
 )
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.finder.base_candidates import BaseSet
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
+from chorale.synth.finder.constructions import BaseSet
 from chorale.synth.finder.find import FinderQuery, find, find_all
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 

@@ -27,13 +27,11 @@ from chorale.experiments.framework.experiment import (
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.finder.bfb_score import bfb_score_of
-from chorale.synth.finder.candidate import Workload, greatest_rate, least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import Workload, bfb_score_of, greatest_rate, least_bandwidth_factor, least_steps
 from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.methods.closed_forms import ALGORITHMS
-from chorale.synth.methods.expand.prediction import predict_allgather
-from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.methods.expand.expand import predict_allgather
+from chorale.synth.simulation.simulate import NetworkModel, congestion_of
 from chorale.synth.topology.spec import parse_topology
 
 FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6

@@ -38,7 +38,7 @@ from chorale.synth.finder.candidate import TopologyCandidate, greatest_rate, lea
 from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
-from chorale.synth.methods.expand.prediction import predict_allgather
+from chorale.synth.methods.expand.expand import predict_allgather
 from chorale.synth.topology.distance import diameter, hop_distances
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

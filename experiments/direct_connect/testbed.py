@@ -33,8 +33,7 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel, congestion_of
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import simulate_program

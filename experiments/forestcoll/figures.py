@@ -17,7 +17,7 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, Collectiv
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.forest.network import forest_network
-from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology

@@ -36,7 +36,7 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.topology.spec import parse_topology
 
 _PUBLISHED_OPTIMA = (

@@ -10,8 +10,7 @@ from statistics import linear_regression
 import networkx as nx
 import numpy as np
 
-from chorale.synth.simulation.congestion import Congestion
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import Congestion, NetworkModel
 from chorale.synth.topology.topology import Topology
 
 

@@ -25,7 +25,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import IN_NETWORK, synthesize
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.schedule.transforms import pipeline_split
-from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.simulate import congestion_of
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule

@@ -22,7 +22,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
-from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.targets.registry import resources_of
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.check import check_topology

@@ -14,11 +14,9 @@ from typing import Any, Literal, TypeAlias
 from chorale.experiments.framework.experiment import Row, claim_row
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.methods.closed_forms import ALGORITHMS
-from chorale.synth.methods.grid.lines import grid_shape
+from chorale.synth.methods.grid.steps import grid_shape
 from chorale.synth.schedule.traffic import Traffic
-from chorale.synth.simulation.congestion import Congestion, congestion_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.simulation.simulate import simulate
+from chorale.synth.simulation.simulate import Congestion, NetworkModel, congestion_of, simulate
 from chorale.synth.topology.spec import parse_topology
 
 SIZES = tuple(32 * 4**power for power in range(14))

@@ -21,7 +21,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.identity import parse_rational
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import Traffic
-from chorale.synth.simulation.flow_simulation import NetworkModel, simulate_flows
+from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
 from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.topology import Topology
 

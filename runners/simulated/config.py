@@ -10,7 +10,7 @@ from chorale.runners.api.base import Runner
 from chorale.runners.api.config import ByteCount, Capabilities, ExactNumber, MeasurerRequest, RunnerConfig, TimeSource
 from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = Fraction(1000)

@@ -30,8 +30,7 @@ from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel, congestion_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 

@@ -16,7 +16,7 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Opera
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Message, Program
 from chorale.synth.schedule.schedule import Routes
-from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph, NetworkModel
+from chorale.synth.simulation.simulate import FlowTimes, MessageGraph, NetworkModel
 from chorale.synth.topology.topology import Topology
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from chorale.runners.api.programs import Connection, ConnectionPaths
 from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
 from chorale.synth.schedule.schedule import Routes
-from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
+from chorale.synth.simulation.simulate import FlowTimes, MessageGraph
 from chorale.synth.topology.topology import Topology
 
 TraceIndices = NDArray[np.integer[Any]]

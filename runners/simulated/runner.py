@@ -30,7 +30,7 @@ from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.switch_processes import collective_of_ranks
-from chorale.synth.simulation.flow_simulation import NetworkModel, simulate_flows
+from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
 from chorale.synth.targets.registry import target_named
 
 _SHOWN_BLOCKS = 8

@@ -3,6 +3,10 @@
 Roots may have parts of any size, and in-trees and out-trees may share a link in any proportion (ForestColl, appendix
 E). On symmetric networks, this is no better than reduce_scatter followed by allgather. It is better if some ranks have
 less bandwidth than others: a rank that is not a root sends and receives M bytes instead of 2 M (N - 1) / N.
+
+The variables of the linear program are the rate of each root and the bandwidths of each arc. ForestColl formulates
+"every rank receives c units" with flows, which takes 2 N variables per link. Here, every cut that was found to be too
+narrow is one row, so the program stays small, and its dual solution is a short certificate.
 """
 
 from __future__ import annotations
@@ -11,26 +15,252 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.bounds.certificate import proven_time
 from chorale.synth.bounds.optimum import CutSearch, improving_cuts
-from chorale.synth.bounds.residual_graph import Flags, Integers
-from chorale.synth.bounds.tree_program import (
-    MergedArcs,
-    Multipliers,
-    TreeProgram,
-    exact_vertex,
-    merged_arcs,
-    trim_at_switches,
-)
+from chorale.synth.bounds.residual_graph import Flags, Integers, violated_cuts
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
-from chorale.synth.linear_program import Floats
+from chorale.synth.lazy_modules import sparse
+from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
+
+MAX_VARIABLES = 160
+"""Above this number of variables, elimination in rationals takes too long."""
+_ZERO = 1e-13
+_TIGHT = 1e-10
+_FREE_DENOMINATOR = 10**6
+_UNITS = 2**40
+_SLACK = 1e-7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedArcs:
+    """The links of a network without self-loops; parallel links are merged into one arc.
+
+    src, dst: int64 per arc
+    width:    total bandwidth of each arc
+    """
+
+    src: Integers
+    dst: Integers
+    width: tuple[Fraction, ...]
+
+    @property
+    def transposed(self) -> MergedArcs:
+        return MergedArcs(self.dst, self.src, self.width)
+
+
+def merged_arcs(topology: Topology) -> MergedArcs:
+    """Return the arcs of `topology`, sorted by (src, dst). O(links log links)."""
+    links = topology.links
+    useful = np.flatnonzero(links.src != links.dst)
+    keys = links.src[useful].astype(np.int64) * topology.node_count + links.dst[useful]
+    pairs, arc_of_link = np.unique(keys, return_inverse=True)
+    width = [Fraction(0)] * len(pairs)
+    for arc, bandwidth_class in zip(arc_of_link.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
+        width[arc] += links.bandwidths[bandwidth_class]
+    return MergedArcs(pairs // topology.node_count, pairs % topology.node_count, tuple(width))
+
+
+def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
+    """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
+
+    Lowering what one switch sends may leave the next switch with too little, possibly around a cycle. To empty cycles
+    quickly, each round lowers amounts by twice as much as the previous round.
+    """
+    switches = range(topology.compute_count, topology.node_count)
+    rounds = 0
+    is_short = True
+    while is_short:
+        is_short = False
+        for switch in switches:
+            outgoing = np.flatnonzero((src == switch) & (amounts > 0))
+            excess = int(amounts[outgoing].sum() - amounts[dst == switch].sum())
+            is_short |= excess > 0
+            surplus = max(excess, 0) << max(0, rounds - len(switches))
+            for arc in outgoing:
+                taken = min(surplus, int(amounts[arc]))
+                amounts[arc] -= taken
+                surplus -= taken
+        rounds += 1
+
+
+class Multipliers(NamedTuple):
+    """Dual values (float64) of the cuts in both directions, and of the balance of each switch in both directions."""
+
+    gather_cuts: Floats
+    reduce_cuts: Floats
+    gather_switches: Floats
+    reduce_switches: Floats
+
+
+class TreeProgram:
+    """Maximises the total rate of all roots, in units of the widest arc.
+
+    Switches receive at least as much as they send for out-trees, and at most as much for in-trees. For out-trees, the
+    arcs into a set of nodes that contains a rank carry the rates of all roots outside (`gather_cuts`); for in-trees,
+    the arcs out of the set do (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
+
+    Args:
+        arcs: the network.
+        ranks, nodes: number of compute nodes, which come first, and number of all nodes.
+        root_column, out_column, in_column: each root's variable, and each arc's variables for out-trees and in-trees.
+            Roots or arcs that symmetries map to one another may share a variable.
+        sinks: flags per node; cuts are only searched around the flagged compute nodes.
+        is_mirrored: whether in-trees are reversed out-trees; in-trees then need no rows.
+        advice: what to do if the solver fails.
+    """
+
+    def __init__(
+        self, arcs: MergedArcs, ranks: int, nodes: int, root_column: Integers, out_column: Integers,
+        in_column: Integers, sinks: Flags, *, is_mirrored: bool, advice: str,
+    ) -> None:  # fmt: skip
+        self.arcs, self.ranks, self.nodes, self.sinks = arcs, ranks, nodes, sinks
+        self.root_column, self.out_column, self.in_column = root_column, out_column, in_column
+        self.is_mirrored, self._advice = is_mirrored, advice
+        self.widest = max(arcs.width)
+        self.roots = int(root_column.max()) + 1
+        self.variables = int(max(out_column.max(), in_column.max())) + 1
+        low, high = np.minimum(out_column, in_column), np.maximum(out_column, in_column)
+        self._first_of_width = np.unique(low * self.variables + high, return_index=True)[1]
+        alone = list(np.eye(nodes, dtype=np.bool_)[sinks])
+        self.gather_cuts, self.reduce_cuts = list(alone), [] if is_mirrored else list(alone)
+        self._is_gather: list[bool] = []  # for each cut that the solver has seen, in row order
+        self._program: GrowingProgram | None = None
+
+    def solve(self) -> tuple[Floats, Floats]:
+        """Return (value per variable, dual value per row), correct up to the solver's tolerances."""
+        if self._program is None:
+            bound = np.array([float(value / self.widest) for value in self.exact_bound()])
+            objective = np.zeros(self.variables)
+            np.subtract.at(objective, self.root_column, 1.0)
+            self._program = GrowingProgram(objective, self.matrix(), bound, self._advice)
+            self._is_gather = [True] * len(self.gather_cuts) + [False] * len(self.reduce_cuts)
+        else:
+            gather = self.gather_cuts[self._is_gather.count(True) :]
+            reduce = self.reduce_cuts[self._is_gather.count(False) :]
+            self._is_gather += [True] * len(gather) + [False] * len(reduce)
+            rows = self._crossing(gather, reduce)
+            self._program.add_rows(rows, np.zeros(rows.shape[0]))
+        point, marginals = self._program.minimum()
+        # Solvers may return numbers slightly below zero, which the search for cuts does not accept.
+        return np.maximum(0.0, point), np.maximum(0.0, -marginals)
+
+    def start_over(self) -> None:
+        """Make the solver start from scratch. Its interior-point method takes longer but finds a more even vertex."""
+        self._program = None
+
+    def multipliers(self, marginals: Floats) -> Multipliers:
+        """Return the dual values from `solve`, grouped by kind of row."""
+        switches = self.nodes - self.ranks
+        _, out_trees, in_trees, cuts = np.split(marginals, np.cumsum([len(self._first_of_width), switches, switches]))
+        of_gather = np.array(self._is_gather)
+        return Multipliers(cuts[of_gather], cuts[~of_gather], out_trees, in_trees)
+
+    def exact_bound(self) -> list[Fraction]:
+        """Return the right-hand sides of all rows, in the unit of `arcs.width`."""
+        widths = [self.arcs.width[arc] for arc in self._first_of_width.tolist()]
+        zeros = (self.nodes - self.ranks) * (1 if self.is_mirrored else 2) + len(self.gather_cuts + self.reduce_cuts)
+        return [*widths, *[Fraction(0)] * zeros]
+
+    def matrix(self) -> SparseMatrix:
+        """Return the matrix with all current rows: arc widths, then switch balances, then cuts."""
+        arcs, ranks = self.arcs, self.ranks
+        first = self._first_of_width
+        row, one = np.arange(len(first)), np.ones(len(first))
+        widths = self._rows([(row, self.out_column[first], one), (row, self.in_column[first], one)], len(first))
+        parts, switches = [], self.nodes - ranks
+        for ends, sign in ((arcs.src, 1.0), (arcs.dst, -1.0)):
+            used = np.flatnonzero(ends >= ranks)
+            switch, signs = ends[used] - ranks, np.full(len(used), sign)
+            parts.append((switch, self.out_column[used], signs))
+            if not self.is_mirrored:
+                parts.append((switches + switch, self.in_column[used], -signs))
+        balance = self._rows(parts, switches * (1 if self.is_mirrored else 2))
+        cuts = self._crossing(self.gather_cuts, self.reduce_cuts)
+        return sparse.vstack([widths, balance, cuts], format="csr")
+
+    def _crossing(self, gather_cuts: Sequence[Flags], reduce_cuts: Sequence[Flags]) -> SparseMatrix:
+        parts, first = [], 0
+        arcs, roots = self.arcs, len(self.root_column)
+        for cuts, tails, heads, columns in (
+            (gather_cuts, arcs.src, arcs.dst, self.out_column),
+            (reduce_cuts, arcs.dst, arcs.src, self.in_column),
+        ):
+            inside = np.array(cuts, dtype=np.bool_).reshape(-1, self.nodes)
+            row, root = np.nonzero(~inside[:, :roots])
+            parts.append((first + row, self.root_column[root], np.ones(len(row))))
+            row, arc = np.nonzero(inside[:, heads] & ~inside[:, tails])
+            parts.append((first + row, columns[arc], np.full(len(row), -1.0)))
+            first += len(cuts)
+        return self._rows(parts, first)
+
+    def _rows(self, parts: Sequence[tuple[Integers, Integers, Floats]], count: int) -> SparseMatrix:
+        row, column, value = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+        return of_entries(row, column, value, count, self.variables)
+
+    def narrow_cuts(self, point: Floats, most: int, *, inward: bool = False) -> list[Flags]:
+        """Return up to `most` cuts that are too narrow for the out-trees in `point`, or its in-trees if `inward`."""
+        arcs = self.arcs.transposed if inward else self.arcs
+        amounts = np.ceil(point[self.in_column if inward else self.out_column] * _UNITS).astype(np.int64)
+        supply = np.zeros(self.nodes, dtype=np.int64)
+        supply[: len(self.root_column)] = np.floor(point[self.root_column] * _UNITS * (1 - _SLACK))
+        return list(violated_cuts(arcs.src, arcs.dst, amounts, supply, self.sinks, most))
+
+
+Row = dict[int, Fraction]
+"""Coefficients by column number. The right-hand side is stored as column -1."""
+
+
+def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:
+    """Return the exact vertex near `point` at which the rows that are nearly tight at `point` are exactly tight.
+
+    Args:
+        matrix, bound: rows `matrix` @ x <= `bound`, whose coefficients are whole numbers.
+        point: a floating-point vertex. Variables that are 0 remain 0. A variable that the rows do not determine is
+            rounded to a fraction.
+
+    Returns:
+        The variables, or None if more than `MAX_VARIABLES` are above 0. O(variables ^ 2 * rows).
+    """
+    used = np.flatnonzero(point > _ZERO * point.max(initial=0.0)).tolist()
+    if len(used) > MAX_VARIABLES:
+        return None
+    sizes = abs(matrix) @ point
+    slack = np.array([float(value) for value in bound]) - matrix @ point
+    tight, begins, members = list[Row](), matrix.indptr.tolist(), set(used)
+    for index in np.flatnonzero(slack <= _TIGHT * sizes).tolist():
+        span = slice(begins[index], begins[index + 1])
+        pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
+        row = {column: Fraction(round(value)) for column, value in pairs if column in members}
+        if row:
+            tight.append(row | {-1: bound[index]})
+    # Gaussian elimination. A pivot row has 1 in its own column and 0 in earlier pivot columns. Contradictory rows
+    # are dropped.
+    pivots: list[tuple[int, Row]] = []
+    for row in sorted(tight, key=len):
+        for column, pivot in pivots:
+            factor = row.pop(column, Fraction(0))
+            if factor:
+                for other, value in pivot.items():
+                    if other != column:
+                        row[other] = row.get(other, Fraction(0)) - factor * value
+        left = {column: value for column, value in row.items() if value or column == -1}
+        column = max(left)
+        if column != -1:
+            pivots.append((column, {other: value / left[column] for other, value in left.items()}))
+    values = {column: Fraction(float(point[column])).limit_denominator(_FREE_DENOMINATOR) for column in used}
+    for column, row in reversed(pivots):
+        rest = sum((value * values[other] for other, value in row.items() if other not in (-1, column)), Fraction(0))
+        values[column] = row.get(-1, Fraction(0)) - rest
+    return [max(Fraction(0), values.get(column, Fraction(0))) for column in range(len(point))]
+
 
 MAX_RANKS = 256
 MAX_LINKS = 2048

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.finder.base_candidates import traits_of
-from chorale.synth.finder.bfb_score import MAX_DEGREE, bfb_score
-from chorale.synth.finder.candidate import TopologyCandidate, Traits, base_candidate, frontier, least_steps
-from chorale.synth.finder.constructions import divisors
+from chorale.synth.finder.candidate import (
+    MAX_DEGREE,
+    TopologyCandidate,
+    Traits,
+    base_candidate,
+    bfb_score,
+    frontier,
+    least_steps,
+)
+from chorale.synth.finder.constructions import divisors, traits_of
 from chorale.synth.finder.find import FinderQuery
 from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct

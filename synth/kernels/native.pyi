@@ -17,11 +17,10 @@ from chorale.synth.lowering.rank_programs import MemoryBases
 from chorale.synth.lowering.timetable import Moves, Visits
 from chorale.synth.methods.alltoall.price_descent import PricedNetwork
 from chorale.synth.methods.bfb.plan import Problems
-from chorale.synth.methods.forest.layered import InArcShares
-from chorale.synth.methods.forest.packing import ArcTable, ResidualNetwork
-from chorale.synth.methods.forest.split.splitting_off import CutTable, PathPieces, Splits
-from chorale.synth.methods.forest.split.switch_groups import SwitchGroups
-from chorale.synth.methods.forest.warm_start import _ArcIndex, _OldEdges
+from chorale.synth.methods.forest.forest import _ArcIndex, _OldEdges
+from chorale.synth.methods.forest.packing import ArcTable, InArcShares, ResidualNetwork
+from chorale.synth.methods.forest.switch_groups import SwitchGroups
+from chorale.synth.methods.forest.switch_removal import CutTable, PathPieces, Splits
 from chorale.synth.methods.traffic.fabric import RailLoads
 from chorale.synth.programs.flat_program import Code, RunConditions
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells

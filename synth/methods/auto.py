@@ -17,14 +17,14 @@ from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.distance import diameter, distances_to
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import cost_if_sound
 
 if TYPE_CHECKING:
     from chorale.synth.schedule.traffic import Traffic
-    from chorale.synth.simulation.congestion import Congestion
+    from chorale.synth.simulation.simulate import Congestion
 
 
 AUTO = "auto"
@@ -172,7 +172,7 @@ def _traffic_of_pattern(
     method: Algorithm, topology: Topology, collective: Collective
 ) -> tuple[Traffic, list[Congestion]]:
     """Return (traffic of an algorithm with a closed form, cost of each of its streams), without making a schedule."""
-    from chorale.synth.simulation.congestion import congestion_of  # noqa: PLC0415 (large networks need no traffic)
+    from chorale.synth.simulation.simulate import congestion_of  # noqa: PLC0415 (large networks need no traffic)
 
     traffic = method.pattern(topology, collective).traffic()
     return traffic, [congestion_of(stream) for stream in traffic.streams()]
@@ -263,7 +263,7 @@ class TimedChoices:
             traffic, streams = _traffic_of_pattern(method, task.topology, task.collective)
         else:
             from chorale.synth.schedule.traffic import traffic_of  # noqa: PLC0415 (only predictions need it)
-            from chorale.synth.simulation.congestion import congestion_of  # noqa: PLC0415
+            from chorale.synth.simulation.simulate import congestion_of  # noqa: PLC0415
 
             schedule = make()
             make, traffic = partial(_same, schedule), traffic_of(schedule)

@@ -127,7 +127,7 @@ class Forest(TreeMethod):
             if pairs is not None:
                 return pairs
         if _may_move_trees(task.topology, task.collective, task.options):
-            from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest  # noqa: PLC0415
+            from chorale.synth.methods.forest.symmetric import symmetric_forest  # noqa: PLC0415
 
             options = task.options
             defaults = {"k": None, "objective": options.objective, "seed": options.seed}

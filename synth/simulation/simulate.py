@@ -1,16 +1,425 @@
-"""Predicts the time of a traffic pattern on a network, with the congestion model or a flow-level simulation."""
+"""Predicts the time of a traffic pattern on a network, with the congestion model or a flow-level simulation.
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias, cast, get_args
+Congestion model: steps run one after another, and each step takes as long as its slowest message. Flow-level
+simulation: there are no barriers between steps; messages share links fairly and start as soon as all events that they
+wait for have happened. Bandwidths come from the topology, latencies and the bandwidth of a unit link from the caller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
+from chorale.synth.identity import parse_rational
+from chorale.synth.kernels import native
 from chorale.synth.names import name_among
-from chorale.synth.schedule.traffic import Traffic
-from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import NetworkModel, pipelined_flows, simulate_flows, stepped_flows
+from chorale.synth.schedule.schedule import Routes
+from chorale.synth.schedule.traffic import Traffic, TrafficStep
+from chorale.synth.topology.topology import Topology
+
+LINK_LATENCY_US, HOP_US = "0.1", "0.3"
+"""Default latencies in microseconds of a link and of forwarding, if the topology has none (Swing paper, section 5)."""
+_UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkModel:
+    """Latencies and link rates from which the exact time of a message on any topology follows.
+
+    A message of s bytes over h links, alone on the network, arrives after alpha + s / bandwidth of its slowest link + h
+    * (link_latency + hop) + the topology's latencies.
+
+    alpha_s:        seconds between the moment when a message can start and the departure of its first byte
+    link_latency_s: propagation delay of a link in seconds, in addition to the topology's latencies
+    hop_s:          seconds that the node at the end of a link takes to forward a packet
+    link_gbps:      rate of a link of bandwidth 1 in Gbit/s; required if the topology's unit is "link", else ignored
+    efficiency:     fraction of the topology's bandwidths that is available for data
+
+    Source: Swing paper, section 5 (100 ns per link, 300 ns per hop).
+    """
+
+    alpha_s: Fraction = Fraction(0)
+    link_latency_s: Fraction = Fraction(0)
+    hop_s: Fraction = Fraction(0)
+    link_gbps: Fraction | None = None
+    efficiency: Fraction = Fraction(1)
+
+    @staticmethod
+    def of(
+        alpha_us: float | str = 0,
+        link_latency_us: float | str = 0,
+        hop_us: float | str = 0,
+        link_gbps: float | str | Fraction | None = None,
+    ) -> NetworkModel:
+        """Return the model with these latencies in microseconds and this link rate in Gbit/s, converted exactly."""
+        alpha = _at_least_zero(alpha_us, "alpha (microseconds)") / 10**6
+        latency = _at_least_zero(link_latency_us, "the link latency (microseconds)") / 10**6
+        hop = _at_least_zero(hop_us, "the hop latency (microseconds)") / 10**6
+        if link_gbps is None:
+            return NetworkModel(alpha, latency, hop)
+        rate = parse_rational(link_gbps, "the link rate (Gbit/s)")
+        if rate <= 0:
+            raise InvalidInput("a link rate must be above zero", link_gbps, "choose a rate such as 100")
+        return NetworkModel(alpha, latency, hop, rate)
+
+    @staticmethod
+    def usual(topology: Topology, link_gbps: Fraction | None = None) -> NetworkModel:
+        """Return the model to use if no latencies are given: the topology's latencies, or defaults if all are 0."""
+        if any(topology.links.latencies_s):
+            return NetworkModel(link_gbps=link_gbps)
+        return NetworkModel.of(0, LINK_LATENCY_US, HOP_US, link_gbps)
+
+    @property
+    def per_hop_s(self) -> Fraction:
+        """Seconds that each link on a route takes in addition to the topology's latency."""
+        return self.link_latency_s + self.hop_s
+
+    def unit_bytes_per_s(self, topology: Topology) -> Fraction:
+        """Return the bytes per second of a link of bandwidth 1. Raises InvalidInput if the rate is unknown."""
+        if topology.bandwidth_unit != "link":
+            return self.efficiency * _UNIT_BITS_PER_S[topology.bandwidth_unit] / 8
+        if self.link_gbps is None:
+            rule = "{} has no link rates"
+            raise InvalidInput(rule, topology.spec, "add the rate of a link, such as --link-gbps 400")
+        return self.efficiency * self.link_gbps * 10**9 / 8
+
+
+def _at_least_zero(value: float | str, what: str) -> Fraction:
+    number = parse_rational(value, what)
+    if number < 0:
+        raise InvalidInput(f"{what} must not be negative", value, "use 0 or more")
+    return number
+
+
+Indices = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageGraph:
+    """Messages over routes, and the dependencies between them, expressed by gates.
+
+    amount:  size of each message, in a unit that the caller converts to bytes
+    route:   index of each message's route
+    gates:   number of gates; a gate opens once all events that it depends on have happened
+    cause, effect: dependencies: effect[i] happens after cause[i]. A cause is the number of an event: g if gate g opens,
+                   gates + m if message m has left its sender, gates + messages + m if it has arrived. An effect is g
+                   for opening gate g, or gates + m for starting message m, which must have exactly one cause.
+    delay_s: additional seconds between each message's departure and arrival; None for no delay
+    """
+
+    routes: Routes
+    route: Indices
+    amount: Indices
+    gates: int
+    cause: Indices
+    effect: Indices
+    delay_s: NDArray[np.float64] | None = None
+
+    @property
+    def messages(self) -> int:
+        return len(self.amount)
+
+
+MAX_EVENTS = 2**25
+"""Maximum number of messages plus gates in a graph. Each takes up to 200 bytes of memory."""
+
+
+def stepped_flows(traffic: Traffic) -> MessageGraph:
+    """Return the message graph of a stepped traffic pattern.
+
+    A rank starts to send in step t + 1 once all messages to it in step t have arrived and all its messages of step t
+    have left. Ranks wait for nothing else, so they may be in different steps at the same time. Traffic does not record
+    which data a message contains, so a rank waits for a complete step, like implementations that post one step at a
+    time. Takes one gate per rank and step, and O(messages). Raises InvalidInput above `MAX_EVENTS`.
+    """
+    messages = _Messages.of(traffic, 1)
+    ranks, steps, count = messages.actors, len(traffic.steps), len(messages.step)
+    gates, number = ranks * (steps + 1), np.arange(count)
+    at_sender = messages.step * ranks + messages.sender
+    at_receiver = (messages.step + 1) * ranks + messages.receiver
+    chain = np.arange(ranks * steps)
+    cause = np.concatenate([at_sender, gates + number, gates + count + number, chain])
+    effect = np.concatenate([gates + number, at_sender + ranks, at_receiver, chain + ranks])
+    return MessageGraph(traffic.routes, messages.route, messages.amount, gates, cause, effect)
+
+
+def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
+    """Return the message graph of trees along which `chunks` equal chunks are sent in a pipeline.
+
+    A rank forwards chunk p at level t + 1 once chunk p has arrived from all levels up to t, and chunk p - 1 has left on
+    the same route. Amounts are multiplied by `chunks`, so that they are integers. Raises InvalidInput above
+    `MAX_EVENTS`.
+    """
+    messages = _Messages.of(traffic, chunks)
+    actors, levels, each = messages.actors, len(traffic.steps), len(messages.step)
+    # A switch that adds or multicasts sends in the level in which it receives, so it waits for the next level's gate.
+    starts = messages.step + (messages.sender >= traffic.topology.compute_count)
+    chunk, number = np.repeat(np.arange(chunks), each), np.arange(chunks * each)
+    level_gates = actors * (levels + 1)
+    # In addition to gates per (chunk, level, rank), each message has a gate for its level and the previous chunk.
+    gates = chunks * (level_gates + each)
+    message_gate = chunks * level_gates + number
+    at = chunk * level_gates + np.tile(starts * actors + messages.sender, chunks)
+    onward = chunk * level_gates + np.tile((messages.step + 1) * actors + messages.receiver, chunks)
+    chain = (np.arange(chunks)[:, None] * level_gates + np.arange(actors * levels)).ravel()
+    later, total = number[each:], len(number)
+    cause = np.concatenate([at, message_gate, gates + later - each, gates + total + number, chain])
+    effect = np.concatenate([message_gate, gates + number, message_gate[each:], onward, chain + actors])
+    route, amount = np.tile(messages.route, chunks), np.tile(messages.amount, chunks)
+    return MessageGraph(traffic.routes, route, amount, gates, cause, effect)
+
+
+class _Messages(NamedTuple):
+    """The messages of all steps, ordered by step.
+
+    actors: number of senders and receivers: all nodes if switches add or multicast, otherwise only the ranks
+    """
+
+    actors: int
+    step: NDArray[np.int64]
+    route: NDArray[np.int32]
+    amount: NDArray[np.int64]
+    sender: NDArray[np.int64]
+    receiver: NDArray[np.int64]
+
+    @staticmethod
+    def of(traffic: Traffic, chunks: int) -> _Messages:
+        """Return the messages in `traffic`. Raises InvalidInput if `chunks` copies of them exceed `MAX_EVENTS`."""
+        actors = traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
+        count = np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
+        events = chunks * (actors * (len(count) + 1) + 2 * int(count.sum()))
+        if events > MAX_EVENTS:
+            rule = f"a flow-level simulation takes at most {MAX_EVENTS} messages and steps of ranks"
+            raise InvalidInput(rule, events, "use the congestion model (--model step), or fewer chunks or ranks")
+        route = np.concatenate([np.zeros(0, np.int32), *(step.route for step in traffic.steps)])
+        amount = np.concatenate([np.zeros(0, np.int64), *(step.amount for step in traffic.steps)])
+        ends = (traffic.routes.sources(traffic.topology.links), traffic.routes.destinations(traffic.topology.links))
+        sender, receiver = (end[route].astype(np.int64) for end in ends)
+        return _Messages(actors, np.repeat(np.arange(len(count)), count), route, amount, sender, receiver)
+
+
+MAX_ROUTE_LINKS = 2**28
+"""Maximum total number of links in the routes of all messages. Each link takes 12 bytes."""
+MOMENTS_AT_ONCE = 10_000
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowTimes:
+    """Times in seconds at which each gate opened, and at which the last byte of each message left and arrived.
+
+    NaN means that the event never happened.
+    """
+
+    opened_s: Times
+    departed_s: Times
+    arrived_s: Times
+
+    @property
+    def end_s(self) -> float:
+        """Seconds from the start to the last event."""
+        times = np.concatenate([self.opened_s, self.arrived_s])
+        return float(np.nanmax(times, initial=0.0))
+
+
+def simulate_flows(
+    graph: MessageGraph,
+    topology: Topology,
+    model: NetworkModel,
+    bytes_per_amount: float,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    max_route_links: int = MAX_ROUTE_LINKS,
+    moments_at_once: int = MOMENTS_AT_ONCE,
+) -> FlowTimes:
+    """Return the times of all events in `graph`.
+
+    A message's first byte leaves alpha after the message starts. The message's rate at any moment follows from max-min
+    fair sharing of all links on its route. A message arrives one route latency after its last byte has left. Nothing
+    else takes time. Times are floating point with a relative error of about 1e-12; the same graph always gives
+    identical results. `progress` is called with (messages arrived, all messages) after every `moments_at_once` points
+    in time at which rates change. Raises InvalidInput if routes have more than `max_route_links` links in total.
+    O(points in time * links of the routes whose rates change).
+    """
+    routes, links = graph.routes, topology.links
+    first = routes.offsets[graph.route]
+    hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
+    if (total := int(hops.sum())) > max_route_links:
+        rule = f"a flow-level simulation takes messages over at most {max_route_links} links together"
+        raise InvalidInput(rule, total, "use the congestion model (--model step) or a smaller topology")
+    unit = model.unit_bytes_per_s(topology)
+    capacities = np.array([float(bandwidth * unit) for bandwidth in links.bandwidths] or [1.0])
+    latency_of_link = np.array([float(latency + model.per_hop_s) for latency in links.latencies_s] or [0.0])
+    if len(links.latencies_s) < 2:
+        of_route = np.diff(routes.offsets) * latency_of_link[0]
+    else:
+        of_route = np.zeros(len(routes))
+        used = np.flatnonzero(np.diff(routes.offsets))  # reduceat does not support empty ranges
+        if len(used):
+            along = latency_of_link[links.latency_class[routes.link_ids]]
+            of_route[used] = np.add.reduceat(along, routes.offsets[:-1][used])
+    latency_s = np.asarray(of_route[graph.route], dtype=np.float64)
+    latency_s = latency_s if graph.delay_s is None else latency_s + graph.delay_s
+    # Each event's effects, in compressed rows, and the number of events that each gate waits for.
+    order = np.argsort(graph.cause, kind="stable")
+    events = np.arange(graph.gates + 2 * graph.messages + 1)
+    offsets = np.searchsorted(graph.cause[order], events).astype(np.int64)
+    effect = graph.effect.astype(np.int32)
+    needs = np.bincount(effect[effect < graph.gates], minlength=graph.gates).astype(np.int32)
+    simulation = native.FlowSimulation(
+        np.asarray(graph.amount * bytes_per_amount, np.float64), latency_s, float(model.alpha_s), routes.link_ids,
+        first, hops, capacities[links.bandwidth_class], offsets, effect[order], needs,
+    )  # fmt: skip
+    while simulation.advance(moments_at_once):
+        if progress is not None:
+            progress(simulation.arrived, graph.messages)
+    return FlowTimes(simulation.opened_at_s, simulation.arrived_at_s - latency_s, simulation.arrived_at_s)
+
+
+class LinkLoad(NamedTuple):
+    """Largest link load on those routes of a step that have the given number of hops and latency.
+
+    time_per_byte: load as a fraction of the vector, divided by the link's bandwidth in the topology's unit
+    hops:          number of links of these routes
+    latency_s:     sum of the link latencies along these routes, in seconds
+    """
+
+    time_per_byte: Fraction
+    hops: int
+    latency_s: Fraction
+
+
+LinkLoads = frozenset[LinkLoad]
+
+
+@dataclass(frozen=True, slots=True)
+class Congestion:
+    """Costs of the steps of a traffic pattern, from which the time for any network model and vector size is computed.
+
+    steps:  maps each set of loads to the number of steps with these loads; loads smaller in every field are left out
+    stream: time per byte of all steps together if the traffic is pipelined; None if steps run one after another
+    """
+
+    topology: Topology
+    steps: Mapping[LinkLoads, int]
+    stream: Fraction | None
+
+    @property
+    def time_per_byte(self) -> Fraction:
+        """Time per byte of the vector without latencies, in 1 / bandwidth_unit of the topology."""
+        if self.stream is not None:
+            return self.stream
+        largest = (
+            (max((load.time_per_byte for load in loads), default=Fraction(0)), n) for loads, n in self.steps.items()
+        )
+        return sum((time * count for time, count in largest), Fraction(0))
+
+    def seconds(self, model: NetworkModel, size_bytes: int, pipeline_chunks: int | None = None) -> Fraction:
+        """Return the predicted time in seconds for a vector of `size_bytes`.
+
+        Stepped traffic: a step takes alpha + max over messages of (load / bandwidth + latency), with the busiest link's
+        load and the latency of each message's complete route. This is exact if all messages of a step start together
+        and have equally loaded links.
+        Pipelined traffic: P chunks pass h levels in P + h - 1 rounds, in which all links are busy at the same time. P
+        is `pipeline_chunks`, or the number that gives the shortest time.
+        """
+        scale = size_bytes / model.unit_bytes_per_s(self.topology)
+
+        def seconds_of_steps(scale: Fraction) -> Fraction:
+            total = Fraction(0)
+            for loads, count in self.steps.items():
+                longest = [load.time_per_byte * scale + load.hops * model.per_hop_s + load.latency_s for load in loads]
+                total += count * (model.alpha_s + max(longest)) if loads else 0
+            return total
+
+        if self.stream is None:
+            return seconds_of_steps(scale)
+        transfer_s = self.stream * scale
+        first_byte_s = seconds_of_steps(Fraction(0))
+        # Time in addition to `first_byte_s`: time to fill h - 1 levels, and alpha for every further chunk.
+        filling_s = max(0, sum(self.steps.values()) - 1) * transfer_s
+        if pipeline_chunks is None and model.alpha_s == 0:
+            return first_byte_s + transfer_s
+        root = isqrt(int(filling_s / model.alpha_s)) if pipeline_chunks is None else 0
+        candidates = (max(1, root), root + 1) if pipeline_chunks is None else (pipeline_chunks,)
+        return first_byte_s + transfer_s + min(filling_s / n + (n - 1) * model.alpha_s for n in candidates)
+
+
+def congestion_of(traffic: Traffic) -> Congestion:
+    """Return the exact costs of the traffic's steps. O(links on the routes of all distinct steps).
+
+    If switches add or multicast, a path from rank to rank consists of several routes. The longest route to each level
+    of switches is counted, so latencies may be overestimated if paths differ.
+    """
+    links, routes = traffic.topology.links, traffic.routes
+    if len(routes):
+        along, parts = routes.latencies(links)
+    else:
+        along, parts = np.zeros(0, dtype=object), 1
+    pairs = list(zip(np.diff(routes.offsets).tolist(), along.tolist(), strict=True))
+    kinds = sorted(set(pairs))
+    distances = [(hops, Fraction(latency, parts)) for hops, latency in kinds]
+    kind_of = {pair: index for index, pair in enumerate(kinds)}
+    of_route = np.array([kind_of[pair] for pair in pairs], dtype=np.int64)
+    by_step: dict[int, LinkLoads] = {}  # the same step object may occur many times
+    counts: Counter[LinkLoads] = Counter()
+    for step in traffic.steps:
+        if len(step.route):
+            if id(step) not in by_step:
+                by_step[id(step)] = _loads(traffic, step, of_route, distances)
+            counts[by_step[id(step)]] += 1
+    slowest = None
+    if traffic.kind == "pipelined":
+        loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(links), dtype=np.int64))
+        slowest = links.longest_time(loads) / traffic.denominator
+    return Congestion(traffic.topology, counts, slowest)
+
+
+def _loads(
+    traffic: Traffic, step: TrafficStep, of_route: NDArray[np.int64], distances: Sequence[tuple[int, Fraction]]
+) -> LinkLoads:
+    """Return the link loads of a step.
+
+    of_route:  for each route, its index into `distances`
+    distances: (hops, latency in seconds), one entry per kind of route
+    """
+    links, routes = traffic.topology.links, traffic.routes
+    worst = np.zeros((len(links.bandwidths), len(distances)), dtype=np.int64)
+    native.largest_loads(
+        step.route, step.amount, routes.offsets, routes.link_ids, links.bandwidth_class, of_route,
+        np.zeros(len(links), dtype=np.int64), worst,
+    )  # fmt: skip
+    largest = [
+        LinkLoad(Fraction(int(worst[index, kind]), traffic.denominator) / links.bandwidths[index], *distances[kind])
+        for index, kind in np.argwhere(worst).tolist()
+    ]
+    kept: list[LinkLoad] = []
+    for load in sorted(largest, reverse=True):
+        if not any(other.hops >= load.hops and other.latency_s >= load.latency_s for other in kept):
+            kept.append(load)
+    if traffic.is_in_network:  # a load of zero represents the longest path through switches that add or multicast
+        ranks, src, dst = traffic.topology.compute_count, traffic.src(step), traffic.dst(step)
+        hops, latency_s = 0, Fraction(0)
+        reached = {int(node) for node in src if node < ranks}
+        waiting = list(zip(src.tolist(), dst.tolist(), of_route[step.route].tolist(), strict=True))
+        while now := [row for row in waiting if row[0] in reached]:
+            hops += max(distances[kind][0] for _, _, kind in now)
+            latency_s += max(distances[kind][1] for _, _, kind in now)
+            waiting = [row for row in waiting if row[0] not in reached]
+            reached = {target for _, target, _ in now if target >= ranks}
+        kept.append(LinkLoad(Fraction(0), hops, latency_s))
+    return frozenset(kept)
+
 
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)
@@ -35,8 +444,8 @@ def simulate(
 ) -> list[float]:
     """Return the predicted time in seconds for vectors of each size. The result is deterministic.
 
-    fidelity: "step": the congestion model (`chorale.synth.simulation.congestion`), exact, with barriers between steps;
-              "flow": the flow-level simulation (`chorale.synth.simulation.flow_simulation`), in which ranks only wait
+    fidelity: "step": the congestion model (`chorale.synth.simulation.simulate`), exact, with barriers between steps;
+              "flow": the flow-level simulation (`chorale.synth.simulation.simulate`), in which ranks only wait
               for data that they receive, and messages share links fairly
     pipeline_chunks: number of chunks per stream of a pipelined pattern; None for the best number ("step") or
               `DEFAULT_PIPELINE_CHUNKS` ("flow"); ignored for stepped patterns

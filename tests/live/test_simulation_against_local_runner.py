@@ -11,8 +11,7 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.simulation.simulate import simulate
+from chorale.synth.simulation.simulate import NetworkModel, simulate
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.runner_kit import measured
 

@@ -10,10 +10,9 @@ import typer
 from chorale.runners.api.units import parse_size
 from chorale.synth import InvalidInput, parse_topology
 from chorale.synth.executor.base import Progress
-from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
 from chorale.synth.finder.candidate import Workload
-from chorale.synth.finder.confirmation import Goal
-from chorale.synth.finder.find import MAX_NODES, FinderQuery, find_all
+from chorale.synth.finder.constructions import BASE_SETS, BaseSet
+from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among

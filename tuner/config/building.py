@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, SerialExecutor
 from chorale.synth.names import name_among
 from chorale.synth.processors import core_count
-
-if TYPE_CHECKING:
-    pass
 
 SERIAL = "serial"
 EXECUTORS = (SERIAL, "processes", "ray")

@@ -48,8 +48,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic
-from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US, simulate_flows
-from chorale.synth.simulation.simulate import Fidelity
+from chorale.synth.simulation.simulate import HOP_US, LINK_LATENCY_US, Fidelity, simulate_flows
 from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.relabelling import promoted
 from chorale.synth.verify.verify import verify

@@ -13,7 +13,7 @@ from chorale.synth import InvalidInput, NetworkModel, Topology
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
-from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.training import Iteration, Layer, best_iteration
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
 from chorale.tuner.files.topology_specs import load_topology

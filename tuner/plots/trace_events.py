@@ -11,7 +11,7 @@ from chorale.runners.measurement.critical_path import CriticalPath
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth import InvalidInput, NetworkModel, Program
 from chorale.synth.schedule.traffic import Traffic
-from chorale.synth.simulation.flow_simulation import FlowTimes, pipelined_flows, simulate_flows, stepped_flows
+from chorale.synth.simulation.simulate import FlowTimes, pipelined_flows, simulate_flows, stepped_flows
 
 Event = dict[str, Any]
 _PREDICTED = 1_000_000  # processes of predicted ranks are numbered from here

@@ -20,8 +20,7 @@ from chorale.synth.collective import ALLREDUCE, Collective
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.forest.forest import ShardUnits, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US
+from chorale.synth.simulation.simulate import HOP_US, LINK_LATENCY_US, congestion_of
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members

@@ -19,7 +19,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import Program
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import simulate_program

@@ -26,7 +26,7 @@ from chorale.runners.fabric.link_states import KernelLinks
 from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign_file import read_document
 from chorale.tuner.config.values import CampaignSection, Sizes, validated

@@ -1,1 +1,0 @@
-"""Schedules for expanded networks, derived from the schedules of base networks."""

@@ -16,8 +16,13 @@ import numpy as np
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import COARSE_K, FEW_TREES, fixed_k_optimum, optima
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
-from chorale.synth.bounds.tree_pairs import PairSplit, is_within_limits, pairs_if_countable, split_of_values
-from chorale.synth.bounds.tree_program import trim_at_switches
+from chorale.synth.bounds.tree_pairs import (
+    PairSplit,
+    is_within_limits,
+    pairs_if_countable,
+    split_of_values,
+    trim_at_switches,
+)
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import (
@@ -32,7 +37,7 @@ from chorale.synth.methods.forest.network import (
     tree_heights,
 )
 from chorale.synth.methods.forest.packing import pack_trees
-from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
 from chorale.synth.methods.method import SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule

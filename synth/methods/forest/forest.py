@@ -2,7 +2,8 @@
 
 Data streams down k trees per root, and the slowest link determines the time. The optimum follows from cuts and
 determines how many trees each link carries. Switches are removed without loss; then trees are packed into the resulting
-network and mapped back to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
+network and mapped back to physical links. A warm start keeps the trees of an older schedule that still fit into a
+changed network. Sources: bandwidth-optimal pipeline; ForestColl.
 
 For shards of different sizes, the bound is the same with weights: all data that start outside a set of nodes must enter
 the set. Trees are packed in the same way, with a different number of trees at each root.
@@ -11,7 +12,7 @@ the set. Trees are packed in the same way, with a different number of trees at e
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,21 +30,93 @@ from chorale.synth.bounds.optimum import (
     optima,
     optimum,
 )
+from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.bounds.switch_limits import within_switches
-from chorale.synth.collective import Collective, CollectiveName, uneven_collective
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.methods.forest.network import Trees, network_of_links, trees_on_links
+from chorale.synth.kernels import native
+from chorale.synth.kernels.types import Matrix
+from chorale.synth.methods.forest.network import ForestNetwork, Trees, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import pack_trees
-from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
-from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
-from chorale.synth.methods.forest.warm_start import reused_trees
 from chorale.synth.methods.method import DEFAULT_GAP, Objective, SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
 from chorale.synth.schedule.transforms import reverse_allgather
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.translations import Transversal
+
+
+class _OldEdges(NamedTuple):
+    """Edges of old trees, sorted by root and then by depth. Root r has edges offsets[r] to offsets[r + 1] - 1.
+
+    parent, child: ranks in the new network, -1 for ranks that no longer exist
+    lo, hi:        old units of the root that use this edge
+    """
+
+    offsets: Integers
+    parent: Ranks
+    child: Ranks
+    lo: Integers
+    hi: Integers
+
+
+class _ArcIndex(NamedTuple):
+    """Arcs into node v are offsets[v] to offsets[v + 1] - 1; `number[u, v]` is the arc from u to v or -1."""
+
+    offsets: Integers
+    src: Ranks
+    number: Matrix[np.int32]
+
+
+def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
+    """Return those trees of `old`, repaired if necessary, that fit into `network` together.
+
+    There may be too few of them, and they may leave too little capacity for the missing trees. Each of a root's units
+    uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is
+    replaced by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped. O(transfers
+    of `old` + trees * nodes * degree).
+
+    Args:
+        old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks are identified by
+            their node ids in `topology`.
+        network: the ranks of `topology`, without switches, with any number of trees per root.
+
+    Raises:
+        InvalidInput: for other schedules.
+    """
+    of_pairs = old.collective == ALLREDUCE and not old.barriers  # then roots own parts that differ from shards
+    if old.kind != "pipelined" or old.collective.is_rooted or of_pairs:
+        value = f"a {old.kind} {old.collective.name.value}" + (" of one phase" if of_pairs else "")
+        rule = "a warm start needs trees for an allgather, a reduce_scatter or an allreduce of two phases, not {}"
+        raise InvalidInput(rule, value, "use one that `chorale synth forest` made")
+    ranks = network.compute_count
+    number = np.full((ranks, ranks), -1, dtype=np.int32)
+    number[network.src, network.dst] = np.arange(len(network.src))
+    offsets = np.searchsorted(network.dst, np.arange(ranks + 1)).astype(np.int64)
+    arcs = _ArcIndex(offsets, network.src, number)
+    edges = _edges(old, topology)
+    return Trees(*native.mend(edges, old.chunks_per_shard, arcs, network.supply, network.capacity.copy()))
+
+
+def _edges(old: Schedule, topology: Topology) -> _OldEdges:
+    """Return the edges of the trees that copy data or, if all trees reduce, the reversed edges of all trees."""
+    rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
+    names = old.topology.node_ids[: old.topology.compute_count]
+    new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)
+    rows = old.transfers
+    copies = rows.reduce == 0
+    spreads = bool(copies.any())
+    chosen = np.flatnonzero(copies if spreads else ~copies)
+    parent, child = (old.src, old.dst) if spreads else (old.dst, old.src)
+    step = rows.step[chosen].astype(np.int64)
+    root = new_rank[rows.shard[chosen].astype(np.int64)]
+    order = np.lexsort((step if spreads else -step, root))
+    kept = chosen[order][root[order] >= 0]
+    offsets = np.searchsorted(np.sort(root), np.arange(len(rank_of) + 1)) - np.count_nonzero(root < 0)
+    lo, hi = rows.lo[kept].astype(np.int64), rows.hi[kept].astype(np.int64)
+    return _OldEdges(offsets.astype(np.int64), new_rank[parent[kept]], new_rank[child[kept]], lo, hi)
 
 
 def tree_schedule(

@@ -13,7 +13,7 @@ from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.methods.forest.network import Trees
-from chorale.synth.methods.forest.split.splitting_off import PathPieces, SplitNetwork
+from chorale.synth.methods.forest.switch_removal import PathPieces, SplitNetwork
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 

@@ -22,22 +22,20 @@ from chorale.synth.collective import (
     CollectiveName,
     require_collective,
 )
-from chorale.synth.methods.grid.lines import (
+from chorale.synth.methods.grid.pattern import CollectivePattern
+from chorale.synth.methods.grid.steps import (
+    ExchangeRounds,
     LineReduceScatter,
     LineStep,
     Positions,
     dimension_by_dimension,
+    grid_collectives,
     grid_shape,
     halving_steps,
+    require_allreduce,
     require_line_size,
     round_robin,
     synchronised_dimensions,
-)
-from chorale.synth.methods.grid.pattern import CollectivePattern
-from chorale.synth.methods.grid.steps import (
-    ExchangeRounds,
-    grid_collectives,
-    require_allreduce,
     vector_exchanges,
     whole_vector_step,
 )

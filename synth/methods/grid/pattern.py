@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.grid.lines import grid_shape
-from chorale.synth.methods.grid.steps import SendStep, SubCollective
+from chorale.synth.methods.grid.steps import SendStep, SubCollective, grid_shape
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Routes, Schedule
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology

@@ -10,15 +10,18 @@ from chorale.synth.bounds.optimum import COARSE_K, Bound
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
-from chorale.synth.methods.in_network.paired_trees import (
+from chorale.synth.methods.in_network.trees import (
     PairedTrees,
+    best_split,
     mates_of,
+    packed_trees,
     rate_of_pairs,
     schedule_of_pairs,
+    spreading_trees,
     there_and_back,
+    whole_units,
     with_equal_widths,
 )
-from chorale.synth.methods.in_network.splits import best_split, packed_trees, spreading_trees, whole_units
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.relabelling import promoted

@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.certificate import KIND, time_by_prices
-from chorale.synth.bounds.tree_program import exact_vertex
+from chorale.synth.bounds.tree_pairs import exact_vertex
 from chorale.synth.errors import CheckFailed
 from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
-from chorale.synth.methods.in_network.paired_trees import PairedTrees, ReversibleTrees
-from chorale.synth.methods.in_network.splits import MAX_UNITS
+from chorale.synth.methods.in_network.trees import MAX_UNITS, PairedTrees, ReversibleTrees
 from chorale.synth.methods.spanning_trees import cheapest_tree, spanning_tree
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology

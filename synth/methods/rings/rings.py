@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
-from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.pattern import CollectivePattern
-from chorale.synth.methods.grid.steps import Columns, SendStep, SubCollective, backwards, of_parts
+from chorale.synth.methods.grid.steps import Columns, SendStep, SubCollective, backwards, grid_shape, of_parts
 from chorale.synth.topology.families.grids import shifted_stride
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.links import Link, Links

@@ -24,7 +24,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

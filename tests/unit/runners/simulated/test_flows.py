@@ -12,7 +12,7 @@ from chorale.runners.simulated.program_flows import ProgramFlows, ProgramTrace
 from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.plans.plan import Action
 from chorale.synth.programs.program import Program
-from chorale.synth.simulation.flow_simulation import NetworkModel, simulate_flows
+from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import program_loads

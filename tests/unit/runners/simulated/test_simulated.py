@@ -17,7 +17,7 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock
-from chorale.synth.simulation.flow_simulation import NetworkModel, simulate_flows
+from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

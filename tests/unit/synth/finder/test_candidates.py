@@ -12,18 +12,30 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.finder.base_candidates import (
+from chorale.synth.finder.candidate import (
+    BfbScore,
+    ScoreCache,
+    TopologyCandidate,
+    bfb_score,
+    bfb_score_of,
+    cost_of,
+    frontier,
+    least_steps,
+    promising,
+)
+from chorale.synth.finder.constructions import (
     DISTANCE_REGULAR_STEPS,
     BaseSources,
     database_entries,
+    degree_of,
+    line_of,
     optimal_families,
+    power_of,
+    product_of,
     scored_families,
     traits_of,
 )
-from chorale.synth.finder.bfb_score import BfbScore, ScoreCache, bfb_score, bfb_score_of
-from chorale.synth.finder.candidate import TopologyCandidate, cost_of, frontier, least_steps, promising
-from chorale.synth.finder.confirmation import confirm
-from chorale.synth.finder.constructions import degree_of, line_of, power_of, product_of
+from chorale.synth.finder.find import confirm
 from chorale.synth.kernels import native
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.links import Links

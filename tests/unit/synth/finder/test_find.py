@@ -12,14 +12,19 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
-from chorale.synth.finder import confirmation as module
-from chorale.synth.finder.base_candidates import BaseSources
-from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
+from chorale.synth.finder import find as module
 from chorale.synth.finder.cabling import place_nodes
-from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, frontier, greatest_rate
-from chorale.synth.finder.confirmation import check_claims, confirm
-from chorale.synth.finder.constructions import Constructions
-from chorale.synth.finder.find import FinderQuery, _tasks, find, find_all
+from chorale.synth.finder.candidate import (
+    ScoreCache,
+    TopologyCandidate,
+    Traits,
+    Workload,
+    bfb_score,
+    frontier,
+    greatest_rate,
+)
+from chorale.synth.finder.constructions import BaseSources, Constructions
+from chorale.synth.finder.find import FinderQuery, _tasks, check_claims, confirm, find, find_all
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology

@@ -10,9 +10,7 @@ import pytest
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
-from chorale.synth.finder.base_candidates import traits_of
-from chorale.synth.finder.bfb_score import bfb_score
-from chorale.synth.finder.candidate import cost_of, frontier
+from chorale.synth.finder.candidate import bfb_score, cost_of, frontier
 from chorale.synth.finder.cayley_search import (
     LOAD_UNIT,
     NO_LOAD,
@@ -25,6 +23,7 @@ from chorale.synth.finder.cayley_search import (
     semidirect_groups,
     write_log,
 )
+from chorale.synth.finder.constructions import traits_of
 from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct

@@ -20,8 +20,7 @@ from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.catalog import ALGORITHMS, METHODS, form_of, synthesize, synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.simulation.simulate import simulate
+from chorale.synth.simulation.simulate import NetworkModel, simulate
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -29,7 +29,7 @@ from chorale.synth.methods.grid.algorithms import (
     swing_peers,
     traditional_torus,
 )
-from chorale.synth.methods.grid.lines import grid_shape
+from chorale.synth.methods.grid.steps import grid_shape
 from chorale.synth.topology.families.grids import double_tree_parents
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic

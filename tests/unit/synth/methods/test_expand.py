@@ -23,12 +23,16 @@ from chorale.synth.methods.expand.expand import (
     base_allgather,
     base_schedule,
     base_schedule_builder,
+    bound_line,
     expand_allgather,
     expanded_schedule,
     expansion_plan,
+    predict,
+    predict_allgather,
+    predict_line,
+    prediction_of,
     stored_allgather,
 )
-from chorale.synth.methods.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
 from chorale.synth.methods.expand.schedules import (
     bidirectional_schedule,
     degree_schedule,

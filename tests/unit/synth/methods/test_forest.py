@@ -15,11 +15,10 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Colle
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import METHODS, synthesize, synthesize_unverified
-from chorale.synth.methods.forest.forest import MAX_UNITS, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.forest.forest import MAX_UNITS, reused_trees, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.methods.forest.network import forest_network
-from chorale.synth.methods.forest.split.switch_removal import remove_switches
-from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest
-from chorale.synth.methods.forest.warm_start import reused_trees
+from chorale.synth.methods.forest.switch_removal import remove_switches
+from chorale.synth.methods.forest.symmetric import symmetric_forest
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.schedule.schedule import Schedule

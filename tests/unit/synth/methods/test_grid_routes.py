@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.pattern import PairRoutes, TorusLinks, minimal_paths, pair_routes
+from chorale.synth.methods.grid.steps import grid_shape
 from chorale.synth.topology.distance import distances_from
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology

@@ -15,10 +15,9 @@ from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.in_network import splits as undirected_split
+from chorale.synth.methods.in_network import trees as undirected_split
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
-from chorale.synth.methods.in_network.paired_trees import mates_of, rate_of_pairs, schedule_of_pairs
-from chorale.synth.methods.in_network.splits import best_split, whole_units
+from chorale.synth.methods.in_network.trees import best_split, mates_of, rate_of_pairs, schedule_of_pairs, whole_units
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.links import Link, Links

@@ -18,10 +18,8 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.methods.forest import packing
-from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
-from chorale.synth.methods.forest.layered import MOST_LATE_WORK, layered_trees
 from chorale.synth.methods.forest.network import ForestNetwork, Trees, forest_network, tree_heights
-from chorale.synth.methods.forest.packing import ROLLBACKS, pack_trees
+from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, hypercube_trees, layered_trees, pack_trees
 from chorale.synth.methods.method import Objective
 from chorale.synth.topology.distance import hop_distances
 from chorale.synth.topology.spec import parse_topology

@@ -19,8 +19,7 @@ from chorale.synth.methods.rings.rings import (
     hamiltonian_ring,
     ring,
 )
-from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel, congestion_of
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

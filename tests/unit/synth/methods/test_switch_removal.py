@@ -9,8 +9,7 @@ import pytest
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import ForestNetwork, narrow_cuts
-from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
-from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

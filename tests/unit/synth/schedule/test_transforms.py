@@ -13,8 +13,7 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import deficiencies, traffic_of
 from chorale.synth.schedule.transforms import concatenate, pipeline_split, renamed_schedule, reverse_allgather
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.simulation.simulate import as_fidelity, simulate
+from chorale.synth.simulation.simulate import NetworkModel, as_fidelity, simulate
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose_with_links

@@ -14,9 +14,14 @@ from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
-from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import MessageGraph, NetworkModel, simulate_flows
-from chorale.synth.simulation.simulate import as_fidelity, simulate
+from chorale.synth.simulation.simulate import (
+    MessageGraph,
+    NetworkModel,
+    as_fidelity,
+    congestion_of,
+    simulate,
+    simulate_flows,
+)
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

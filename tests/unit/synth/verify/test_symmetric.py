@@ -11,7 +11,7 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
-from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest
+from chorale.synth.methods.forest.symmetric import symmetric_forest
 from chorale.synth.schedule.schedule import COLUMN_NAMES, Transfers
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, SymmetricTrees
 from chorale.synth.topology.spec import parse_topology

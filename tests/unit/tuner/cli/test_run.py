@@ -9,7 +9,7 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.runners.simulated.config import SimulatedConfig
 from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.targets.registry import target_named
 from tests.command import chorale
 from tests.conformance.example_programs import ring_allreduce, with_swapped_offset

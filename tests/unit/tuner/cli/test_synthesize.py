@@ -10,7 +10,7 @@ import pytest
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
-from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest
+from chorale.synth.methods.forest.symmetric import symmetric_forest
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.topology.spec import parse_topology

@@ -13,7 +13,7 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import BufferRef, Instruction, Op, ThreadBlock
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import Pricing, program_loads, program_time_per_byte, simulate_program
 from chorale.tuner.costs.training import FORMAT, SHIPPED, load_profile, split_network, training_costs

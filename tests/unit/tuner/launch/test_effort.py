@@ -16,7 +16,7 @@ from chorale.runners.simulated.library_model import library_algorithms, library_
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology

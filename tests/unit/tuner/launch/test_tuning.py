@@ -14,7 +14,7 @@ from rich.console import Console
 from chorale.runners.api.base import FailureKind
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner.cli.tune_launch import UNTRACKED_EXIT_CODE, show
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home

@@ -14,7 +14,7 @@ import chorale as ch
 from chorale.campaigns import TuningResult
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner import Home
 from chorale.tuner.search.search import REPEAT_OF
 from chorale.tuner.search.study import GAINS, REASON, SENSIBLE

@@ -16,7 +16,7 @@ from chorale.job.table.model import Table
 from chorale.job.table.verification import checked_table
 from chorale.runners.api.base import Measurement, RunRequest, SizeMeasurement
 from chorale.synth.errors import InvalidInput
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.canary import (
     CANDIDATE,

@@ -10,7 +10,7 @@ from typing import Any
 from chorale.job.settings import read_table
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from chorale.runners.api.link_reports import Link, LinkReport, steady_unix_s
-from chorale.synth.simulation.flow_simulation import NetworkModel
+from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.canary import CANDIDATE, PRESENT, CallTimes, Canary, Event, Key, Publisher, Renewal, Snapshot
 from chorale.tuner.watch.links import FabricState
