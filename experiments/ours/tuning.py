@@ -26,7 +26,6 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.replay.campaign import LIBRARY, NOISES, Noise, ReplayOptions, prior_from, task_row
 from chorale.tuner.replay.tasks import LARGEST_BYTES, GridTask, candidates_of, replay_tasks
 from chorale.tuner.search.search import Search, SearchPlan
-from chorale.tuner.search.storages import storage_in_memory
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
@@ -90,7 +89,7 @@ def replay_search(
     plan = SearchPlan(
         task.space(seed), "recorded", strategy, seed, lambda one: one.id, task.sizes_bytes, starts=start_candidates
     )
-    search = Search(plan, storage_in_memory())
+    search = Search(plan)
     history: list[Floats] = []
     best, answer = np.median(library, axis=1) / MIN_SPEEDUP, task.library_s
     while len(history) < max_trials and (suggestion := search.ask()) is not None:

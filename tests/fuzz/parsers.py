@@ -35,7 +35,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign_file import parse_campaign
 from chorale.tuner.costs.training import parse_profile
 from chorale.tuner.files.result_files import parse_results
-from chorale.tuner.trials.journal import Launch, journal_line, parse_lines, whole_lines
+from chorale.tuner.trials.journal import Launch, journal_line, parse_lines
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete
 from tests.dumps import nvswitch_machine, pairs_machine, xgmi_machine
@@ -193,7 +193,7 @@ PARSERS: dict[str, Parser] = {
     "training-profile": Parser(
         lambda: _files("tuner/costs/profiles", "*.json"), lambda data: parse_profile(data, "x.json"), JSON
     ),
-    "journal": Parser(_journals, lambda data: parse_lines(whole_lines(data)), LINES),
+    "journal": Parser(_journals, lambda data: parse_lines(data.split(b"\n")[:-1]), LINES),
     "record": Parser(_records, parse_record, JSON),
     "runs-csv": Parser(_csv, lambda data: read_runs(_text(data)), LINES),
     "topology-text": Parser(

@@ -30,7 +30,7 @@ from chorale.tuner.cli.output import print_result
 from chorale.tuner.files.databases import PATIENCE_S
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result
-from chorale.tuner.tracking.mlflow_address import what_is_at
+from chorale.tuner.tracking.mlflow_store import what_is_at
 
 
 @dataclass(frozen=True, slots=True)

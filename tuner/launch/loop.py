@@ -506,5 +506,5 @@ class TrialLoop:
         except ChoraleError:
             raise
         except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
-            self._store.require_ours()
+            self._store.journal.require_ours()
             raise search_failure(error, part) from error

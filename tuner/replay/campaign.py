@@ -23,7 +23,6 @@ from chorale.synth.names import unknown_name
 from chorale.tuner.replay.tasks import GridTask, named_tasks, read_records, replay_tasks
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.size_model import Floats, Prior, axes_of, nearest_sizes
-from chorale.tuner.search.storages import storage_in_memory
 from chorale.tuner.search.study import log_speedup
 from chorale.tuner.statistics import contest as contests
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
@@ -235,7 +234,7 @@ class ReplayedCampaign:
         plan = SearchPlan(
             space, "replay", options.sampler, self.seed, lambda one: one.id, task.sizes_bytes, priors=priors
         )
-        return study_choices(Search(plan, storage_in_memory()))
+        return study_choices(Search(plan))
 
     def verdicts(self) -> list[contests.SizeVerdict]:
         """Compare the contenders at each size, and return the conclusions in the order of the sizes."""

@@ -13,7 +13,7 @@ import numpy as np
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import NopPruner
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable, cause_in
@@ -75,14 +75,18 @@ class Search:
     prior has any weight.
 
     A suggested point that was already tried immediately gets the recorded value, and a point that makes no sense is
-    pruned. After several such suggestions in a row, the next untried point in a
-    seeded random order is taken. `ask` returns None when every point has been tried.
+    pruned. After several such suggestions in a row, the next untried point in a seeded random order is taken. `ask`
+    returns None when every point has been tried.
 
-    `recorded` holds the trials of the launch so far; trials that the study lacks are added to it. Trials that
-    were pending when the last process ended are marked as failed in the study and tried again first.
+    Without `storage`, the study is lost when the process ends. `recorded` holds the trials of the launch so far; trials
+    that the study lacks are added to it. Trials that were pending when the last process ended are marked as failed in
+    the study and tried again first.
     """
 
-    def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
+    def __init__(
+        self, plan: SearchPlan, storage: BaseStorage | None = None, recorded: Sequence[TrialRecord] = ()
+    ) -> None:
+        storage = InMemoryStorage() if storage is None else storage
         self._plan = plan
         self._distributions = {name: studies.distribution_of(values) for name, values in plan.space.dimensions.items()}
         self._records: dict[Candidate, TrialRecord] = {}
@@ -108,7 +112,15 @@ class Search:
         known = self._priors.starts()
         self._queue = iter([*self._settle_unfinished(), *starts[:1], *known[:1]])
         self._next_starts = {True: iter(known[1:]), False: iter(starts[1:])}  # key: whether any prior has weight
-        self._import_records()
+        in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
+        for record in self._records.values():
+            outcome = studies.Outcome.of(record)
+            if (record.trial_id, outcome.state) not in in_study:
+                parameters = studies.active_parameters(record.candidate, plan.space)
+                distributions = {name: self._distributions[name] for name in parameters}
+                ended = studies.ended_trial(record, outcome, parameters, distributions)
+                ended.set_user_attr(TRIAL_ID, record.trial_id)
+                self._study.add_trial(ended)
 
     def ask(self) -> Suggestion | None:
         """Return an untried candidate, or None if there is none."""
@@ -160,7 +172,14 @@ class Search:
 
     def call_back(self, trial: FrozenTrial) -> None:
         """Call the user's callbacks for an ended trial. Raises CheckFailed if a callback fails."""
-        studies.call_back(self._plan.parts.callbacks, self._study, trial)
+        for callback in self._plan.parts.callbacks:
+            try:
+                callback(self._study, trial)
+            except Exception as error:
+                name = getattr(callback, "__name__", type(callback).__name__)
+                way_out = "fix it, then continue with resume: the launch's journal has every trial"
+                value = f"{name}: {type(error).__name__}: {error}"
+                raise CheckFailed("a callback raised {}", value, way_out) from error
 
     @property
     def prunes(self) -> bool:
@@ -224,7 +243,11 @@ class Search:
         """End the trials that the last process left running; return their candidates, which must be tried again."""
         unfinished = []
         for trial in self._study.get_trials(states=(TrialState.RUNNING,)):
-            candidate = self._finished_asking(trial)
+            candidate = None  # if the process ended before all parameters were chosen
+            if "method" in trial.params:
+                asked = Candidate(**trial.params)
+                whole = set(studies.active_parameters(asked, self._plan.space)) == set(trial.params)
+                candidate = asked if whole and asked in self._plan.space else None
             record = self._records.get(candidate) if candidate else None
             if record is not None and TRIAL_ID in trial.user_attrs:
                 self._end(Trial(self._study, trial._trial_id), record)
@@ -233,26 +256,6 @@ class Search:
             if candidate is not None:
                 unfinished.append(candidate)
         return unfinished
-
-    def _finished_asking(self, trial: FrozenTrial) -> Candidate | None:
-        """Return a trial's candidate, or None if its process ended before all parameters were chosen."""
-        if "method" not in trial.params:
-            return None
-        candidate = Candidate(**trial.params)
-        whole = set(studies.active_parameters(candidate, self._plan.space)) == set(trial.params)
-        return candidate if whole and candidate in self._plan.space else None
-
-    def _import_records(self) -> None:
-        """Add the recorded trials of the launch that are missing in the study."""
-        in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
-        for record in self._records.values():
-            outcome = studies.Outcome.of(record)
-            if (record.trial_id, outcome.state) not in in_study:
-                parameters = studies.active_parameters(record.candidate, self._plan.space)
-                distributions = {name: self._distributions[name] for name in parameters}
-                trial = studies.ended_trial(record, outcome, parameters, distributions)
-                trial.set_user_attr(TRIAL_ID, record.trial_id)
-                self._study.add_trial(trial)
 
 
 _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
@@ -289,27 +292,21 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
 _STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
 """Errors raised in these packages come from the trial storage."""
 
-_RULES = {
-    "sampler": "the sampler must be able to choose a point",
-    "pruner": "the pruner must be able to decide on a trial",
-}
-
 
 def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
     """Return the error to show to the user for `error`, which was raised by the storage or by `part` of the search."""
-    if _is_of_storage(error):
+    cause: BaseException | None = error
+    while cause is not None:  # whether it, or one of its causes, concerns files, databases or their drivers
+        modules = {kind.__module__ for kind in type(cause).__mro__}
+        is_driver = any(module.split(".")[0] in _STORAGES or module.startswith("optuna.storages") for module in modules)
+        if isinstance(cause, OSError) or is_driver or type(cause).__name__ == "StorageInternalError":
+            break
+        cause = cause.__cause__
+    if cause is not None:
         way_out = "repair `storage`, then continue with --resume: the launch's journal has every trial"
         return Unavailable("the Optuna storage failed: {}", error, way_out)
     way_out = f"choose another `{part}`, then continue with --resume: the launch's journal has every trial"
-    return CheckFailed(_RULES[part], f"{type(error).__name__}: {error}", way_out)
-
-
-def _is_of_storage(error: BaseException | None) -> bool:
-    """Return whether an error, or one of its causes, concerns files, databases or their drivers."""
-    while error is not None:
-        modules = {kind.__module__ for kind in type(error).__mro__}
-        is_driver = any(module.split(".")[0] in _STORAGES or module.startswith("optuna.storages") for module in modules)
-        if isinstance(error, OSError) or is_driver or type(error).__name__ == "StorageInternalError":
-            return True
-        error = error.__cause__
-    return False
+    rule = "the pruner must be able to decide on a trial"
+    if part == "sampler":
+        rule = "the sampler must be able to choose a point"
+    return CheckFailed(rule, f"{type(error).__name__}: {error}", way_out)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from chorale.job.files import open_regular
@@ -18,7 +18,6 @@ from chorale.tuner.config.values import with_password
 from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
 from chorale.tuner.trials.journal import drop_torn_end, patiently
 
-STORAGE_VARIABLE = "CHORALE_STORAGE"
 _RULE = "`storage` is neither a database, nor Redis, nor the path of a journal file: {}"
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
@@ -34,7 +33,7 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
         if url is None:
             drop_torn_end(journal)
             return JournalStorage(StudyJournal(str(journal)))
-        address = re.sub("^file:(//)?", "", with_password(url, STORAGE_VARIABLE))  # as MLflow accepts it
+        address = re.sub("^file:(//)?", "", with_password(url, "CHORALE_STORAGE"))  # as MLflow accepts it
         is_path = _SCHEME.match(address) is None
         scheme = address.partition(":")[0].partition("+")[0].lower()
         if not is_path:
@@ -48,7 +47,21 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
             name = file / "optuna.journal" if is_path else f"{address.rstrip('/')}/optuna.db"
             raise InvalidInput(_RULE, f"{file} is a folder", f"name a file in it: {name}")
         if is_path:
-            return _journal_at(Path(address))
+            path = Path(address)
+            if not path.absolute().parent.is_dir():
+                folder = path.absolute().parent
+                raise InvalidInput(_RULE, f"{path}: no folder {folder}", "create it, or name another file")
+            if path.exists():
+                with open_regular(path) as stream:
+                    start = stream.read(1 << 16)
+                if start.startswith(b"SQLite format 3\0"):
+                    is_mlflow = kind_of_tables(tables_in(path)) == "MLflow"
+                    whose = "MLflow's database" if is_mlflow else "a database of SQLite"
+                    way_out = "give Optuna a file of its own" if is_mlflow else f"write sqlite:///{path}"
+                    raise InvalidInput(_RULE, f"{path} is {whose}", way_out)
+                if start and b'"op_code"' not in start.partition(b"\n")[0]:
+                    raise InvalidInput(_RULE, f"{path} is not a journal of Optuna", "name a new file, or a journal")
+            return JournalStorage(JournalFileBackend(str(path)))
         if file is None or file.exists():
             tables = tables_at(address) if file is None else tables_in(file)
             if kind_of_tables(tables) == "MLflow":
@@ -61,23 +74,6 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
         raise unreachable(error) from None
 
 
-def _journal_at(path: Path) -> BaseStorage:
-    """Return the storage in the journal file at `path`, which is created if it is missing."""
-    if not path.absolute().parent.is_dir():
-        raise InvalidInput(_RULE, f"{path}: no folder {path.absolute().parent}", "create it, or name another file")
-    if path.exists():
-        with open_regular(path) as file:
-            start = file.read(1 << 16)
-        if start.startswith(b"SQLite format 3\0"):
-            is_mlflow = kind_of_tables(tables_in(path)) == "MLflow"
-            whose = "MLflow's database" if is_mlflow else "a database of SQLite"
-            way_out = "give Optuna a file of its own" if is_mlflow else f"write sqlite:///{path}"
-            raise InvalidInput(_RULE, f"{path} is {whose}", way_out)
-        if start and b'"op_code"' not in start.partition(b"\n")[0]:
-            raise InvalidInput(_RULE, f"{path} is not a journal of Optuna", "name a new file, or a journal")
-    return JournalStorage(JournalFileBackend(str(path)))
-
-
 def unreachable(error: Exception) -> Unavailable:
     """Return the error to show to the user for an `error` from an Optuna storage."""
     way_out = "check `storage`; without it a journal file is used"
@@ -85,11 +81,6 @@ def unreachable(error: Exception) -> Unavailable:
         way_out = "name a database of this version, or, after a backup, run: optuna storage upgrade --storage URL"
         return Unavailable("the Optuna storage is of another version of Optuna: {}", error, way_out)
     return Unavailable("the Optuna storage cannot be reached: {}", error, way_out)
-
-
-def storage_in_memory() -> BaseStorage:
-    """Return an Optuna storage in memory; its content is lost when the process ends."""
-    return InMemoryStorage()
 
 
 class StudyJournal(JournalFileBackend):

@@ -19,7 +19,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from chorale.runners.api.base import FailureKind
-from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.config.values import Value
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
@@ -137,18 +137,6 @@ class LaunchStudy(Study):
     def stop(self) -> None:
         """End the search once the pending trials are done."""
         self.is_stopped = True
-
-
-def call_back(callbacks: Iterable[Callback], study: Study, trial: FrozenTrial) -> None:
-    """Call each of `callbacks`. Raises CheckFailed, with the cause, if a callback fails."""
-    for callback in callbacks:
-        try:
-            callback(study, trial)
-        except Exception as error:
-            name = getattr(callback, "__name__", type(callback).__name__)
-            way_out = "fix it, then continue with resume: the launch's journal has every trial"
-            value = f"{name}: {type(error).__name__}: {error}"
-            raise CheckFailed("a callback raised {}", value, way_out) from error
 
 
 GAINS = "chorale.gains"

@@ -60,11 +60,28 @@ def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[B
     As in the tuning table, a program must be clearly faster than every baseline; otherwise the fastest baseline is
     returned for the class, unless `always` is set.
     """
-    sizes = [size.size_bytes for size in ranked[0].sizes] if ranked else []
-    return [
-        _best_program(ranked, sizes, size_class, always)
-        for size_class in sorted({SizeClass.of(size) for size in sizes})
-    ]
+    columns: dict[SizeClass, list[int]] = {}
+    for index, size in enumerate(ranked[0].sizes if ranked else ()):
+        columns.setdefault(SizeClass.of(size.size_bytes), []).append(index)
+    winners = []
+    for size_class, indices in sorted(columns.items()):
+        least = 0.0 if always else MIN_SPEEDUP
+        rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in indices)) for item in ranked]
+        if ranked[0].verdicts and not always:  # the final comparison has proven which trials win
+            proved = {name for index in indices if (name := ranked[0].verdicts[index].name) is not None}
+            rivals = [rival for rival in rivals if rival.trial.trial_id in proved] or rivals
+            least = 0.0 if proved else math.inf
+        best = max(rivals, key=lambda rival: (rival.speedup, -rival.trial.number))
+        if best.speedup >= least:
+            trial = best.trial
+            best = replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
+        else:
+            names = best.sizes[0].baseline_times_s
+            times = {name: tuple(as_baseline(size, name) for size in best.sizes) for name in names}
+            baselines = [replace(best, baseline=name, sizes=sizes) for name, sizes in times.items()]
+            best = min(baselines, key=lambda rival: rival.time_us)
+        winners.append(best)
+    return winners
 
 
 def library_name(baseline: str | None) -> str | None:
@@ -77,41 +94,17 @@ def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
     return replace(size, times_s=tuple(size.baseline_times_s[baseline]))
 
 
-def _best_program(
-    ranked: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass, always: bool
-) -> BestProgram:
-    least = 0.0 if always else MIN_SPEEDUP
-    columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
-    rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in columns)) for item in ranked]
-    proved = None  # trials that the final comparison chose at these sizes, if there was one
-    if ranked and ranked[0].verdicts:
-        proved = {name for index in columns if (name := ranked[0].verdicts[index].name) is not None}
-    if proved is not None and not always:
-        rivals = [rival for rival in rivals if rival.trial.trial_id in proved] or rivals
-        least = 0.0 if proved else math.inf
-    best = max(rivals, key=lambda rival: (rival.speedup, -rival.trial.number))
-    if best.speedup >= least:
-        trial = best.trial
-        return replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
-    baselines = [
-        replace(best, baseline=name, sizes=tuple(as_baseline(size, name) for size in best.sizes))
-        for name in best.sizes[0].baseline_times_s
-    ]
-    return min(baselines, key=lambda rival: rival.time_us)
-
-
 def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
 PROMOTION = "chorale.promotion"
 REASON = "chorale.promotion_reason"
-AGAINST = "chorale.promotion_against"
 RATIO = "chorale.promotion_ratio"
 ROLLED_BACK = "chorale.rolled_back"
+HISTORY = "chorale.champions."
+"""Tag of a model, followed by an alias: numbers of the versions that had the alias, oldest first."""
 MAX_REMEMBERED = 100
-
-PROMOTED, NOT_PROMOTED = "promoted", "kept out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +123,11 @@ class PromotionVerdict:
     @property
     def tags(self) -> dict[str, str]:
         """Tags that record the verdict on the version."""
-        tags = {
-            PROMOTION: PROMOTED if self.promoted else NOT_PROMOTED,
-            REASON: self.reason,
-            AGAINST: self.against or "",
-        }
-        return tags if self.ratio is None else tags | {RATIO: ratio_text(self.ratio)}
+        tags = {PROMOTION: "promoted" if self.promoted else "kept out", REASON: self.reason}
+        tags["chorale.promotion_against"] = self.against or ""
+        if self.ratio is not None:
+            tags[RATIO] = f"{self.ratio.median:.3g} ({self.ratio.low:.3g} to {self.ratio.high:.3g})"
+        return tags
 
 
 def apply_verdict(
@@ -181,20 +173,11 @@ def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion,
     return holder, former
 
 
-def ratio_text(ratio: MedianInterval) -> str:
-    """Return a ratio with its interval, such as `0.71 (0.69 to 0.74)`."""
-    return f"{ratio.median:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
-
-
 def _before(mlflow: MlflowStore, holder: ModelVersion, alias: str) -> list[str]:
     """Return the numbers of the versions that had the alias before `holder`, oldest first."""
-    past = [number for number in mlflow.model_tags(holder.name).get(_tag(alias), "").split(",") if number]
+    past = [number for number in mlflow.model_tags(holder.name).get(f"{HISTORY}{alias}", "").split(",") if number]
     return past[: past.index(holder.version)] if holder.version in past else []
 
 
 def _remember(mlflow: MlflowStore, name: str, alias: str, numbers: list[str]) -> None:
-    mlflow.tag_model(name, _tag(alias), ",".join(numbers[-MAX_REMEMBERED:]))
-
-
-def _tag(alias: str) -> str:
-    return f"chorale.champions.{alias}"
+    mlflow.tag_model(name, f"{HISTORY}{alias}", ",".join(numbers[-MAX_REMEMBERED:]))

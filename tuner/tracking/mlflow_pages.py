@@ -21,9 +21,6 @@ USER = "chorale"
 HEALTH = "/health"
 """Path that needs no password; it only shows that the server runs."""
 
-_PASSWORD_BYTES = 24
-_SHUTDOWN_S = 5
-
 # No job runners (eight more processes), no assistant (it runs commands), no usage reports.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
@@ -36,7 +33,7 @@ _Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 def password_file(home: Home) -> Path:
     """Return the path of the pages' password file. It is created if missing, and only this user can read it."""
     path = home.root / "ui-password"
-    home.secret(path, lambda: secrets.token_urlsafe(_PASSWORD_BYTES))
+    home.secret(path, lambda: secrets.token_urlsafe(24))
     return path
 
 
@@ -58,7 +55,7 @@ def serve_pages(home: Home, host: str, port: int) -> None:
         http=partial(BoundedHttp, idle=IdleConnections()),  # type: ignore[arg-type]  # it is called as a class
         log_level="warning",
         access_log=False,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
+        timeout_graceful_shutdown=5,
     )
     try:
         uvicorn.Server(settings).run()
@@ -76,7 +73,13 @@ class PasswordGate:
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         is_open = scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] == HEALTH)
-        if is_open or self._knows(scope):
+        value = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
+        scheme, _, credentials = value.partition(b" ")
+        try:
+            given = base64.b64decode(credentials, validate=True) if scheme.lower() == b"basic" else b""
+        except binascii.Error:
+            given = b""
+        if is_open or hmac.compare_digest(given, self._expected):
             await self._application(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -84,15 +87,6 @@ class PasswordGate:
             headers = [(b"www-authenticate", b'Basic realm="chorale"'), (b"content-type", b"text/plain")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b"the password is in the data folder: ui-password\n"})
-
-    def _knows(self, scope: _Scope) -> bool:
-        value = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, credentials = value.partition(b" ")
-        try:
-            given = base64.b64decode(credentials, validate=True) if scheme.lower() == b"basic" else b""
-        except binascii.Error:
-            given = b""
-        return hmac.compare_digest(given, self._expected)
 
 
 def _mlflow_application(home: Home) -> _Application:

@@ -15,20 +15,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chorale.runners.measurement.machine import acquire_lock
 from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER
-from chorale.synth.errors import Unavailable
-from chorale.synth.extras import missing_extra
+from chorale.synth.errors import Unavailable, cause_in
+from chorale.synth.extras import missing_extra, require
 from chorale.synth.redaction import redacted, split_credentials
 from chorale.synth.shadowing import shadow_of
 from chorale.tuner.config.values import with_password
-from chorale.tuner.files.databases import sqlite_file, tables_in
+from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PATIENCE_S = 120.0
 """Seconds to wait while another process creates the database. This is enough at ten times the usual load."""
-
-_SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 def create_database(uri: str) -> None:
@@ -51,7 +49,7 @@ def create_database(uri: str) -> None:
     try:
         if not _is_there(file):
             new = file.with_name(f"{file.name}.new")
-            for suffix in ("", *_SIDE_FILES):  # left by a process that was killed
+            for suffix in ("", "-wal", "-shm", "-journal"):  # left by a process that was killed
                 new.with_name(new.name + suffix).unlink(missing_ok=True)
             os.close(os.open(new, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))  # SQLite's other files get this mode as well
             _make_tables(f"sqlite:///{new.absolute()}")
@@ -87,16 +85,12 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run's state in the store. `finished`: whether the run has ended."""
-
     run_id: str
     finished: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A version of a registered model."""
-
     name: str
     version: str
     run_id: str
@@ -106,11 +100,7 @@ class ModelVersion:
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a missing model and a missing alias."""
 
-
 Answer = TypeVar("Answer")
-
-
-_USER_VARIABLE, _PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 
 
 def without_credentials(uri: str) -> str:
@@ -120,13 +110,12 @@ def without_credentials(uri: str) -> str:
     bare, user, password = split_credentials(uri)
     if user is None or password is None:
         return uri
-    os.environ |= {_USER_VARIABLE: user, _PASSWORD_VARIABLE: password}
+    os.environ |= {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
     return bare
 
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 PARENT_TAG = "mlflow.parentRunId"
-MODEL_KIND = "collective-schedule"
 MAX_TAG_CHARACTERS = 4000
 
 # An unreachable server should cost seconds, not minutes as with MLflow's defaults. MLflow must not repeat requests: if
@@ -178,8 +167,8 @@ class MlflowStore:
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
         """Return the runs whose tag `tag` has the given value, by the value of their tag `key`.
 
-        If several runs have the same key, a request was repeated because its answer was lost. One of these runs is kept
-        and the others are deleted.
+        If several runs have the same key, a request was repeated because its answer was lost. One of these runs is
+        kept, a finished one if possible, and the others are deleted.
         """
         runs: dict[str, RunState] = {}
         token: str | None = None
@@ -188,20 +177,17 @@ class MlflowStore:
             while True:
                 page = self._client.search_runs([experiment_id], filter_text, max_results=1000, page_token=token)
                 for run in page:
-                    if key in run.data.tags:
-                        finished = run.info.status in ("FINISHED", "FAILED", "KILLED")
-                        self._enter(runs, run.data.tags[key], RunState(run.info.run_id, finished))
+                    if (name := run.data.tags.get(key)) is None:
+                        continue
+                    state = RunState(run.info.run_id, run.info.status in ("FINISHED", "FAILED", "KILLED"))
+                    rivals = sorted(
+                        [state, *([runs[name]] if name in runs else [])], key=lambda one: (not one.finished, one.run_id)
+                    )
+                    runs[name] = rivals[0]
+                    for duplicate in rivals[1:]:
+                        self._client.delete_run(duplicate.run_id)
                 if not (token := page.token):
                     return runs
-
-    def _enter(self, runs: dict[str, RunState], key: str, run: RunState) -> None:
-        """Store `run` under `key`. If the key has a run, keep the finished one, else the one with the smaller id."""
-        rivals = sorted(
-            [run, *([runs[key]] if key in runs else [])], key=lambda state: (not state.finished, state.run_id)
-        )
-        runs[key] = rivals[0]
-        for duplicate in rivals[1:]:
-            self._client.delete_run(duplicate.run_id)
 
     def start_run(
         self, experiment_id: str, name: str, tags: Mapping[str, str], start_ms: int, parent: str | None = None
@@ -261,7 +247,9 @@ class MlflowStore:
                 self._client.create_registered_model(name, dict(model_tags))
             experiment_id = self._client.get_run(run_id).info.experiment_id
             logged_name = name.replace(".", "-")  # MLflow allows no dots here
-            model = self._client.create_logged_model(experiment_id, logged_name, run_id, model_type=MODEL_KIND)
+            model = self._client.create_logged_model(
+                experiment_id, logged_name, run_id, model_type="collective-schedule"
+            )
             self._client.log_model_artifacts(model.model_id, folder)
             self._client.finalize_logged_model(model.model_id, "READY")
             version = self._client.create_model_version(
@@ -345,7 +333,11 @@ class MlflowStore:
             if self.uri.startswith("sqlite:"):
                 way_out += "; move a damaged file away, and --resume uploads the journal to a new one"
             way_out = shadow_of(error) or way_out
-            raise Unavailable("MLflow cannot be reached: {}", f"{self.uri}: {_cause(error)}", way_out) from None
+            cause: BaseException = error  # the outer messages only repeat the address and the retries
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            value = f"{self.uri}: {type(cause).__name__}: {cause}"
+            raise Unavailable("MLflow cannot be reached: {}", value, way_out) from None
 
 
 def load_mlflow() -> ModuleType:
@@ -393,13 +385,6 @@ def _connect(uri: str) -> MlflowClient:
     return client
 
 
-def _cause(error: BaseException) -> str:
-    """Return an error's innermost cause. The outer messages only repeat the address and the retries."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {error}"
-
-
 def _version(entry: object) -> ModelVersion:
     return ModelVersion(entry.name, str(entry.version), entry.run_id, dict(entry.tags))  # type: ignore[attr-defined]
 
@@ -412,3 +397,45 @@ def _as_folder(files: Mapping[str, bytes]) -> Iterator[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         yield folder
+
+
+_RECORDS = "MLflow must be able to record runs"
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql", "oracle")
+_CLOUD = ("databricks", "databricks-uc", "uc")
+
+
+def what_is_at(uri: str) -> str:
+    """Describe what records runs at `uri`. Raises Unavailable, with the cause, if runs cannot be recorded."""
+    require("mlflow")
+    scheme, file, shown = uri.partition(":")[0].partition("+")[0], sqlite_file(uri), redacted(uri)
+    is_folder = scheme == "file" or ("://" not in uri and scheme not in (*_CLOUD, "http", "https"))
+    folder = Path(uri.removeprefix("file://").removeprefix("file:") or ".") if is_folder else None
+    if folder is not None or (file is not None and not file.exists()):
+        place = (folder or file or Path()).absolute()
+        nearest = next(path for path in (place, *place.parents) if path.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise Unavailable(_RECORDS, f"{uri}: {nearest} is not a folder that can be written", "name another")
+        if file is not None:
+            return f"a database that the first campaign creates: {file}"
+    try:
+        tables = None
+        if scheme in _DATABASES:
+            tables = tables_in(file) if file is not None else tables_at(uri)
+        if tables and kind_of_tables(tables) != "MLflow":
+            whose = "a study of Optuna" if kind_of_tables(tables) else "tables of another program"
+            raise Unavailable(_RECORDS, f"{shown} holds {whose}", "give MLflow its own database")
+        if tables is not None and not tables:  # asking MLflow would create them
+            return f"a database: {shown}, in which the first campaign creates the tables"
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+        mlflow = load_mlflow()
+        with tempfile.TemporaryDirectory(prefix="chorale-") as empty:  # asking about the folder itself would create it
+            address = without_credentials(uri) if folder is None else Path(empty).as_uri()
+            mlflow.MlflowClient(address, address).search_experiments(max_results=1)
+    except Unavailable:
+        raise
+    except Exception as error:  # drivers and MLflow each have their own types
+        way_out = "check that address; if MLFLOW_TRACKING_URI is unset, runs are kept in the data folder"
+        if " 401" in str(error) or " 403" in str(error):
+            way_out = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        raise Unavailable(_RECORDS, f"{shown}: {cause_in(str(error))}", way_out) from None
+    return f"the folder {folder}" if folder is not None else f"{shown} answers"

@@ -43,14 +43,10 @@ PROGRAM_ID = "chorale.program_id"
 RUNNER = "chorale.runner"
 BUFFER_BYTES = "chorale.buffer_bytes"
 LIBRARY_ALGORITHM = "chorale.library"
-LIBRARY_SIZES = "chorale.library_sizes"
-BASELINES = "chorale.baselines"
-SPEEDUP = "chorale.speedup"
-TIME_US = "chorale.time_us"
 MANIFEST_DIGEST = "chorale.manifest_sha256"
 SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", "manifest.json"
-MAX_SPEC_CHARACTERS = 40
-MAX_TRIAL_IDS = 1000
+
+_log = logging.getLogger("chorale.registry")
 
 UNCHANGED_RULE = "a registered file must be the one that was measured"
 RERUN_WAY_OUT = "run the campaign again to register a sound one"
@@ -86,7 +82,7 @@ def register(
         "campaign": store.launch.campaign["name"],
         "launch_id": store.launch.launch_id,
         "trials": len(store.trials),
-        "trial_ids": sorted(chosen_from)[:MAX_TRIAL_IDS],
+        "trial_ids": sorted(chosen_from)[:1000],
         "certificate": {} if verified is None else dict(verified.schedule.certificate),
     }
     manifest_text = json.dumps(manifest, indent=2, sort_keys=True).encode()
@@ -101,10 +97,10 @@ def register(
         "chorale.schedule_id": winner.stored.schedule_id if winner.stored else "",
         "chorale.launch_id": store.launch.launch_id,
         "chorale.version": manifest["lineage"]["code_version"],
-        BASELINES: ",".join(campaign.baselines),
-        LIBRARY_SIZES: ",".join(str(size["size_bytes"]) for size in manifest["measured"] if size["library"]),
-        SPEEDUP: f"{winner.speedup:.6g}",
-        TIME_US: f"{winner.time_us:.6g}",
+        "chorale.baselines": ",".join(campaign.baselines),
+        "chorale.library_sizes": ",".join(str(size["size_bytes"]) for size in manifest["measured"] if size["library"]),
+        "chorale.speedup": f"{winner.speedup:.6g}",
+        "chorale.time_us": f"{winner.time_us:.6g}",
         MANIFEST_DIGEST: digest(manifest_text),
     }
     same = next((version for version in mlflow.versions(name) if is_same(version.tags, tags)), None)
@@ -165,7 +161,7 @@ def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topol
     """
     names = mlflow.models(_class_tags(collective, topology, size_class))
     present = sorted(name for name in names if name.startswith(f"{model}."))
-    spec = re.sub(r"[^A-Za-z0-9]+", "-", topology.spec).strip("-")[:MAX_SPEC_CHARACTERS]
+    spec = re.sub(r"[^A-Za-z0-9]+", "-", topology.spec).strip("-")[:40]
     return present[0] if present else f"{model}.{collective}.{size_class}.{spec}.{topology.id[:8]}"
 
 
@@ -174,7 +170,6 @@ def _class_tags(collective: str, topology: Topology, size_class: SizeClass) -> d
 
 
 def digest(content: bytes) -> str:
-    """Return the SHA-256 of `content` in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -250,11 +245,9 @@ class RegistryEntry:
     registered: RegisteredProgram | None
 
     def __repr__(self) -> str:
-        what = (
-            f"the library's {self.library}"
-            if self.library
-            else self.manifest.get("parameters", {}).get("method", "a program")
-        )
+        what = f"the library's {self.library}"
+        if self.library is None:
+            what = self.manifest.get("parameters", {}).get("method", "a program")
         return f"<{self.version.name} version {self.version.version}: {what}>"
 
     @property
@@ -313,12 +306,9 @@ def find_champion(
 
 def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
     """Return the error to raise if nothing is registered for this network and collective."""
-    rule = "no schedule is registered for {}"
     value = f"{collective} on {topology.spec}"
-    return CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
+    return CheckFailed("no schedule is registered for {}", value, "run `chorale tune` with a campaign for it first")
 
-
-_log = logging.getLogger("chorale.registry")
 
 MAX_MODELS = 50  # maximum number of models from which champions are read
 _DEGRADED = re.compile(r"(without|scaled)\(")

@@ -22,12 +22,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.databases import sqlite_file
 from chorale.tuner.files.home import Home
-from chorale.tuner.tracking.mlflow_store import (
-    MetricPoint,
-    MlflowStore,
-    RunState,
-    load_mlflow,
-)
+from chorale.tuner.tracking.mlflow_store import MetricPoint, MlflowStore, RunState, load_mlflow
 from chorale.tuner.trials.records import (
     CompleteTrial,
     FailedTrial,
@@ -172,11 +167,12 @@ class Tracker:
     def trial(self, _record: TrialRecord) -> None:
         """Upload the trials that have finished, in the background."""
         self.start()
-        self._thread.submit(self._upload)
 
-    def _upload(self) -> None:
-        if self._problem is None or self._clock() >= self._again_s:
-            self._guarded(self._upload_missing, list(self._store.trials), COURSE_STEP, self._problem is not None)
+        def upload() -> None:
+            if self._problem is None or self._clock() >= self._again_s:
+                self._guarded(self._upload_missing, list(self._store.trials), COURSE_STEP, self._problem is not None)
+
+        self._thread.submit(upload)
 
     def finish(
         self,
@@ -287,7 +283,7 @@ class Tracker:
         if run is not None and run.finished:
             return
         began_s = self._clock()
-        self._store.require_ours()  # another process that took over the launch would upload this trial, too
+        self._store.journal.require_ours()  # another process that took over the launch would upload this trial, too
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
         end_ms = start_ms + int(record.seconds * 1000)

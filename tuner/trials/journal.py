@@ -41,7 +41,6 @@ RECOVERY_S = 6.0
 """Seconds for which a failed write is retried before the launch ends, because a full disk may recover."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
-_POLL_S = 0.05
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG)
 """Error numbers of disks and file servers that may accept data again soon."""
 
@@ -73,12 +72,20 @@ class Journal:
         self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         deadline_s = time.monotonic() + patience_s
         try:
-            while not self._is_locked():
-                if time.monotonic() >= deadline_s:
-                    way_out = "wait for the other process, or start a new launch without --resume"
-                    value = f"another process works in {path.parent}"
-                    raise Unavailable("another process is running this launch: {}", value, way_out)
-                time.sleep(_POLL_S)
+            while True:
+                try:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline_s:
+                        way_out = "wait for the other process, or start a new launch without --resume"
+                        value = f"another process works in {path.parent}"
+                        raise Unavailable("another process is running this launch: {}", value, way_out) from None
+                except OSError as error:
+                    way_out = "point CHORALE_HOME at a file system that has locks"
+                    value = f"{path}: {error.strerror}"
+                    raise Unavailable("the journal cannot be locked: {}", value, way_out) from error
+                time.sleep(0.05)
             self.torn_bytes = drop_torn_end(path)
             self._size_bytes = os.fstat(self._descriptor).st_size
             self._end = self._last_bytes(self._size_bytes)
@@ -88,7 +95,7 @@ class Journal:
 
     def lines(self) -> list[bytes]:
         """Return all complete lines, without line ends."""
-        return whole_lines(read_journal(self.path))
+        return read_journal(self.path).split(b"\n")[:-1]
 
     def append(self, line: bytes) -> None:
         """Add one line. Raises OSError and leaves the file unchanged if the line cannot be written completely.
@@ -125,17 +132,6 @@ class Journal:
             if opened.st_size != self._size_bytes or self._last_bytes(self._size_bytes) != self._end:
                 raise JournalLost(self.path, "has lines of another process")
 
-    def _is_locked(self) -> bool:
-        """Lock the file until it is closed or this process dies; return False if another process holds it."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            way_out = "point CHORALE_HOME at a file system that has locks"
-            raise Unavailable("the journal cannot be locked: {}", f"{self.path}: {error.strerror}", way_out) from error
-        return True
-
     def _require_named(self) -> os.stat_result:
         """Return the status of the open file. Raises JournalLost if the path now refers to another file."""
         opened = os.fstat(self._descriptor)
@@ -160,11 +156,6 @@ def read_journal(path: Path) -> bytes:
         rule = f"a journal must have at most {MAX_JOURNAL_BYTES // 2**20} MiB"
         raise InvalidInput(rule, path, "move it away, or start a new launch without --resume")
     return content
-
-
-def whole_lines(content: bytes) -> list[bytes]:
-    """Return a journal's lines without their line ends and without an incomplete last line."""
-    return content.split(b"\n")[:-1]
 
 
 def _open_regular(path: Path, flags: int) -> int:
@@ -345,3 +336,8 @@ def parse_lines(lines: Sequence[bytes]) -> JournalContent:
                 damaged.append(DamagedLine(number, f"trial {record.trial_id[:12]} was recorded before"))
             trials.setdefault(record.trial_id, record)
     return JournalContent(launch, tuple(trials.values()), final, tuple(damaged))
+
+
+def read_content(path: Path, most_lines: int | None = None) -> JournalContent:
+    """Return the content of the journal at `path`, without an incomplete last line, or only its first `most_lines`."""
+    return parse_lines(read_journal(path).split(b"\n")[:-1][:most_lines])

@@ -6,7 +6,7 @@ The final comparison measures the best candidates again, side by side in one run
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -256,9 +256,13 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
     differ if the machine's load changed between trials.
     """
     distinct = [trial for trial in trials if trial.same_program_as is None]
+    rankings = []  # by speed-up and by time at each size, the largest size first
+    for index in reversed(range(len(distinct[0].sizes) if distinct else 0)):
+        rankings.append(sorted(distinct, key=lambda trial, index=index: -trial.sizes[index].speedup))
+        rankings.append(sorted(distinct, key=lambda trial, index=index: trial.sizes[index].median_s))
     leaders: dict[str, CompleteTrial] = {}
     for rank in range(BEST_OF_EACH):
-        for ranking in _rankings(distinct):
+        for ranking in rankings:
             if rank < len(ranking) and len(leaders) < MAX_FINALISTS:
                 leaders[ranking[rank].trial_id] = ranking[rank]
     return list(leaders.values())
@@ -273,13 +277,6 @@ def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None
         for trial in trials
         if trial.trial_id in final.results
     ]
-
-
-def _rankings(trials: Sequence[CompleteTrial]) -> Iterator[list[CompleteTrial]]:
-    """Yield the trials twice for each size, ranked by speed-up and by time. The largest size comes first."""
-    for index in reversed(range(len(trials[0].sizes) if trials else 0)):
-        yield sorted(trials, key=lambda trial, index=index: -trial.sizes[index].speedup)  # type: ignore[misc]
-        yield sorted(trials, key=lambda trial, index=index: trial.sizes[index].median_s)  # type: ignore[misc]
 
 
 def size_results(

@@ -124,10 +124,6 @@ class Store:
         """Return the path of a finalist's step times, for Perfetto; the file is missing if the runner cannot trace."""
         return self.folder / "traces" / f"{trial_id}.json"
 
-    def require_ours(self) -> None:
-        """Raise JournalLost if another process has taken over this launch."""
-        self.journal.require_ours()
-
     def close(self) -> None:
         """Release the folder. Safe to call twice."""
         self.journal.close()
@@ -151,9 +147,7 @@ def is_begun(folder: Path) -> bool:
 
 def read_launch(folder: Path) -> journals.Launch:
     """Return the launch in `folder`, which another process may be working on."""
-    return require_whole(
-        journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL))[:1]), folder
-    )
+    return require_whole(journals.read_content(folder / JOURNAL, most_lines=1), folder)
 
 
 def require_whole(content: journals.JournalContent, folder: Path) -> journals.Launch:
@@ -187,7 +181,7 @@ def read_snapshot(folder: Path) -> LaunchSnapshot:
     """Return the launch's state in `folder`, without an incomplete last line. Raises CheckFailed if unreadable."""
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
-        content = journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL)))
+        content = journals.read_content(folder / JOURNAL)
         launch = require_whole(content, folder)
     except InvalidInput as error:
         raise CheckFailed(rule, f"launch {folder.name}: {error.value}", way_out) from error
@@ -249,7 +243,7 @@ def campaign_rows(home: Home) -> list[dict[str, Any]]:
             continue
         content = None
         with suppress(InvalidInput):
-            content = journals.parse_lines(journals.whole_lines(journals.read_journal(folders[-1] / JOURNAL)))
+            content = journals.read_content(folders[-1] / JOURNAL)
         state = "damaged"
         campaign: Mapping[str, Any] = {}
         if content is not None and content.launch is not None:
@@ -293,10 +287,9 @@ def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
 def launch_health(folder: Path) -> dict[str, Any]:
     """Return a JSON document about the launch's journal in `folder`; `problems` has a line for each problem."""
     text = journals.read_journal(folder / JOURNAL)
-    lines = journals.whole_lines(text)
-    content = journals.parse_lines(lines)
+    content = journals.parse_lines(text.split(b"\n")[:-1])
     problems = [f"journal: line {line.number}: {line.reason}" for line in content.damaged]
-    if not lines:
+    if b"\n" not in text:
         problems.append("journal: empty")
     if torn_bytes := len(text) - (text.rfind(b"\n") + 1):
         problems.append(f"journal: an unfinished line of {torn_bytes} bytes at its end")

@@ -101,7 +101,14 @@ def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = F
     if not ranked:
         return []
     if ranked[0].verdicts and not together and not always:
-        return [_decided_entry(ranked, index) for index in range(len(ranked[0].sizes))]
+        # The final comparison decides: a program runs only if it is proven to be faster than the baselines
+        by_name = {item.trial.trial_id: item for item in ranked}
+        entries = []
+        for index, verdict in enumerate(ranked[0].verdicts):
+            shown = by_name.get(verdict.name or verdict.leader) or ranked[0]
+            trial = by_name[verdict.name].trial if verdict.name in by_name else None
+            entries.append(TableEntry(verdict.size_bytes, trial, verdict.baseline, shown.sizes[index], verdict))
+        return entries
     rivals = eligible(ranked, together)
     return [_entry(rivals, index, 0.0 if always else MIN_SPEEDUP) for index in range(len(ranked[0].sizes))]
 
@@ -123,15 +130,6 @@ def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
 
 def fastest_baseline(result: SizeResult) -> str:
     return min(result.baseline_times_s, key=lambda name: statistics.median(result.baseline_times_s[name]))
-
-
-def _decided_entry(ranked: Sequence[RankedTrial], index: int) -> TableEntry:
-    """Return the final comparison's choice: a program only if it is proven to be faster than the baselines."""
-    verdict = ranked[0].verdicts[index]
-    by_name = {item.trial.trial_id: item for item in ranked}
-    shown = by_name.get(verdict.name or verdict.leader) or ranked[0]
-    trial = by_name[verdict.name].trial if verdict.name in by_name else None
-    return TableEntry(verdict.size_bytes, trial, verdict.baseline, shown.sizes[index], verdict)
 
 
 def _entry(rivals: Sequence[RankedTrial], index: int, least_speedup: float) -> TableEntry:

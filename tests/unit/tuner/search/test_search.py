@@ -18,7 +18,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, search_failure
 from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.storages import open_storage, storage_in_memory
+from chorale.tuner.search.storages import open_storage
 from chorale.tuner.search.study import distribution_of, importances, make_sampler
 from chorale.tuner.trials.records import (
     Candidate,
@@ -187,7 +187,7 @@ def timed_record(candidate: Candidate, times: np.ndarray) -> CompleteTrial:
 @pytest.mark.parametrize(("sampler", "kind"), [*(("sizes-gp", kind) for kind in HOSTILE), ("tpe", "infinite")])
 def test_every_point_is_tried_whatever_the_times_are(sampler, kind):
     random = np.random.default_rng(0)
-    search = Search(space_plan(sampler), storage_in_memory())
+    search = Search(space_plan(sampler))
     tried = []
     while (suggestion := search.ask()) is not None:
         tried.append(suggestion.candidate)
