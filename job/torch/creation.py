@@ -1,6 +1,5 @@
 """Create a group: its inner group, the table on which all ranks agree, and the engine."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -18,7 +17,7 @@ from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.job.table.model import Table
 from chorale.job.torch.device import device_transport
 from chorale.job.torch.functions import extend_torch
-from chorale.job.torch.inner import InnerGroup, inner_group
+from chorale.job.torch.inner import InnerGroup, inner_group, meeting_host
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.rails import network_of_table
@@ -75,7 +74,7 @@ def group_programs(
     limit_s = timeout.total_seconds()
     member = GroupMember(rank, tuple(members), store, limit_s)
     exchange = member.exchange()
-    devices = Devices(settings.interface, TORCH_VARIABLES, _meeting_host(store))
+    devices = Devices(settings.interface, TORCH_VARIABLES, meeting_host(store))
     loader = _Loader(member, settings, devices)
     try:
         table, digest = job_table(settings.table) if settings.table else (None, "")
@@ -156,13 +155,6 @@ class _Loader:
         for transport in self.batched.values():
             transport.add(table.programs)
         return replace(loaded, transports={**self.batched, **loaded.transports})
-
-
-def _meeting_host(store: Any) -> str | None:
-    """Return the host where all ranks meet, or None if they meet through a file."""
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:

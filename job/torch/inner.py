@@ -1,10 +1,12 @@
 """The inner group, an ordinary torch group that serves all calls for which the table has no program."""
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import ip_address
 from typing import Any
 
 import torch
@@ -68,7 +70,9 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
     if name == "gloo":
         settings = dist.ProcessGroupGloo._Options()
         settings._timeout = options.timeout
-        settings._devices = _gloo_devices(os.environ.get("GLOO_SOCKET_IFNAME", ""), os.getpid())
+        settings._devices = _gloo_devices(
+            os.environ.get("GLOO_SOCKET_IFNAME", ""), meeting_host(options.store), os.getpid()
+        )
         return kind, _numbered(dist.ProcessGroupGloo(*where, settings))
     if name in ("nccl", "xccl"):
         backend = getattr(dist, f"ProcessGroup{name.upper()}")
@@ -83,13 +87,37 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
     return kind, plugin.creator_fn(*where, options.timeout)
 
 
+def meeting_host(store: Any) -> str | None:
+    """Return the host where all ranks meet, or None if they meet through a file."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
+
+
 @cache
-def _gloo_devices(names: str, _: int) -> list[Any]:
-    """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share."""
+def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
+    """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share.
+
+    Without `names` of devices it is the one from which this host reaches `toward`, where all ranks meet. Gloo itself
+    takes the address of the host's name, which is often only known on this host.
+    """
     make = dist.ProcessGroupGloo
-    if not names:
-        return [make.create_default_device()]
-    return [make.create_device(interface=name) for name in names.split(",") if name]
+    if names:
+        return [make.create_device(interface=name) for name in names.split(",") if name]
+    own = _address_toward(toward) if toward else None
+    return [make.create_device(hostname=own) if own else make.create_default_device()]
+
+
+def _address_toward(host: str) -> str | None:
+    """Return this host's address in packets to `host`; None if there is no way to it, or none that leaves this host."""
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as way:
+            way.connect(address)  # sends nothing
+            own = str(way.getsockname()[0])
+    except OSError:
+        return None
+    return None if ip_address(own.partition("%")[0]).is_loopback else own
 
 
 def _numbered(backend: Any) -> Any:

@@ -93,7 +93,7 @@ def test_bytes_leave_by_the_device_that_was_chosen() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     devices = {"gloo": ["ib0"], "nccl": ["ib1"], "excluded": ["ib1"], "route": ["ib0"], "anything": ["eno1"]}
-    devices |= {"gloo alone": ["ib0"], "several": ["ib0", "ib1"], "six": ["six0"]}
+    devices |= {"gloo alone": ["ib0"], "several": ["ib0", "ib1"], "six": ["six0"], "route without a table": ["six0"]}
     if find_spec("mpi4py") is not None:
         devices |= {"mpi alone": ["ib0"], "mpi": ["ib0"], "mpi excluded": ["ib1"], "mpi anything": ["eno1"]}
         devices |= {"mpi several": ["ib0", "ib1"], "mpi six": ["six0"]}
