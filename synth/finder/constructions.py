@@ -32,8 +32,7 @@ from chorale.synth.finder.candidate import (
     least_steps,
     promising,
 )
-from chorale.synth.topology.bases.database import load_bases, names_of
-from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.families.bases import base_topology, load_bases, names_of
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 from chorale.synth.topology.topology import Topology
 

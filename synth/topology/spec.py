@@ -11,12 +11,10 @@ from typing import TypeVar
 from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.bases import BASE_FAMILIES
-from chorale.synth.topology.families.complete import COMPLETE_FAMILIES
 from chorale.synth.topology.families.directed import DIRECTED_FAMILIES
 from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
-from chorale.synth.topology.families.gpu_boxes import GPU_FAMILIES
+from chorale.synth.topology.families.fabrics import FABRIC_FAMILIES
 from chorale.synth.topology.families.grids import GRID_FAMILIES
-from chorale.synth.topology.families.switched import SWITCHED_FAMILIES
 from chorale.synth.topology.functions import FUNCTION_LIST
 from chorale.synth.topology.grammar import (
     FILE_PREFIX,
@@ -31,15 +29,7 @@ from chorale.synth.topology.provenance import merged
 from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
 from chorale.synth.topology.topology import Topology
 
-_FAMILIES = (
-    *GRID_FAMILIES,
-    *COMPLETE_FAMILIES,
-    *DIRECTED_FAMILIES,
-    *BASE_FAMILIES,
-    *DISTANCE_REGULAR_FAMILIES,
-    *SWITCHED_FAMILIES,
-    *GPU_FAMILIES,
-)
+_FAMILIES = (*GRID_FAMILIES, *DIRECTED_FAMILIES, *BASE_FAMILIES, *DISTANCE_REGULAR_FAMILIES, *FABRIC_FAMILIES)
 FAMILIES: Mapping[str, Family] = {family.name: family for family in _FAMILIES}
 FUNCTIONS: Mapping[str, Function] = {function.name: function for function in FUNCTION_LIST}
 FILE_FORM = SpecForm(

@@ -35,9 +35,8 @@ from chorale.synth.methods.expand.schedules import (
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.transforms import renamed_schedule
-from chorale.synth.topology.bases.database import base_entry, load_bases
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph, line_order
-from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.families.bases import base_entry, base_topology, load_bases
 from chorale.synth.topology.grammar import FileCall, FunctionCall, Number, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism

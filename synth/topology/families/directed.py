@@ -70,7 +70,22 @@ def plan_kautz(call: FamilyCall) -> TopologyPlan:
     require(d >= 2, "kautz:d,n must have a degree d >= 2", call, "use kautz:2,n")
     require(n <= _MAX_LETTERS, f"kautz:d,n must have n <= {_MAX_LETTERS}", call, "choose a smaller network")
     nodes = d**n * (d + 1)
-    return TopologyPlan(str(call), nodes, d * nodes, lambda: _kautz(str(call), d, n))
+
+    def build() -> Topology:
+        words = np.arange(d + 1)[:, None]  # all words without equal neighbouring letters, in lexicographic order
+        for _ in range(n):
+            letters = np.arange(d) + (np.arange(d) >= words[:, -1:])
+            words = np.column_stack([np.repeat(words, d, axis=0), letters.ravel()])
+        codes = _codes(words, d + 1)  # ascending, because the words are in lexicographic order
+        letters = np.arange(d) + (np.arange(d) >= words[:, -1:])  # per word: all letters but its last
+        following = (codes[:, None] % (d + 1) ** n) * (d + 1) + letters
+        rank = np.arange(len(words))
+        arcs = (np.repeat(rank, d), np.searchsorted(codes, following.ravel()))
+        turn, swap = (np.arange(d + 1) + 1) % (d + 1), np.r_[1, 0, np.arange(2, d + 1)]
+        symmetries = [np.searchsorted(codes, _codes(letter[words], d + 1)) for letter in (turn, swap)]
+        return unit_topology(str(call), len(words), [arcs], symmetries)
+
+    return TopologyPlan(str(call), nodes, d * nodes, build)
 
 
 def plan_genkautz(call: FamilyCall) -> TopologyPlan:
@@ -85,7 +100,15 @@ def plan_genkautz(call: FamilyCall) -> TopologyPlan:
     d, m = fixed_numbers(call, "genkautz:d,m", 2)
     require(d >= 2, "genkautz:d,m must have a degree d >= 2", call, "use genkautz:2,m")
     require(m >= d + 1, "genkautz:d,m must have m >= d + 1 nodes", call, "choose a smaller degree or more nodes")
-    return TopologyPlan(str(call), m, d * m, lambda: _genkautz(str(call), d, m))
+
+    def build() -> Topology:
+        node = np.arange(m)
+        arcs = [(node, (-d * node - a) % m) for a in range(1, d + 1)]
+        # Moving x to x + c preserves all links if (d + 1) c is a multiple of m. Moving x to -1 - x always does.
+        shifted = (node + m // math.gcd(m, d + 1)) % m
+        return unit_topology(str(call), m, arcs, [shifted, m - 1 - node])
+
+    return TopologyPlan(str(call), m, d * m, build)
 
 
 def plan_debruijn(call: FamilyCall) -> TopologyPlan:
@@ -100,50 +123,20 @@ def plan_debruijn(call: FamilyCall) -> TopologyPlan:
     require(d >= 2, "debruijn:d,n must have a degree d >= 2", call, "use debruijn:2,n")
     require(n >= 1, "debruijn:d,n must have words of n >= 1 letters", call, "use debruijn:d,2")
     require(n <= _MAX_LETTERS, f"debruijn:d,n must have n <= {_MAX_LETTERS}", call, "choose a smaller network")
-    return TopologyPlan(str(call), d**n, d ** (n + 1), lambda: _debruijn(str(call), d, n))
 
+    def build() -> Topology:
+        node = np.arange(d**n)
+        arcs = [(node, (d * node + a) % d**n) for a in range(d)]
+        powers = d ** np.arange(n)
+        digits = node[:, None] // powers % d
+        turn, swap = (np.arange(d) + 1) % d, np.r_[1, 0, np.arange(2, d)]
+        return unit_topology(str(call), d**n, arcs, [letter[digits] @ powers for letter in (turn, swap)])
 
-def _kautz(spec: str, d: int, n: int) -> Topology:
-    words = _kautz_words(d, n + 1)
-    codes = _codes(words, d + 1)  # ascending, because the words are in lexicographic order
-    last = words[:, -1:]
-    letters = np.arange(d) + (np.arange(d) >= last)  # per word: all letters but its last
-    following = (codes[:, None] % (d + 1) ** n) * (d + 1) + letters
-    rank = np.arange(len(words))
-    arcs = (np.repeat(rank, d), np.searchsorted(codes, following.ravel()))
-    turn, swap = (np.arange(d + 1) + 1) % (d + 1), np.r_[1, 0, np.arange(2, d + 1)]
-    symmetries = [np.searchsorted(codes, _codes(letter[words], d + 1)) for letter in (turn, swap)]
-    return unit_topology(spec, len(words), [arcs], symmetries)
-
-
-def _kautz_words(d: int, length: int) -> NDArray[np.int64]:
-    """Return all words without equal neighbouring letters as int64[words, length], in lexicographic order."""
-    words = np.arange(d + 1)[:, None]
-    for _ in range(length - 1):
-        letters = np.arange(d) + (np.arange(d) >= words[:, -1:])
-        words = np.column_stack([np.repeat(words, d, axis=0), letters.ravel()])
-    return words
+    return TopologyPlan(str(call), d**n, d ** (n + 1), build)
 
 
 def _codes(words: NDArray[np.int64], base: int) -> NDArray[np.int64]:
     return words @ base ** np.arange(words.shape[1])[::-1]
-
-
-def _genkautz(spec: str, d: int, m: int) -> Topology:
-    node = np.arange(m)
-    arcs = [(node, (-d * node - a) % m) for a in range(1, d + 1)]
-    # Moving x to x + c preserves all links if (d + 1) c is a multiple of m. Moving x to -1 - x always does.
-    shifted = (node + m // math.gcd(m, d + 1)) % m
-    return unit_topology(spec, m, arcs, [shifted, m - 1 - node])
-
-
-def _debruijn(spec: str, d: int, n: int) -> Topology:
-    node = np.arange(d**n)
-    arcs = [(node, (d * node + a) % d**n) for a in range(d)]
-    powers = d ** np.arange(n)
-    digits = node[:, None] // powers % d
-    turn, swap = (np.arange(d) + 1) % d, np.r_[1, 0, np.arange(2, d)]
-    return unit_topology(spec, d**n, arcs, [letter[digits] @ powers for letter in (turn, swap)])
 
 
 _SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
@@ -182,7 +175,13 @@ def plan_dicirculant(call: FamilyCall) -> TopologyPlan:
     """
     (d,) = fixed_numbers(call, "dicirculant:d", 1)
     require(d >= 1, "dicirculant:d must have a degree d >= 1", call, "use dicirculant:1")
-    return TopologyPlan(str(call), d + 2, d * (d + 2), lambda: _dicirculant(str(call), d))
+
+    def build() -> Topology:
+        node = np.arange(d + 2)
+        src, shift = np.repeat(node, d), np.tile(np.arange(1, d + 1), d + 2)
+        return unit_topology(str(call), d + 2, [(src, (src + shift) % (d + 2))], [(node + 1) % (d + 2)])
+
+    return TopologyPlan(str(call), d + 2, d * (d + 2), build)
 
 
 def build_cayley(spec: str, group: SemidirectProduct, generators: list[int]) -> Topology:
@@ -191,12 +190,6 @@ def build_cayley(spec: str, group: SemidirectProduct, generators: list[int]) -> 
     arcs = [(node, group.product(node, np.full_like(node, generator))) for generator in generators]
     turns = [group.product(np.full_like(node, factor), node) for factor in group.generating_set]
     return unit_topology(spec, group.order, arcs, turns)
-
-
-def _dicirculant(spec: str, d: int) -> Topology:
-    node = np.arange(d + 2)
-    src, shift = np.repeat(node, d), np.tile(np.arange(1, d + 1), d + 2)
-    return unit_topology(spec, d + 2, [(src, (src + shift) % (d + 2))], [(node + 1) % (d + 2)])
 
 
 DIRECTED_FAMILIES = (

@@ -1,9 +1,9 @@
-"""Rings, tori, meshes, hypercubes, twisted tori and hypercubes, circulants, shifted rings and double binary trees."""
+"""Rings, circulants, double binary trees, and grids: tori, meshes, hypercubes, complete graphs, HammingMesh."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.topology.families.builders import (
     MAX_DIMENSIONS,
@@ -14,6 +14,7 @@ from chorale.synth.topology.families.builders import (
     unit_topology,
 )
 from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.links import Links
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import Topology
 
@@ -25,7 +26,7 @@ def plan_ring(call: FamilyCall) -> TopologyPlan:
     """
     (m,) = fixed_numbers(call, "ring:m", 1)
     require(m >= 3, "ring:m must have m >= 3 nodes", call, "use complete:2 for a pair of nodes")
-    return TopologyPlan(str(call), m, 2 * m, lambda: _parallel_ring(str(call), m, forward=1, backward=1))
+    return _plan_ring(call, m, forward=1, backward=1)
 
 
 def plan_biring(call: FamilyCall) -> TopologyPlan:
@@ -37,7 +38,7 @@ def plan_biring(call: FamilyCall) -> TopologyPlan:
     d, m = fixed_numbers(call, "biring:d,m", 2)
     require(d >= 2 and d % 2 == 0, "biring:d,m must have an even degree d >= 2", call, "use biring:2,m or uniring:d,m")
     require(m >= 3, "biring:d,m must have m >= 3 nodes", call, "use uniring:d,2 for a pair of nodes")
-    return TopologyPlan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d // 2, backward=d // 2))
+    return _plan_ring(call, m, forward=d // 2, backward=d // 2)
 
 
 def plan_uniring(call: FamilyCall) -> TopologyPlan:
@@ -49,7 +50,17 @@ def plan_uniring(call: FamilyCall) -> TopologyPlan:
     d, m = fixed_numbers(call, "uniring:d,m", 2)
     require(d >= 1, "uniring:d,m must have a degree d >= 1", call, "use uniring:1,m")
     require(m >= 2, "uniring:d,m must have m >= 2 nodes", call, "use uniring:d,2 for a pair of nodes")
-    return TopologyPlan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d, backward=0))
+    return _plan_ring(call, m, forward=d, backward=0)
+
+
+def _plan_ring(call: FamilyCall, m: int, forward: int, backward: int) -> TopologyPlan:
+    def build() -> Topology:
+        node = np.arange(m)
+        following = (node + 1) % m
+        arcs = [(node, following)] * forward + [(following, node)] * backward
+        return unit_topology(str(call), m, arcs, [following])
+
+    return TopologyPlan(str(call), m, (forward + backward) * m, build)
 
 
 def plan_circulant(call: FamilyCall) -> TopologyPlan:
@@ -70,24 +81,16 @@ def plan_circulant(call: FamilyCall) -> TopologyPlan:
     require(
         common == 1, "n and the offsets of a circulant must have no common factor", call, f"avoid the factor {common}"
     )
-    degree = sum(1 if 2 * a == n else 2 for a in classes)
-    return TopologyPlan(str(call), n, n * degree, lambda: _circulant(str(call), n, sorted(classes)))
 
+    def build() -> Topology:
+        node = np.arange(n)
+        arcs: list[Arcs] = []
+        for offset in sorted(classes):
+            target = (node + offset) % n
+            arcs += [(node, target)] if 2 * offset == n else bidirectional_arcs(node, target)
+        return unit_topology(str(call), n, arcs, [(node + 1) % n])
 
-def _parallel_ring(spec: str, m: int, forward: int, backward: int) -> Topology:
-    node = np.arange(m)
-    following = (node + 1) % m
-    arcs = [(node, following)] * forward + [(following, node)] * backward
-    return unit_topology(spec, m, arcs, [following])
-
-
-def _circulant(spec: str, n: int, offsets: list[int]) -> Topology:
-    node = np.arange(n)
-    arcs: list[Arcs] = []
-    for offset in offsets:
-        target = (node + offset) % n
-        arcs += [(node, target)] if 2 * offset == n else bidirectional_arcs(node, target)
-    return unit_topology(spec, n, arcs, [(node + 1) % n])
+    return TopologyPlan(str(call), n, n * sum(1 if 2 * a == n else 2 for a in classes), build)
 
 
 def plan_shiftedring(call: FamilyCall) -> TopologyPlan:
@@ -103,7 +106,18 @@ def plan_shiftedring(call: FamilyCall) -> TopologyPlan:
     """
     (m,) = fixed_numbers(call, "shiftedring:m", 1)
     require(m >= 3, "shiftedring:m must have m >= 3 nodes", call, "use uniring:4,2 for a pair of nodes")
-    return TopologyPlan(str(call), m, 4 * m, lambda: _shiftedring(str(call), m))
+
+    def build() -> Topology:
+        node = np.arange(m)
+        arcs = [*bidirectional_arcs(node, (node + 1) % m), *bidirectional_arcs(node, (node + shifted_stride(m)) % m)]
+        return unit_topology(str(call), m, arcs, [(node + 1) % m])
+
+    return TopologyPlan(str(call), m, 4 * m, build)
+
+
+def shifted_stride(m: int) -> int:
+    """Return the stride of the second ring in shiftedring:m."""
+    return next(stride for stride in range((m - 1) // 2, 0, -1) if math.gcd(stride, m) == 1)
 
 
 def plan_dbt(call: FamilyCall) -> TopologyPlan:
@@ -117,18 +131,13 @@ def plan_dbt(call: FamilyCall) -> TopologyPlan:
     """
     (m,) = fixed_numbers(call, "dbt:m", 1)
     require(m >= 2, "dbt:m must have m >= 2 nodes", call, "use dbt:2")
-    return TopologyPlan(str(call), m, 4 * (m - 1), lambda: _dbt(str(call), m))
 
+    def build() -> Topology:
+        child = np.arange(m)
+        arcs = [bidirectional_arcs(child[parent >= 0], parent[parent >= 0]) for parent in double_tree_parents(m)]
+        return unit_topology(str(call), m, [*arcs[0], *arcs[1]])
 
-def shifted_stride(m: int) -> int:
-    """Return the stride of the second ring in shiftedring:m."""
-    return next(stride for stride in range((m - 1) // 2, 0, -1) if math.gcd(stride, m) == 1)
-
-
-def _shiftedring(spec: str, m: int) -> Topology:
-    node = np.arange(m)
-    arcs = [*bidirectional_arcs(node, (node + 1) % m), *bidirectional_arcs(node, (node + shifted_stride(m)) % m)]
-    return unit_topology(spec, m, arcs, [(node + 1) % m])
+    return TopologyPlan(str(call), m, 4 * (m - 1), build)
 
 
 def double_tree_parents(m: int) -> tuple[NodeColumn, NodeColumn]:
@@ -143,12 +152,6 @@ def double_tree_parents(m: int) -> tuple[NodeColumn, NodeColumn]:
     return first, second
 
 
-def _dbt(spec: str, m: int) -> Topology:
-    child = np.arange(m)
-    arcs = [bidirectional_arcs(child[parent >= 0], parent[parent >= 0]) for parent in double_tree_parents(m)]
-    return unit_topology(spec, m, [*arcs[0], *arcs[1]])
-
-
 def plan_torus(call: FamilyCall) -> TopologyPlan:
     """Torus A x B x …: bidirectional links between neighbours in each dimension, which wrap around.
 
@@ -156,10 +159,28 @@ def plan_torus(call: FamilyCall) -> TopologyPlan:
     degree 2 per dimension (1 for size 2), diameter the sum of floor(size / 2), reverse-symmetric. BFB is
     bandwidth-optimal, even if the sizes differ.
     """
-    sizes = grid_sizes(call)
+    return _plan_torus(call, grid_sizes(call))
+
+
+def _plan_torus(call: FamilyCall, sizes: Sequence[int], twists: Sequence[Mapping[int, int]] = ()) -> TopologyPlan:
+    """Plan a torus in which wrapping around axis i also moves by `twists[i][other]` along each axis `other`."""
     nodes = math.prod(sizes)
-    links = nodes * sum(1 if size == 2 else 2 for size in sizes)
-    return TopologyPlan(str(call), nodes, links, lambda: _torus(str(call), sizes))
+    twists = twists or [{}] * len(sizes)
+    axes = [(twist, size == 2 and not any(twist.values())) for size, twist in zip(sizes, twists, strict=True)]
+
+    def build() -> Topology:
+        rank = np.arange(nodes).reshape(sizes)
+        arcs: list[Arcs] = []
+        steps: list[NodeColumn] = []  # each node's neighbour one step along each axis
+        for axis, (twist, is_pair) in enumerate(axes):
+            following = np.moveaxis(np.roll(rank, -1, axis), axis, 0).copy()
+            for other, shift in twist.items():
+                following[-1] = np.roll(following[-1], -shift, other - (other > axis))
+            steps.append(np.moveaxis(following, 0, axis).ravel())
+            arcs += [(rank.ravel(), steps[-1])] if is_pair else bidirectional_arcs(rank.ravel(), steps[-1])
+        return unit_topology(str(call), nodes, arcs, steps)
+
+    return TopologyPlan(str(call), nodes, nodes * sum(1 if is_pair else 2 for _, is_pair in axes), build)
 
 
 def plan_mesh(call: FamilyCall) -> TopologyPlan:
@@ -170,7 +191,17 @@ def plan_mesh(call: FamilyCall) -> TopologyPlan:
     sizes = grid_sizes(call)
     nodes = math.prod(sizes)
     links = sum(2 * (size - 1) * (nodes // size) for size in sizes)
-    return TopologyPlan(str(call), nodes, links, lambda: _mesh(str(call), sizes))
+
+    def build() -> Topology:
+        rank = np.arange(nodes).reshape(sizes)
+        arcs: list[Arcs] = []
+        for axis, size in enumerate(sizes):
+            lower = np.take(rank, np.arange(size - 1), axis).ravel()
+            upper = np.take(rank, np.arange(1, size), axis).ravel()
+            arcs += bidirectional_arcs(lower, upper)
+        return unit_topology(str(call), nodes, arcs)
+
+    return TopologyPlan(str(call), nodes, links, build)
 
 
 def plan_hypercube(call: FamilyCall) -> TopologyPlan:
@@ -181,45 +212,16 @@ def plan_hypercube(call: FamilyCall) -> TopologyPlan:
     (n,) = fixed_numbers(call, "hypercube:n", 1)
     require(n >= 1, "hypercube:n must have n >= 1", call, "use hypercube:1 for a pair of nodes")
     require(n <= MAX_DIMENSIONS, f"hypercube:n must have n <= {MAX_DIMENSIONS}", call, "choose a smaller network")
-    return TopologyPlan(str(call), 2**n, n * 2**n, lambda: _hypercube(str(call), n))
+
+    def build() -> Topology:
+        node = np.arange(2**n)
+        flips = [node ^ (1 << bit) for bit in range(n)]
+        return unit_topology(str(call), 2**n, [(node, flip) for flip in flips], flips)
+
+    return TopologyPlan(str(call), 2**n, n * 2**n, build)
 
 
-def _grid(sizes: list[int]) -> NDArray[np.int64]:
-    """Return the ranks as an array of shape `sizes`; the last dimension varies fastest."""
-    return np.arange(math.prod(sizes)).reshape(sizes)
-
-
-def _torus(spec: str, sizes: list[int]) -> Topology:
-    rank = _grid(sizes)
-    arcs: list[Arcs] = []
-    generators = []
-    for axis, size in enumerate(sizes):
-        following = np.roll(rank, -1, axis).ravel()
-        arcs += [(rank.ravel(), following)] if size == 2 else bidirectional_arcs(rank.ravel(), following)
-        generators.append(following)
-    return unit_topology(spec, rank.size, arcs, generators)
-
-
-def _mesh(spec: str, sizes: list[int]) -> Topology:
-    rank = _grid(sizes)
-    arcs: list[Arcs] = []
-    for axis, size in enumerate(sizes):
-        lower = np.take(rank, np.arange(size - 1), axis).ravel()
-        upper = np.take(rank, np.arange(1, size), axis).ravel()
-        arcs += bidirectional_arcs(lower, upper)
-    return unit_topology(spec, rank.size, arcs)
-
-
-def _hypercube(spec: str, n: int) -> Topology:
-    node = np.arange(2**n)
-    flips = [node ^ (1 << bit) for bit in range(n)]
-    return unit_topology(spec, 2**n, [(node, flip) for flip in flips], flips)
-
-
-_SYNTAX = "twisted-torus:AxB,s or twisted-torus:AxBxC"
-
-
-Grid = NDArray[np.int64]
+_TWISTED_SYNTAX = "twisted-torus:AxB,s or twisted-torus:AxBxC"
 
 
 def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
@@ -239,20 +241,26 @@ def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
     "TPU v4", 2023; Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 6.
     """
     shape, comma, twist_text = call.text.partition(",")
-    sizes = whole_numbers(call, _SYNTAX, separator="x", text=shape)
-    require(min(sizes) >= 2, "every dimension of twisted-torus must be >= 2", call, f"write {_SYNTAX}")
+    sizes = whole_numbers(call, _TWISTED_SYNTAX, separator="x", text=shape)
+    require(min(sizes) >= 2, "every dimension of twisted-torus must be >= 2", call, f"write {_TWISTED_SYNTAX}")
     if comma:
-        twists = whole_numbers(call, _SYNTAX, text=twist_text)
-        require(len(twists) == 1, "twisted-torus must have one twist s", call, f"write {_SYNTAX}")
-        require(len(sizes) == 2, "only a twisted torus of two dimensions takes a twist s", call, f"write {_SYNTAX}")
+        twists = whole_numbers(call, _TWISTED_SYNTAX, text=twist_text)
+        require(len(twists) == 1, "twisted-torus must have one twist s", call, f"write {_TWISTED_SYNTAX}")
+        require(
+            len(sizes) == 2, "only a twisted torus of two dimensions takes a twist s", call, f"write {_TWISTED_SYNTAX}"
+        )
         (twist,) = twists
-        require(twist < sizes[1], "the twist s of twisted-torus:AxB,s must be below B", call, f"write {_SYNTAX}")
-        return _plan_two(call, sizes, twist)
+        require(
+            twist < sizes[1], "the twist s of twisted-torus:AxB,s must be below B", call, f"write {_TWISTED_SYNTAX}"
+        )
+        return _plan_torus(call, sizes, ({1: twist}, {}))
     rule = "twisted-torus without s must have the shape k x k x 2k or k x 2k x 2k"
     k = sizes[0]
-    require(sizes in ([k, k, 2 * k], [k, 2 * k, 2 * k]), rule, call, f"write {_SYNTAX}, the short dimensions first")
-    nodes = math.prod(sizes)
-    return TopologyPlan(str(call), nodes, 6 * nodes, lambda: _three(str(call), sizes))
+    require(
+        sizes in ([k, k, 2 * k], [k, 2 * k, 2 * k]), rule, call, f"write {_TWISTED_SYNTAX}, the short dimensions first"
+    )
+    face_centred = sizes[1] == k
+    return _plan_torus(call, sizes, ({2: k}, {2: k}, {}) if face_centred else ({1: k, 2: k}, {}, {}))
 
 
 def plan_twisted_hypercube(call: FamilyCall) -> TopologyPlan:
@@ -267,54 +275,140 @@ def plan_twisted_hypercube(call: FamilyCall) -> TopologyPlan:
     require(n >= 3, "twisted-hypercube:n must have n >= 3", call, "use twisted-hypercube:3")
     rule = f"twisted-hypercube:n must have n <= {MAX_DIMENSIONS}"
     require(n <= MAX_DIMENSIONS, rule, call, "choose a smaller network")
-    return TopologyPlan(str(call), 2**n, n * 2**n, lambda: _twisted_hypercube(str(call), n))
+
+    def build() -> Topology:
+        node = np.arange(2**n)
+        arcs: list[Arcs] = [(node, node ^ (1 << bit)) for bit in range(1, n)]
+        first = 2**n - 4
+        crossed = np.where(node >= first, first + 3 - (node - first), node ^ 1)
+        return unit_topology(str(call), 2**n, [*arcs, (node, crossed)])
+
+    return TopologyPlan(str(call), 2**n, n * 2**n, build)
 
 
-def _plan_two(call: FamilyCall, sizes: list[int], twist: int) -> TopologyPlan:
+def plan_complete(call: FamilyCall) -> TopologyPlan:
+    """Complete graph: links in both directions between any two of m >= 2 nodes.
+
+    Degree m - 1, diameter 1, reverse-symmetric. BFB is Moore- and bandwidth-optimal.
+    """
+    (m,) = fixed_numbers(call, "complete:m", 1)
+    require(m >= 2, "complete:m must have m >= 2 nodes", call, "use complete:2 for a pair of nodes")
+    return _plan_complete(call, [m])
+
+
+def plan_bipartite(call: FamilyCall) -> TopologyPlan:
+    """Complete bipartite K(d, d): ranks 0 to d - 1 are linked to ranks d to 2 d - 1, both ways.
+
+    2 d nodes, degree d, diameter 2 (1 for d = 1), reverse-symmetric. BFB is Moore- and bandwidth-optimal.
+    """
+    (d,) = fixed_numbers(call, "bipartite:d", 1)
+    require(d >= 1, "bipartite:d must have d >= 1", call, "use bipartite:2 or more")
+
+    def build() -> Topology:
+        low = np.repeat(np.arange(d), d)
+        high = np.tile(np.arange(d, 2 * d), d)
+        turn = (np.arange(d) + 1) % d
+        rotation = np.concatenate([turn, turn + d])
+        swap = np.roll(np.arange(2 * d), d)
+        return unit_topology(str(call), 2 * d, bidirectional_arcs(low, high), [rotation, swap])
+
+    return TopologyPlan(str(call), 2 * d, 2 * d * d, build)
+
+
+def plan_hamming(call: FamilyCall) -> TopologyPlan:
+    """Hamming graph H(n, q): words of n letters from an alphabet of q, linked both ways if they differ in one letter.
+
+    n >= 1, q >= 2; q^n nodes in lexicographic order, degree n (q - 1), diameter n, distance-regular,
+    reverse-symmetric. BFB is bandwidth-optimal; H(2, q) is Moore-optimal too.
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
+    """
+    n, q = fixed_numbers(call, "hamming:n,q", 2)
+    require(n >= 1, "hamming:n,q must have words of n >= 1 letters", call, "use hamming:1,q")
+    require(q >= 2, "hamming:n,q must have q >= 2 letters", call, "use hamming:n,2")
+    require(n <= MAX_DIMENSIONS, f"hamming:n,q must have n <= {MAX_DIMENSIONS}", call, "choose a smaller network")
+    return _plan_complete(call, [q] * n)
+
+
+def plan_hyperx(call: FamilyCall) -> TopologyPlan:
+    """HyperX A x B x …: links in both directions between nodes that differ in one coordinate.
+
+    Every size >= 2; the node count is the product of the sizes, the degree is the sum of size - 1, the diameter is the
+    number of dimensions; reverse-symmetric. BFB is bandwidth-optimal (theorem 13: a product of optimal simple graphs).
+    Source: Ahn et al., "HyperX: topology, routing, and packaging of efficient large-scale networks", 2009. Here, a
+    router and its only node are modelled as a single node.
+    """
+    return _plan_complete(call, grid_sizes(call))
+
+
+def _plan_complete(call: FamilyCall, sizes: list[int]) -> TopologyPlan:
     nodes = math.prod(sizes)
-    degree = (1 if sizes[0] == 2 and twist == 0 else 2) + (1 if sizes[1] == 2 else 2)
-    return TopologyPlan(str(call), nodes, degree * nodes, lambda: _two(str(call), sizes, twist))
+
+    def build() -> Topology:
+        rank = np.arange(nodes).reshape(sizes)
+        arcs: list[Arcs] = []
+        for axis, size in enumerate(sizes):
+            arcs += [(rank.ravel(), np.roll(rank, -shift, axis).ravel()) for shift in range(1, size)]
+        turns = [np.roll(rank, -1, axis).ravel() for axis in range(len(sizes))]
+        return unit_topology(str(call), nodes, arcs, turns)
+
+    return TopologyPlan(str(call), nodes, nodes * sum(size - 1 for size in sizes), build)
 
 
-def _two(spec: str, sizes: list[int], twist: int) -> Topology:
-    rank = np.arange(math.prod(sizes)).reshape(sizes)
-    down, right = _step(rank, 0, {1: twist}), _step(rank, 1, {})
-    single = (sizes[0] == 2 and twist == 0, sizes[1] == 2)
-    return _from_steps(spec, rank, [down, right], single)
+_HXMESH_SYNTAX = "hxmesh:b,XxY"
 
 
-def _three(spec: str, sizes: list[int]) -> Topology:
-    k = sizes[0]
-    rank = np.arange(math.prod(sizes)).reshape(sizes)
-    if sizes[1] == k:
-        steps = [_step(rank, 0, {2: k}), _step(rank, 1, {2: k}), _step(rank, 2, {})]
-    else:
-        steps = [_step(rank, 0, {1: k, 2: k}), _step(rank, 1, {}), _step(rank, 2, {})]
-    return _from_steps(spec, rank, steps, (False, False, False))
+def plan_hxmesh(call: FamilyCall) -> TopologyPlan:
+    """HammingMesh: X x Y boards, each a mesh of b x b nodes, joined by one switch per row and per column of nodes.
+
+    The nodes form a grid of X b rows and Y b columns, ranked row by row. The first and last node of a board in each
+    row are linked to the switch of that row (`row:I`), the first and last in each column to the switch of that column
+    (`column:J`). All links have capacity 1 in both directions; a switch stands for a fat tree without contention. With
+    b = 1, a node has two parallel links to each of its two switches, and the network behaves like a HyperX. A direction
+    with a single board has no switches. Compute nodes have degree 4 for X, Y >= 2; diameter 2 b - 2 within a board;
+    reverse-symmetric. BFB does not support switches.
+    Source: Hoefler et al., "HammingMesh: a network topology for large-scale deep learning", 2022.
+    """
+    board_text, _, shape_text = call.text.partition(",")
+    (b,) = whole_numbers(call, _HXMESH_SYNTAX, text=board_text)
+    boards = whole_numbers(call, _HXMESH_SYNTAX, separator="x", text=shape_text)
+    way_out = f"write {_HXMESH_SYNTAX} such as hxmesh:2,4x4"
+    require(len(boards) == 2, "hxmesh must have two numbers of boards, XxY", call, way_out)
+    require(b >= 1 and min(boards) >= 1, "hxmesh:b,XxY must have b, X and Y >= 1", call, way_out)
+    rows, columns = (b * count for count in boards)
+    require(rows * columns >= 2, "hxmesh must have at least two nodes", call, way_out)
+    nodes, links = rows * columns, 0
+    for lines, boards_in_line in ((rows, boards[1]), (columns, boards[0])):
+        joined = boards_in_line > 1
+        nodes += lines if joined else 0
+        links += lines * boards_in_line * (2 * (b - 1) + (4 if joined else 0))
+    return TopologyPlan(str(call), nodes, links, lambda: _hxmesh(str(call), b, rows, columns))
 
 
-def _step(rank: Grid, axis: int, twists: dict[int, int]) -> Grid:
-    """Return each node's neighbour one step along `axis`. Wrapping also moves by `twists[other]` along axis `other`."""
-    following = np.moveaxis(np.roll(rank, -1, axis), axis, 0).copy()
-    for other, shift in twists.items():
-        following[-1] = np.roll(following[-1], -shift, other - (other > axis))
-    return np.moveaxis(following, 0, axis)
-
-
-def _from_steps(spec: str, rank: Grid, steps: list[Grid], single: tuple[bool, ...]) -> Topology:
+def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
+    rank = np.arange(rows * columns).reshape(rows, columns)
+    ids = list(map(str, range(rank.size)))
     arcs: list[Arcs] = []
-    for following, one_pair in zip(steps, single, strict=True):
-        ends = (rank.ravel(), following.ravel())
-        arcs += [ends] if one_pair else bidirectional_arcs(*ends)
-    return unit_topology(spec, rank.size, arcs, [following.ravel() for following in steps])
-
-
-def _twisted_hypercube(spec: str, n: int) -> Topology:
-    node = np.arange(2**n)
-    arcs: list[Arcs] = [(node, node ^ (1 << bit)) for bit in range(1, n)]
-    first = 2**n - 4
-    crossed = np.where(node >= first, first + 3 - (node - first), node ^ 1)
-    return unit_topology(spec, 2**n, [*arcs, (node, crossed)])
+    switches: list[NodeColumn] = []  # switches of the rows, then of the columns
+    for name, grid in (("row", rank), ("column", rank.T)):
+        # Links between neighbours on the same board, in the rows of `grid`
+        column = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
+        arcs += bidirectional_arcs(grid[:, column].ravel(), grid[:, column + 1].ravel())
+        lines = len(grid) if grid.shape[1] > b else 0
+        switches.append(len(ids) + np.arange(lines))
+        ids += [f"{name}:{index}" for index in range(lines)]
+        if lines:  # links between the row switches and both ends of every board
+            ends = np.concatenate([grid[:, ::b], grid[:, b - 1 :: b]], axis=1)
+            arcs += bidirectional_arcs(ends.ravel(), np.repeat(switches[-1], ends.shape[1]))
+    shifts = []
+    for axis in (0, 1):
+        if rank.shape[axis] > b:  # move every board by one position along `axis`, and its switches with it
+            shift = np.arange(len(ids), dtype=np.int32)
+            shift[: rank.size] = np.roll(rank, -b, axis).ravel()
+            shift[switches[axis]] = np.roll(switches[axis], -b)
+            shifts.append(shift)
+    src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
+    links = Links.of_unit_capacity(src, dst)
+    return Topology(spec, tuple(ids), rank.size, links, automorphisms=tuple(shifts))
 
 
 GRID_FAMILIES = (
@@ -337,7 +431,7 @@ GRID_FAMILIES = (
     Family("hypercube", "hypercube:n", "hypercube:3", "2^n nodes, neighbours differ in one bit", plan_hypercube),
     Family(
         "twisted-torus",
-        _SYNTAX,
+        _TWISTED_SYNTAX,
         "twisted-torus:4x8,4",
         "torus that shifts where it wraps: by s in two dimensions, by k in k x k x 2k and k x 2k x 2k",
         plan_twisted_torus,
@@ -348,5 +442,12 @@ GRID_FAMILIES = (
         "twisted-hypercube:3",
         "hypercube with one square crossed: diameter n - 1",
         plan_twisted_hypercube,
+    ),
+    Family("complete", "complete:m", "complete:4", "all pairs of m >= 2 nodes", plan_complete),
+    Family("bipartite", "bipartite:d", "bipartite:4", "complete bipartite graph on d + d nodes", plan_bipartite),
+    Family("hamming", "hamming:n,q", "hamming:2,3", "words of n letters out of q, differing in one", plan_hamming),
+    Family("hyperx", "hyperx:AxBx…", "hyperx:4x4", "complete graph along every dimension of a grid", plan_hyperx),
+    Family(
+        "hxmesh", _HXMESH_SYNTAX, "hxmesh:2,2x2", "HammingMesh: boards of b x b nodes, a switch per row", plan_hxmesh
     ),
 )

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.families.gpu_boxes import MI250_BUNDLES
+from chorale.synth.topology.families.fabrics import MI250_BUNDLES
 from chorale.synth.topology.formats.labels import labelled_parts
 from chorale.synth.topology.formats.machine_network import (
     Gpu,

@@ -41,8 +41,8 @@ from chorale.synth.methods.expand.schedules import (
 )
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.topology.bases.database import base_entry
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
+from chorale.synth.topology.families.bases import base_entry
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology

@@ -12,10 +12,9 @@ from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graph
 from chorale.synth.identity import content_id
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.expand.expand import base_schedule
-from chorale.synth.topology.bases import database
-from chorale.synth.topology.bases.database import BaseEntry
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.families import bases as database
+from chorale.synth.topology.families.bases import BaseEntry, base_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
