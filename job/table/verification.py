@@ -15,11 +15,10 @@ from chorale.runners.engine.library import encode_rank
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import QUEUE_DEPTH, Program
-from chorale.synth.targets.base import Lifted
+from chorale.synth.programs.program import QUEUE_DEPTH, AnyProgram, Program
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift_code, read_unchecked
+from chorale.synth.targets.registry import Lifted
 
 SWITCHES = "switches"
 """Name of the rule that forbids programs in which switches do part of the work."""

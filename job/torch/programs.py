@@ -23,7 +23,7 @@ from chorale.job.torch.transport import (
     require_capturable,
 )
 from chorale.job.torch.work import ProgramWork, WorkQueue
-from chorale.runners.device.element_types import DTYPES
+from chorale.runners.device.memory import DTYPES
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput

@@ -16,8 +16,7 @@ import torch
 from chorale.job.group import GroupEngine
 from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.job.table.model import JobEntry, TableProgram
-from chorale.runners.device.element_types import DTYPES
-from chorale.runners.device.memory import copy_shards
+from chorale.runners.device.memory import DTYPES, copy_shards
 from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import ReduceOp, Work
 from chorale.synth.collective import CollectiveName

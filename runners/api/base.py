@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.plans.moves import pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
 PLAN_ALIGNMENT_BYTES = 16

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from chorale.runners.api.base import FailureKind, RunRequest, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.synth.programs.library_call import LibraryCall
-from chorale.synth.programs.switch_processes import collective_of_ranks
+from chorale.synth.programs.memory import collective_of_ranks
 from chorale.synth.targets.judge import execution_blockers
 
 

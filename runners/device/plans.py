@@ -12,22 +12,24 @@ import numpy as np
 import torch
 
 from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
-from chorale.runners.device.element_types import DTYPES
-from chorale.runners.device.memory import PlanDevice, SymmetricBuffer, copy_shards
+from chorale.runners.device.memory import DTYPES, PlanDevice, SymmetricBuffer, copy_shards
 from chorale.runners.engine.library import ReduceOp
-from chorale.runners.plans.encoding import COUNTERS, WINDOWS, WordsHead, encode_plan
 from chorale.runners.plans.rank_plans import (
+    COUNTERS,
+    WINDOWS,
     Arithmetic,
     PlanBuffers,
     PlanExecutor,
     RankRegion,
+    WordsHead,
     blocked_lines,
+    encode_plan,
 )
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.plans.waiting import packet_writer
+from chorale.synth.programs.plans.run import packet_writer
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from chorale.runners.execution.started_ranks import greet_runner, meet_runner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.memory import SPLIT_BY_RANK
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 
 Call = Callable[[Any, Any], object]
 """Enqueues a collective on two tensors."""

@@ -17,8 +17,7 @@ from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, P
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.plans.plan import TARGET
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")

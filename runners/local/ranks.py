@@ -40,8 +40,7 @@ from chorale.runners.plans.rank_plans import plan_library
 from chorale.runners.process_launch.processes import FABRIC, LOOPBACK, rank_environment
 from chorale.synth.errors import Unavailable
 from chorale.synth.names import unknown_name
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
 

@@ -25,7 +25,7 @@ from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, launch_medi
 from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound
 from chorale.synth.collective import Collective
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.programs.switch_processes import collective_of_ranks
+from chorale.synth.programs.memory import collective_of_ranks
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.topology.topology import Topology
 

@@ -13,8 +13,7 @@ from chorale.runners.api.programs import Connection, ConnectionPaths
 from chorale.runners.simulated.program_flows import ProgramFlows, ProgramTrace, Stuck
 from chorale.synth.programs.plans.moves import MoveMaker, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operand, Operation, PlanBlock
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Message, Program
+from chorale.synth.programs.program import AnyProgram, Message, Program
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.simulation.simulate import FlowTimes, MessageGraph, NetworkModel
 from chorale.synth.topology.topology import Topology

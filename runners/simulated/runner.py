@@ -23,13 +23,12 @@ from chorale.runners.simulated.plan_flows import flows_of, priced
 from chorale.runners.simulated.program_flows import Stuck
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_execution import execution_violations
+from chorale.synth.programs.memory import collective_of_ranks
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
-from chorale.synth.programs.switch_processes import collective_of_ranks
+from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
 from chorale.synth.targets.registry import target_named
 

@@ -14,7 +14,7 @@ from chorale.synth.topology.topology import Topology
 
 if TYPE_CHECKING:
     from chorale.synth.lowering.options import LoweringOptions
-    from chorale.synth.programs.postconditions import AnyProgram
+    from chorale.synth.programs.program import AnyProgram
 
 _NO_OPTIONS = Options()
 

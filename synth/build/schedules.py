@@ -21,8 +21,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
 if TYPE_CHECKING:
-    from chorale.synth.programs.postconditions import AnyProgram
-    from chorale.synth.programs.program import Program
+    from chorale.synth.programs.program import AnyProgram, Program
 
 Observer = Callable[[str], AbstractContextManager[object]]
 """Called with a stage's name; returns a context manager in which the stage runs."""

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import ResidualGraph
 from chorale.synth.kernels.types import Matrix, Table
-from chorale.synth.lowering.fragments import Fragments, Messages
-from chorale.synth.lowering.fusion import UnscheduledOps
-from chorale.synth.lowering.placement import Cells
-from chorale.synth.lowering.rank_programs import MemoryBases
-from chorale.synth.lowering.timetable import Moves, Visits
+from chorale.synth.lowering.fragments import Cells, Fragments, Messages
+from chorale.synth.lowering.messages import Moves, Visits
+from chorale.synth.lowering.rank_programs import MemoryBases, UnscheduledOps
 from chorale.synth.methods.alltoall.price_descent import PricedNetwork
 from chorale.synth.methods.bfb.plan import Problems
 from chorale.synth.methods.forest.forest import _ArcIndex, _OldEdges
@@ -22,7 +20,7 @@ from chorale.synth.methods.forest.packing import ArcTable, InArcShares, Residual
 from chorale.synth.methods.forest.switch_groups import SwitchGroups
 from chorale.synth.methods.forest.switch_removal import CutTable, PathPieces, Splits
 from chorale.synth.methods.traffic.fabric import RailLoads
-from chorale.synth.programs.flat_program import Code, RunConditions
+from chorale.synth.programs.check_execution import Code, RunConditions
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
 from chorale.synth.verify.replay import ActorTables
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.fragments import FragmentLimits, fragments_of
-from chorale.synth.lowering.fusion import OpGenerator, hanging_blocks, one_block_per_cycle
+from chorale.synth.lowering.fragments import FragmentLimits, Placement, fragments_of, stays_in_order
 from chorale.synth.lowering.messages import (
     MIN_LEVELS_FOR_CHANNEL_RANGES,
     messages_of,
@@ -21,8 +20,14 @@ from chorale.synth.lowering.messages import (
     tree_levels,
 )
 from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
-from chorale.synth.lowering.placement import Placement, stays_in_order
-from chorale.synth.lowering.rank_programs import UNBOUNDED, Grouping, rank_program
+from chorale.synth.lowering.rank_programs import (
+    UNBOUNDED,
+    Grouping,
+    OpGenerator,
+    hanging_blocks,
+    one_block_per_cycle,
+    rank_program,
+)
 from chorale.synth.lowering.switches import (
     SHAPE_OF_PROCESSES,
     require_processes,
@@ -30,14 +35,12 @@ from chorale.synth.lowering.switches import (
     with_first_stored,
 )
 from chorale.synth.lowering.vector_layout import VectorLayout, buffers_of, rechunked, vector_layout_of
-from chorale.synth.programs.limits import TargetLimits, limit_violations
-from chorale.synth.programs.memory import BufferShape
+from chorale.synth.programs.check_structure import TargetLimits, limit_violations
+from chorale.synth.programs.memory import BufferShape, switch_collective
 from chorale.synth.programs.plans.check_structure import exceeded_plan_limit
-from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 from chorale.synth.programs.plans.run import MAX_CLOCK_ENTRIES
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.programs.program import QUEUE_DEPTH, Program, Protocol
-from chorale.synth.programs.switch_processes import switch_collective
+from chorale.synth.programs.program import QUEUE_DEPTH, WHOLE_CHUNKS, PlanOptions, Program, Protocol
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.boxes import boxes_of

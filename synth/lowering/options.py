@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.plans.options import PlanOptions
-from chorale.synth.programs.program import Protocol, exact_protocol
+from chorale.synth.programs.program import PlanOptions, Protocol, exact_protocol
 
 MAX_CHANNELS = 1024
 MAX_INSTANCES = 1024
@@ -27,7 +26,7 @@ class LoweringOptions:
     chunks:    chunks per shard in each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
     min_bytes, max_bytes: smallest and largest vector size for which the program is used; `max_bytes` 0 means no limit
     reads, block_group, pipeline_bytes, threads, vector_bytes: for one-sided targets, see
-               `chorale.synth.programs.plans.options`
+               `chorale.synth.programs.program`
     ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: derived from the
                topology
     """

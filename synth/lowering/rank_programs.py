@@ -1,26 +1,259 @@
-"""Distributes a rank's instructions over thread blocks."""
+"""Turns fragments into the instructions of each rank, and distributes these over thread blocks.
+
+If a rank forwards exactly the chunks that it received, the receive and the send are fused into one instruction. This
+module also finds the blocks that deadlock in a program.
+"""
 
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
-from chorale.synth.lowering.fusion import (
-    NO_PEER,
-    Joins,
-    Role,
-    UnscheduledOps,
-    fuse_ops,
-    operand_cells,
-    with_dense_scratch,
-)
-from chorale.synth.lowering.placement import Placement
-from chorale.synth.lowering.vector_layout import Column
+from chorale.synth.lowering.fragments import SHIFT, Fragments, Placement, contiguous_runs
+from chorale.synth.lowering.vector_layout import Column, expand_intervals
+from chorale.synth.programs.check_execution import MAX_WORDS, ExecutionRuns
 from chorale.synth.programs.memory import Layout
-from chorale.synth.programs.program import BUFFERS, ColumnBlocks, RankColumns, RankProgram, ThreadBlock
+from chorale.synth.programs.program import (
+    BUFFERS,
+    OPS,
+    ColumnBlocks,
+    Op,
+    Program,
+    RankColumns,
+    RankProgram,
+    ThreadBlock,
+)
+
+NO_PEER = -1
+
+
+class Role(IntEnum):
+    """What a block does. Sends and receives normally have separate blocks, so that they can wait for each other."""
+
+    RECEIVE = 0
+    SEND = 1
+    LOCAL = 2
+
+
+class UnscheduledOps(NamedTuple):
+    """The instructions of a rank as columns, without waits, in a valid sequential order.
+
+    channel, role, peer: identify the block; `peer` is NO_PEER for local work
+    op:       index into OPS
+    src, dst: place of the first chunk, as a code (see `Codes`)
+    chunks:   number of chunks
+    """
+
+    channel: Column
+    role: Column
+    peer: Column
+    op: Column
+    src: Column
+    dst: Column
+    chunks: Column
+
+
+class OpGenerator:
+    """Generates the instructions of each rank: sends and receives of `fragments`, and final copies into the result.
+
+    Instructions follow the order of fragments. In steps in which ranks receive into memory from which they send, the
+    sends of a turn come before its receives. With `sends_first`, all sends of a step come before its receives. A copy
+    moves at most `longest` chunks. O(fragments * log(fragments)) for all ranks together.
+    """
+
+    def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
+        self._fragments = fragments
+        self._placement = placement
+        self._longest = longest
+        self._sends_first = sends_first
+        ranks = np.arange(placement.shape.ranks + 1)
+        columns = (fragments.sender, fragments.receiver)
+        self._orders = [np.argsort(column, kind="stable") for column in columns]
+        self._bounds = [
+            np.searchsorted(column[order], ranks) for column, order in zip(columns, self._orders, strict=True)
+        ]
+
+    def of_rank(self, rank: int) -> UnscheduledOps:
+        """Return the instructions of `rank`. O(its fragments * log(its fragments) + chunks of its result)."""
+        sent, received = (
+            order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)
+        )
+        source, target = self._placement.misplaced(rank)
+        first, count = contiguous_runs((source, target), self._longest)
+        columns = UnscheduledOps(*native.ordered_ops(self._fragments, sent, received, self._sends_first, len(first)))
+        if len(first):
+            places = source[first], target[first], count
+            copies = *(np.int64(each) for each in (0, Role.LOCAL, NO_PEER, OPS.index(Op.COPY))), *places
+            for column, copy in zip(columns, copies, strict=True):
+                column[len(sent) + len(received) :] = copy
+        return columns
+
+
+_READS = np.array([op.reads_src for op in OPS])
+_WRITES = np.array([op.writes_dst for op in OPS])
+_SCRATCH = BUFFERS.index("s")
+
+
+def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
+    """Return (first cell that each instruction reads, first cell that it writes), with -1 if there is none."""
+    bases = np.array([layout.base(buffer) for buffer in BUFFERS])
+    src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
+    return np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
+
+
+def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
+    """Return (instructions of one rank with scratch chunks renumbered without gaps, number of scratch chunks)."""
+    reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
+    writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
+    first = np.concatenate([ops.src[reads], ops.dst[writes]])
+    _, chunks = expand_intervals(first, np.concatenate([ops.chunks[reads], ops.chunks[writes]]))
+    used = np.unique(chunks)
+    src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
+    # An operand that an instruction ignores is set to its other operand.
+    src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
+    src = np.where(_READS[ops.op], src, dst)
+    return ops._replace(src=src, dst=np.where(_WRITES[ops.op], dst, src)), len(used)
+
+
+Joins = dict[tuple[int, int], int]
+"""For blocks that receive and send: the rank to which the block sends, by (channel, rank from which it receives)."""
+
+_RECV, _RRC, _SEND = (OPS.index(op) for op in (Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND))
+_RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
+
+
+def fuse_ops(
+    unfused: UnscheduledOps,
+    src: Column,
+    dst: Column,
+    needed_cells: NDArray[np.bool_],
+    apart: Collection[tuple[int, int]] = (),
+    *,
+    stores_sums: bool = False,
+) -> tuple[UnscheduledOps, Joins]:
+    """Fuse receives and sends of one rank. Return (instructions, directions that share a block as a result).
+
+    A send can be fused with the receive that wrote everything it sends. The two directions then share a block, in which
+    their instructions take turns, so this is only done if few of these instructions remain unfused. The order of
+    messages on each connection does not change. O(cells touched + instructions * log(instructions)).
+
+    Args:
+        unfused: The instructions.
+        src: First cell that each instruction reads; -1 for none.
+        dst: First cell that each instruction writes; -1 for none.
+        needed_cells: bool[cells], whether a cell is needed after the last instruction.
+        apart: (channel, sending rank) of the receives that must not be fused.
+        stores_sums: Whether to store a sum even if the rank does not read it afterwards.
+    """
+    receives, sends = _candidates(unfused, src, dst, len(needed_cells))
+    keys, key = np.unique(np.stack([unfused.channel, unfused.role, unfused.peer], axis=1), axis=0, return_inverse=True)
+    key = key.reshape(-1)
+    op = unfused.op.copy()
+    gone = np.zeros(len(op), dtype=np.bool_)
+    joins: Joins = {}
+    for into, out in _pairs(key[receives], key[sends]):
+        channel, _, source = keys[into].tolist()
+        if (channel, source) in apart:
+            continue
+        chosen = (key[receives] == into) & (key[sends] == out)
+        connection = np.flatnonzero(key == out).tolist()
+        pairs = _in_order(connection, receives[chosen].tolist(), sends[chosen].tolist())
+        alone = len(connection) + int((key == into).sum()) - 2 * len(pairs)
+        # The first send and the last receive of a chain can never be fused, so they do not count.
+        if len(pairs) < 2 or 2 * (alone - 2) > len(pairs):
+            continue
+        for receive, send in pairs:
+            op[receive] = _RCS if op[receive] == _RECV else _RRCS
+            gone[send] = True
+        joins[channel, source] = int(keys[out, 2])
+    src, dst = np.where(op == _RCS, -1, src)[~gone], dst[~gone]
+    remaining = UnscheduledOps(*(column[~gone] for column in unfused._replace(op=op)))
+    needless = ~native.is_needed(src, dst, remaining.chunks, needed_cells) & (remaining.op == _RRCS) & (not stores_sums)
+    remaining = remaining._replace(
+        op=np.where(needless, _RRS, remaining.op), dst=np.where(needless, remaining.src, remaining.dst)
+    )
+    return remaining, joins
+
+
+def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
+    """Return (receives, sends): pairs of instructions that could be fused, in the order of the receives."""
+    offsets, earlier = native.dependences(src, dst, unfused.chunks, cells)
+    sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
+    receives = earlier[offsets[sends]]
+    fits = (unfused.role[receives] == Role.RECEIVE) & (unfused.channel[receives] == unfused.channel[sends])
+    fits &= (dst[receives] == src[sends]) & (unfused.chunks[receives] == unfused.chunks[sends])
+    order = np.argsort(receives[fits], kind="stable")
+    return receives[fits][order], sends[fits][order]
+
+
+def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
+    """Return disjoint pairs of a receiving and a sending direction. Pairs with the most candidates come first."""
+    pairs, counts = np.unique(np.stack([into, out], axis=1), axis=0, return_counts=True)
+    taken: set[int] = set()
+    found = []
+    for index in np.argsort(-counts, kind="stable").tolist():
+        first, second = pairs[index].tolist()
+        if taken.isdisjoint((first, second)):
+            taken.update((first, second))
+            found.append((first, second))
+    return found
+
+
+def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> list[tuple[int, int]]:
+    """Return the (receive, send) pairs that can be fused without changing the order of the sends in `connection`."""
+    position = {send: number for number, send in enumerate(connection)}
+    found: list[tuple[int, int]] = []
+    last = -1
+    for receive, send in zip(receives, sends, strict=True):
+        number = position[send]
+        before = connection[number - 1] if number else -1
+        if number > last and (number == last + 1 or before < receive):
+            found.append((receive, send))
+            last = number
+    return found
+
+
+def hanging_blocks(program: Program) -> list[tuple[int, int]]:
+    """Return (rank, block) of the blocks that hang with one message per step or, if there are none, with one per chunk.
+
+    O(messages * blocks that wait for one another).
+    """
+    runs = ExecutionRuns(program, MAX_WORDS)
+    return runs.blocked(runs.longest_message) or runs.blocked(1)
+
+
+def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Return (rank, channel, sending rank) of one block in each cycle of `hanging` blocks that forward to one another.
+
+    If there is no cycle, return the first forwarding block of each channel instead.
+    """
+    blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]
+    target = {
+        (rank, block.channel, block.recv_peer): block.send_peer
+        for rank, block in blocks
+        if block.send_peer is not None and block.recv_peer is not None
+    }
+    seen: set[tuple[int, int, int]] = set()
+    found = []
+    for start in sorted(target):
+        path: dict[tuple[int, int, int], None] = {}
+        at = start
+        while at in target and at not in seen and at not in path:
+            path[at] = None
+            at = (target[at], at[1], at[0])
+        if at in path:
+            found.append(at)
+        seen.update(path)
+    firsts: dict[int, tuple[int, int, int]] = {}
+    for each in sorted(target):
+        firsts.setdefault(each[1], each)
+    return found or list(firsts.values())
+
 
 UNBOUNDED = sys.maxsize
 
@@ -88,14 +321,14 @@ def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> 
         return required
     order = sorted(range(len(keys)), key=lambda number: (work[number], number))
     closed = {*required, *(number_of[channel, Role.RECEIVE, source] for channel, source in joins)}
-    pairs = _pairs(keys, [number for number in order if number not in closed])
+    pairs = _pairs_of_directions(keys, [number for number in order if number not in closed])
     pairs.sort(key=lambda pair: work[pair[0]] + work[pair[1]])
     receives = [number for number in order if keys[number][1] == Role.RECEIVE]
     local = [(number, receives[0]) for number in order if keys[number][1] == Role.LOCAL and receives]
     return required | dict([*local, *pairs][:excess])
 
 
-def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
+def _pairs_of_directions(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
     """Pair sending and receiving directions of each channel: first those with the same peer, the rest in `order`."""
     pairs: list[tuple[int, int]] = []
     for channel in sorted({keys[number][0] for number in order}):

@@ -9,19 +9,22 @@ runtime may split chunks into pieces and pipeline reductions piece by piece, but
 element. The vector size only determines which chunk an element is in.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.memory import shape_of
-from chorale.synth.programs.plain_execution import PlainExecution
-from chorale.synth.programs.plans.moves import pieces_of_a_chunk
+from chorale.synth.programs.memory import layout_of, shape_of, words_of
+from chorale.synth.programs.plans.moves import Move, Step, pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
-from chorale.synth.programs.plans.values import PlanValues
-from chorale.synth.programs.program import Program, chunks_moved
+from chorale.synth.programs.plans.run import Fault, PlanRun
+from chorale.synth.programs.program import Op, Program, chunks_moved
+from chorale.synth.programs.rounds import Connection, ends_of_block, execution_order
 
 MAX_MOVES = 2**22
 """`order_of_additions` returns None for programs that move more chunks than this, because it would take too long."""
@@ -122,11 +125,21 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
     shape = shape_of(program)
     chunk_of = {rank: tuple(shape.result_chunks(rank).tolist()) for rank in range(len(program.ranks))}
     chunk_of = {rank: chunks for rank, chunks in chunk_of.items() if chunks}
-    expressions = _Expressions(len(program.ranks))
+    sums: dict[tuple[int, int], int] = {}
+
+    def sum_of(value: int, other: int) -> int:
+        """Return the number of a sum, which is the same for all sums of these two expressions."""
+        return sums.setdefault((min(value, other), max(value, other)), len(program.ranks) + len(sums))
+
     if isinstance(program, ExecutionPlan):
-        if _pieces_moved(program) > most_moves // 4 or _adds_by_switch(program):
+        operations = [each for body in program.ranks for block in body.blocks for each in block.every_operation()]
+        chunks = sum(operand.count for each in operations for operand in (*each.sources, *each.targets))
+        adding = Action.GROUP_LOAD_REDUCE, Action.GROUP_LOAD_REDUCE_STORE
+        if pieces_of_a_chunk(program, 1) * chunks > most_moves // 4 or any(
+            each.action in adding for each in operations
+        ):
             return None
-        results = _PlanExecution(program, expressions).results(chunk_of)
+        results = _PlanExecution(program, sum_of).results(chunk_of)
         pieces = len(next(iter(results.values()))) // len(next(iter(chunk_of.values())))
         chunk_of = {
             rank: tuple(chunk * pieces + piece for chunk in chunks for piece in range(pieces))
@@ -135,11 +148,12 @@ def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_M
     else:
         if chunks_moved(program) > most_moves:
             return None
-        execution = _Execution(program, expressions)
-        if not execution.run():
-            raise _wrong("it hangs")
-        results = {rank: _written(execution.output(rank, len(chunks))) for rank, chunks in chunk_of.items()}
-    return OrderOfAdditions(len(program.ranks), tuple(expressions.numbers), results, chunk_of)
+        memory = _executed(program, sum_of)
+        bases = {rank: layout_of(program, rank).output_base for rank in chunk_of}
+        results = {
+            rank: _written(memory[rank][bases[rank] : bases[rank] + len(chunks)]) for rank, chunks in chunk_of.items()
+        }
+    return OrderOfAdditions(len(program.ranks), tuple(sums), results, chunk_of)
 
 
 def additions_document(program: object) -> dict[str, Any] | None:
@@ -148,74 +162,93 @@ def additions_document(program: object) -> dict[str, Any] | None:
     return None if order is None else order.to_json()
 
 
-class _Expressions:
-    """Assigns a number to each distinct sum. `numbers` maps each pair of operands to the number of their sum."""
-
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
-        self.numbers: dict[tuple[int, int], int] = {}
-
-    def sum_of(self, value: int, other: int) -> int:
-        return self.numbers.setdefault((min(value, other), max(value, other)), self._ranks + len(self.numbers))
+SumOf = Callable[[int, int], int]
+"""Returns the number of the sum of two expressions."""
 
 
-class _Execution(PlainExecution[int]):
-    """Executes a program on expressions instead of data."""
+def _executed(program: Program, sum_of: SumOf) -> list[list[int | None]]:
+    """Execute `program` on expressions instead of data; return the memory of each rank.
 
-    def __init__(self, program: Program, expressions: _Expressions) -> None:
-        super().__init__(program)
-        self._expressions = expressions
-        for rank, layout in enumerate(self.layouts):
-            first = self.first_cell[rank] + layout.input_base
-            self.memory[first : first + program.chunks] = [rank] * program.chunks
+    None stands for a chunk that was never written, and for a sum that contains such a chunk.
+    """
+    layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
+    memory: list[list[int | None]] = [[None] * layout.cells for layout in layouts]
+    for rank, layout in enumerate(layouts):
+        memory[rank][layout.input_base : layout.input_base + program.chunks] = [rank] * program.chunks
+    messages: dict[Connection, deque[list[int | None]]] = defaultdict(deque)
+    order, stuck = execution_order(program)
+    if stuck:
+        raise _wrong("it hangs")
+    for rank, index, step in order:
+        block, own = program.ranks[rank].blocks[index], memory[rank]
+        item = block.instructions[step]
+        incoming, outgoing = ends_of_block(rank, block)
+        operands: list[list[int | None]] = [messages[incoming].popleft()] if item.op.receives else []
+        for place, is_read in ((item.src, item.op.reads_src), (item.dst, item.op is Op.REDUCE)):
+            if is_read:
+                cell = layouts[rank].cell(place)
+                operands.append(own[cell : cell + item.count])
+        values = operands[0]
+        for others in operands[1:]:
+            pairs = zip(values, others, strict=True)
+            values = [None if a is None or b is None else sum_of(a, b) for a, b in pairs]
+        if item.op.writes_dst:
+            cell = layouts[rank].cell(item.dst)
+            own[cell : cell + len(values)] = values
+        if item.op.sends:
+            messages[outgoing].append(values)
+    return memory
 
-    def sum_of(self, value: int, other: int) -> int:
-        return self._expressions.sum_of(value, other)
 
+class _PlanExecution(PlanRun):
+    """Executes one call of a sound plan on expressions. In each turn, every block that can proceed does one operation.
 
-class _PlanExecution(PlanValues[int]):
-    """Executes one call of a plan on expressions instead of data."""
+    Faults do not end the call, so every operation that can be executed is executed. O(turns * blocks + chunks moved).
+    """
 
-    def __init__(self, plan: ExecutionPlan, expressions: _Expressions) -> None:
-        super().__init__(plan)
-        self._expressions = expressions
+    def __init__(self, plan: ExecutionPlan, sum_of: SumOf) -> None:
+        super().__init__(plan, parts=1, calls=1)
+        self._sum_of = sum_of
+        self._held: list[int | None] = [None] * self._memory.first_cell[-1]  # by piece; None was never written
         for rank in range(len(plan.ranks)):
-            base = plan.layout(rank).input_base
-            for cell in range(base, base + plan.chunks):
-                for piece in self.pieces_of(rank, cell):
-                    self.held[piece] = rank
-
-    def total(self, cells: Sequence[int]) -> int | None:
-        """Return the sum of `cells`, added in the order that the kernel uses: plain data first, then packets."""
-        values = [self.held[cell] for cell in cells]
-        found = [value for value in values if value is not None]
-        return reduce(self._expressions.sum_of, found) if len(found) == len(values) else None
+            first = self._memory.first_cell[rank] + plan.layout(rank).input_base * self._pieces
+            pieces = plan.chunks * self._pieces
+            self._held[first : first + pieces] = [rank] * pieces
 
     def results(self, chunk_of: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
         """Return the expressions in each rank's output chunks, or in their pieces if the pieces of a chunk differ."""
-        self.run()
+        for rank in range(len(self._plan.ranks)):
+            self._begin(rank, 1)
+        moved = True
+        while moved:
+            # Use a list rather than a generator, so that every block has its turn.
+            moved = any([self._has_more(number) and self._step(number) is True for number in range(len(self._blocks))])
         found: dict[int, tuple[int, ...]] = {}
         for rank, chunks in chunk_of.items():
-            base = self._plan.layout(rank).output_base
-            pieces = [self.held[piece] for k in range(len(chunks)) for piece in self.pieces_of(rank, base + k)]
-            found[rank] = _written(pieces)
-        first = {rank: row[:: self._pieces] for rank, row in found.items()}
+            first = self._memory.first_cell[rank] + self._plan.layout(rank).output_base * self._pieces
+            found[rank] = _written(self._held[first : first + len(chunks) * self._pieces])
+        of_chunks = {rank: row[:: self._pieces] for rank, row in found.items()}
         is_one = all(
-            row == tuple(each for each in first[rank] for _ in range(self._pieces)) for rank, row in found.items()
+            row == tuple(each for each in of_chunks[rank] for _ in range(self._pieces)) for rank, row in found.items()
         )
-        return first if is_one else found
+        return of_chunks if is_one else found
 
-
-def _pieces_moved(plan: ExecutionPlan) -> int:
-    """Return the total number of pieces of chunks that operations read and write."""
-    steps = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
-    return pieces_of_a_chunk(plan, 1) * sum(each.count for step in steps for each in (*step.sources, *step.targets))
-
-
-def _adds_by_switch(plan: ExecutionPlan) -> bool:
-    operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
-    adding = Action.GROUP_LOAD_REDUCE, Action.GROUP_LOAD_REDUCE_STORE
-    return any(operation.action in adding for operation in operations)
+    def _move(self, number: int, step: Step, move: Move) -> Fault | None:
+        call, doer = self._call[self._blocks[number][0]], self._doer(number, step, move)
+        stretches = (*move.reads, *move.takes)  # the kernel adds in this order: plain data first, then packets
+        sources = [self._memory.cells(each).start for each in stretches]
+        totals: list[int | None] = []
+        for k in range(stretches[0].count):
+            values = [self._held[start + k] for start in sources]
+            known = [value for value in values if value is not None]
+            totals.append(reduce(self._sum_of, known) if len(known) == len(values) else None)
+        for stretch in (*move.writes, *move.packets):
+            self._held[self._memory.cells(stretch)] = totals
+        for stretch in move.packets:
+            nothing = np.zeros((stretch.count, words_of(self._plan)), dtype=np.uint64)
+            self._packets.put(doer, stretch, call, (np.zeros(stretch.count, dtype=np.int64), nothing))
+        self._signal(number, step, move)
+        return None
 
 
 def _written(values: Sequence[int | None]) -> tuple[int, ...]:

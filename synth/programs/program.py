@@ -1,11 +1,12 @@
 """Programs (the instructions of every rank, stored as columns of numbers) and the violations found in them.
 
 A `Program` serves all XML targets. Buffers, instructions and chunks have the meaning that the MSCCL interpreters give
-them. Targets differ in names, limits and text; see `chorale.synth.targets.base`.
+them. Targets differ in names, limits and text; see `chorale.synth.targets.registry`.
 """
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
-from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
@@ -40,6 +40,54 @@ def exact_protocol(text: str) -> Protocol:
         rule = "runtimes do not know the protocol '{}'"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
     return as_protocol(text)
+
+
+MAX_GROUP = 64
+GRANULE_BYTES = 16
+MAX_PIPELINE_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Options for one-sided runtimes; other runtimes ignore them.
+
+    reads:          whether receivers read data from their senders where possible, instead of senders writing it
+    group:          number of thread blocks that share the work of each of the program's blocks
+    pipeline_bytes: size in bytes of the parts in which a chunk passes through a block's steps; 0: complete chunks
+    boxes:          box of each rank; () if all ranks are in one box. Ranks in different boxes communicate through
+                    ports.
+    resident_blocks: number of a rank's thread blocks that can run simultaneously, which limits how many blocks are
+                     shared by groups; None: no limit
+    threads:        threads per thread block; None for the executor's default
+    vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once: 8 or 16
+    """
+
+    reads: bool = False
+    group: int = 1
+    pipeline_bytes: int = 0
+    boxes: tuple[int, ...] = ()
+    resident_blocks: int | None = None
+    threads: int | None = None
+    vector_bytes: int = GRANULE_BYTES
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.group <= MAX_GROUP:
+            rule = f"a group must have 1 to {MAX_GROUP} thread blocks"
+            raise InvalidInput(rule, self.group, "choose a number in this range")
+        if self.pipeline_bytes % GRANULE_BYTES or not 0 <= self.pipeline_bytes <= MAX_PIPELINE_BYTES:
+            rule = f"parts of a pipeline must be multiples of {GRANULE_BYTES} bytes up to {MAX_PIPELINE_BYTES}"
+            raise InvalidInput(rule, self.pipeline_bytes, "use 64KiB, or 0 for none")
+        if self.group > 1 and self.pipeline_bytes:
+            rule = "a plan has either pipelines or block groups, not both: {}"
+            raise InvalidInput(rule, f"groups of {self.group}", "use one of the two")
+
+    def joined_by_port(self, first: int, second: int) -> bool:
+        """Return whether two ranks are in different boxes."""
+        return bool(self.boxes) and self.boxes[first] != self.boxes[second]
+
+
+WHOLE_CHUNKS = PlanOptions()
+"""The default: senders write complete chunks, each block is one thread block, and all ranks are in one box."""
 
 
 class Message(NamedTuple):
@@ -170,7 +218,7 @@ class Program:
     origin:     content id of the schedule from which the program was lowered; "" for a program from elsewhere
     plan:       options for one-sided runtimes, such as MSCCL++; other runtimes ignore them
     switches:   switches that add or multicast. The last ranks of the program represent these network nodes, see
-                `chorale.synth.programs.switch_processes`
+                `chorale.synth.programs.memory`
     """
 
     name: str
@@ -209,6 +257,49 @@ class Program:
             parts = (columns.send_peer[block[sent]], columns.channel[block[sent]], columns.count[sent])
             for peer, channel, chunks in zip(*(part.tolist() for part in parts), strict=True):
                 yield Message(rank, peer, channel, chunks)
+
+
+class AnyRank(typing.Protocol):
+    """The thread blocks and the scratch memory of a rank."""
+
+    @property
+    def scratch_chunks(self) -> int: ...
+    @property
+    def blocks(self) -> Sequence[object]: ...
+
+
+class AnyProgram(typing.Protocol):
+    """A program in any form: instructions (`Program`), one-sided operations (`ExecutionPlan`), or a `LibraryCall`.
+
+    one_sided: whether senders write directly to other ranks' memory, so that they never wait for connection buffers
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def collective(self) -> Collective: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def in_place(self) -> bool: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def ranks(self) -> Sequence[AnyRank]: ...
+    @property
+    def min_bytes(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def one_sided(self) -> bool: ...
+    def peers(self) -> set[tuple[int, int]]: ...
+    def messages(self) -> Iterator[Message]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Converts programs into rounds: in a round, a rank does local steps, then posts all its sends and receives as a batch.
+"""Finds valid orders of instructions, and converts programs into rounds.
 
-PyTorch can execute such batches. A rank's work in a round depends only on earlier rounds, so it can post all messages
-of a round at the same time: each message is sent and received in the same round, both ranks of a pair post their
-messages in the same order, and no message touches memory that another message in the round sends or receives. Therefore
-a round cannot deadlock, whichever message is sent first.
+In a round, a rank does local steps, then posts all its sends and receives as a batch, which PyTorch can execute. A
+rank's work in a round depends only on earlier rounds, so it can post all messages of a round at the same time: each
+message is sent and received in the same round, both ranks of a pair post their messages in the same order, and no
+message touches memory that another message in the round sends or receives. Therefore a round cannot deadlock, whichever
+message is sent first.
 
 To find the rounds, the program is executed once without data, with all its waits and its queue depth. Of the resulting
 order of steps, only the memory dependences are kept, and each step is put into the earliest round that these allow. If
@@ -12,15 +13,78 @@ that a message only ever waits for its data. The number of rounds is the number 
 dependences; no round is empty.
 """
 
-from collections import defaultdict, deque
+import math
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout, layout_of
-from chorale.synth.programs.plain_execution import Connection, ends_of_block, execution_order
-from chorale.synth.programs.program import QUEUE_DEPTH, Op, Position, Program
+from chorale.synth.programs.program import NO_PEER, QUEUE_DEPTH, Op, Position, Program, ThreadBlock
+
+Connection = tuple[int, int, int]
+"""(sender, receiver, channel)."""
+
+
+def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection]:
+    """Return (connection from which `block` of `rank` receives, connection to which it sends).
+
+    If the block does not receive or does not send, the peer in that connection is NO_PEER.
+    """
+    source, target = (NO_PEER if peer is None else peer for peer in (block.recv_peer, block.send_peer))
+    return (source, rank, block.channel), (rank, target, block.channel)
+
+
+def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Position], list[Position]]:
+    """Return (valid order of the instructions, instructions at which blocks hang in a deadlock).
+
+    Identical programs give identical orders. O(instructions * blocks that wait for one another).
+
+    Args:
+        program: A structurally sound program.
+        depth: Number of messages that a connection can buffer before its sender has to wait.
+    """
+    blocks = {
+        (rank, index): block for rank, body in enumerate(program.ranks) for index, block in enumerate(body.blocks)
+    }
+    senders = {ends_of_block(at[0], block)[1]: at for at, block in blocks.items()}
+    woken: dict[tuple[int, int], list[tuple[int, int]]] = {
+        at: [] for at in blocks
+    }  # blocks to check again after this block makes progress
+    for at, block in blocks.items():
+        sender = senders.get(ends_of_block(at[0], block)[0])
+        if sender is not None:
+            woken[sender].append(at)
+            woken[at].append(sender)
+        for other in {wait.block for item in block.instructions for wait in item.waits}:
+            woken[at[0], other].append(at)
+    order: list[Position] = []
+    done = dict.fromkeys(blocks, 0)
+    under_way: Counter[Connection] = Counter()
+    ready, waiting = deque(blocks), set(blocks)
+    while ready:
+        at = ready.popleft()
+        waiting.discard(at)
+        rank, block, before = at[0], blocks[at], done[at]
+        incoming, outgoing = ends_of_block(rank, block)
+        while done[at] < len(block.instructions):
+            item = block.instructions[done[at]]
+            if (
+                any(done[rank, wait.block] <= wait.step for wait in item.waits)
+                or (item.op.receives and not under_way[incoming])
+                or (item.op.sends and under_way[outgoing] >= depth)
+            ):
+                break
+            order.append((*at, done[at]))
+            done[at] += 1
+            under_way[incoming] -= item.op.receives
+            under_way[outgoing] += item.op.sends
+        for other_block in woken[at] if done[at] > before else ():
+            if other_block not in waiting:
+                waiting.add(other_block)
+                ready.append(other_block)
+    return order, [(*at, step) for at, step in done.items() if step < len(blocks[at].instructions)]
 
 
 class LocalStep(NamedTuple):

@@ -8,14 +8,12 @@ from dataclasses import replace
 from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.programs.check_execution import Verdict, execution_verdict
 from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.memory import rank_count
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.run import plan_execution_violations
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Op, Program, ProgramViolation
-from chorale.synth.programs.switch_processes import rank_count
-from chorale.synth.targets.base import Lifted
-from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.programs.program import AnyProgram, Op, Program, ProgramViolation
+from chorale.synth.targets.registry import XML_TARGETS, Lifted, target_named
 from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
 

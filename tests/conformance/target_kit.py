@@ -8,10 +8,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock, Wait
-from chorale.synth.targets.base import Target
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift, lift_with_findings
-from chorale.synth.targets.registry import TARGETS
+from chorale.synth.targets.registry import TARGETS, Target
 from tests.unit.synth.lowering.programs import verified
 
 CASES = [

@@ -14,7 +14,7 @@ from chorale.synth.methods.traffic.plan import traffic_schedule
 from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift_with_findings
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.collective_files import parse_collective_file

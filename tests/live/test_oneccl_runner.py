@@ -31,7 +31,7 @@ from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.xml_targets import OneCclXml
+from chorale.synth.targets.registry import OneCclXml
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

@@ -15,7 +15,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.plan_cases import CASES, document_of
 

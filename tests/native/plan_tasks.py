@@ -21,13 +21,12 @@ from chorale.runners.api.programs import equal_parts
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.engine.library import DataType, ReduceOp
-from chorale.runners.plans.encoding import WordsHead, encode_plan
-from chorale.runners.plans.rank_plans import NATIVE, PlanBuffers, RankRegion
+from chorale.runners.plans.rank_plans import NATIVE, PlanBuffers, RankRegion, WordsHead, encode_plan
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 from tests.conformance.plan_cases import CASES, document_of
 from tests.live.engine.programs import NAMES, random_program
 from tests.live.engine.reference import DTYPES, exact_values, expected_output, input_elements

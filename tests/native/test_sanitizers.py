@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.plans.encoding import encode_plan
-from chorale.runners.plans.rank_plans import NATIVE, PlanError, PlanExecutor, blocked_lines
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.runners.plans.rank_plans import NATIVE, PlanError, PlanExecutor, blocked_lines, encode_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 from tests.conformance.plan_cases import document_of, without
 from tests.native.driver import build_driver, write_tasks
 from tests.native.plan_tasks import AWAY, STRICT, PlannedCall, case_of, case_tasks, random_tasks, run_plans, task_of

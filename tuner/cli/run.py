@@ -32,8 +32,8 @@ from chorale.runners.measurement.precision import (
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
 from chorale.synth import InvalidInput, Program, Topology, Unavailable
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count
+from chorale.synth.programs.memory import collective_of_ranks, rank_count
+from chorale.synth.programs.program import AnyProgram
 from chorale.tuner import Home, load_topology
 from chorale.tuner.cli.options import (
     SPECS,

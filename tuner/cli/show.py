@@ -18,7 +18,7 @@ from chorale.synth import Collective, InvalidInput, Topology, VerifiedSchedule, 
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule, in_network_bound
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.simulation.simulate import FIDELITIES, Fidelity, as_fidelity
 from chorale.synth.targets.registry import resources_of
 from chorale.synth.verify.verify import verify

@@ -24,9 +24,9 @@ from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.program import ProgramViolation, as_protocol
 from chorale.synth.targets.judge import judge
 from chorale.synth.targets.lift import read_program, read_unchecked, with_max_bytes
-from chorale.synth.targets.mscclpp_reading import is_plan_text
+from chorale.synth.targets.mscclpp_text import is_plan_text
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default
-from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
+from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verified import ScheduleViolation
 from chorale.synth.verify.verify import inspect
 from chorale.tuner.cli import options as opt

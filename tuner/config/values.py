@@ -31,7 +31,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput, Unavailable, UnknownName
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.redaction import is_hidden, redacted
-from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
+from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 
 REVEALED = {"reveal": True}
 """`model_dump` context that shows passwords, for documents passed to a process of the same user and never stored."""

@@ -44,7 +44,7 @@ from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.methods.method import SynthesisTask
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic

@@ -12,12 +12,12 @@ from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.lowering.lower import LONGEST_NAME
 from chorale.synth.methods.catalog import METHODS
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.targets.base import Lifted
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
-from chorale.synth.targets.mscclpp_reading import is_plan_text
-from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
+from chorale.synth.targets.mscclpp_text import is_plan_text
+from chorale.synth.targets.registry import Lifted
+from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 

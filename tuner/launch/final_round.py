@@ -11,7 +11,7 @@ import numpy as np
 
 from chorale.runners.api.base import ExecutionTrace, Measurement, Outcome, RunFailure, RunRequest, library_result
 from chorale.runners.api.workers import Workers, completions
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.lift import lift, lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign

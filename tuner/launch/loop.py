@@ -20,7 +20,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.identity import content_id
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.library_call import LibraryCall, library_call_text
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.values import is_adopted

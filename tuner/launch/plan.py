@@ -17,7 +17,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.identity import content_id, rational_text
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology

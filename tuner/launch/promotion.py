@@ -19,7 +19,7 @@ from chorale.runners.measurement.precision import ratio_interval
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import BuildFailure, BuildResult
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.lift import lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from chorale.runners.api.units import format_size
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth import NetworkModel, Topology
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.tuner.plots.charts import write_figure
 
 MAX_LANES = 150

@@ -44,10 +44,10 @@ from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import SynthesisTask
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.library_call import LibrarySettings, is_library_text, parse_library_call
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import reachability
-from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
+from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import Pricing, program_time_per_byte
 from chorale.tuner.files.home import Home

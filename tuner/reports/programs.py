@@ -24,7 +24,7 @@ from chorale.synth import (
 )
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import data_paths
 from chorale.synth.targets.registry import resources_of

@@ -16,9 +16,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import limits_of
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS
+from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.programs.library_call import LibraryCall
-from chorale.synth.programs.limits import TargetLimits
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection

@@ -20,7 +20,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
-from chorale.synth.programs.switch_processes import collective_of_ranks
+from chorale.synth.programs.memory import collective_of_ranks
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import judge_program
 from chorale.synth.targets.lift import lift_code

@@ -28,7 +28,7 @@ class Candidate:
 
     depth:        number of parts into which every transfer is split, so that trees are pipelined
     buffer_bytes: size of each connection's buffer
-    reads, block_group, pipeline_bytes, vector_bytes: how plans move data, see `chorale.synth.programs.plans.options`
+    reads, block_group, pipeline_bytes, vector_bytes: how plans move data, see `chorale.synth.programs.program`
     ctas, chunk_bytes, threads, cta_policy: settings of the library's own algorithms, see `LibrarySettings`
     """
 

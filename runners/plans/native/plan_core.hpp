@@ -1,6 +1,6 @@
 // The work of one thread of a thread block in a call of a plan; the same source for CPUs and GPUs.
 //
-// Freestanding. A plan consists of the words of runners/plans/encoding.py; memory is one address per window. The
+// Freestanding. A plan consists of the words of runners/plans/rank_plans.py; memory is one address per window. The
 // differences between machines are in `Machine`:
 //     lane(), lanes()          number of this thread, and of all threads of the block
 //     load(p), store(p), add(p, n), fence_add(p, n)
@@ -19,7 +19,7 @@ namespace chorale::plans {
 using u64 = unsigned long long;
 using i64 = long long;
 
-// Numbers of runners/plans/encoding.py.
+// Numbers of runners/plans/rank_plans.py.
 enum Kind : i64 { nop, barrier, signal, port_signal, wait, acquire, release, move, port_move, pipeline };
 enum Window : i64 { packets = 3, counters = 4, windows = 5 };  // windows 0 to 2 of a rank: input, output, scratch
 enum Head : i64 { version, own, all, slots, halves, barriers, semaphores, blocks, vector, sizes };

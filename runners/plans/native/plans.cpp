@@ -247,7 +247,7 @@ void chorale_plans_free(chorale_plans* plans) { delete plans; }
 // Returns the error of the last failed call.
 const char* chorale_plans_error(const chorale_plans* plans) { return plans->error.c_str(); }
 
-// Checks that `words` (see runners/plans/encoding.py) are a plan for `rank` that accesses only its memory.
+// Checks that `words` (see runners/plans/rank_plans.py) are a plan for `rank` that accesses only its memory.
 int chorale_plan_check(chorale_plans* plans, const int64_t* words, size_t count, int rank, int ranks) {
     return plans->guarded([&] { Checker(reinterpret_cast<const i64*>(words), count).plan(rank, ranks); });
 }

@@ -20,7 +20,6 @@ from dataclasses import replace
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout, declared_chunks, layout_of
-from chorale.synth.programs.plans.deliveries import Carrier, Deliveries, deliveries_of
 from chorale.synth.programs.plans.plan import (
     MAX_BLOCK_OPERATIONS,
     MAX_OPERATION_CHANNELS,
@@ -37,10 +36,13 @@ from chorale.synth.programs.plans.plan import (
 )
 from chorale.synth.programs.plans.wiring import (
     BlockGroups,
+    Carrier,
     Cuts,
+    Deliveries,
     Lane,
     PlanWiring,
     SegmentId,
+    deliveries_of,
     groups_that_fit,
     links_of,
 )

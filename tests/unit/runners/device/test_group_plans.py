@@ -25,8 +25,7 @@ from chorale.synth.lowering.switches import switch_plan
 from chorale.synth.programs.additions import order_of_additions
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from tests.conformance.plan_cases import CASES, document_of
 from tests.unit.synth.lowering.programs import lowered, stars
 

@@ -8,14 +8,14 @@ import pytest
 pytest.importorskip("torch")
 
 
-from chorale.runners.device import kernels
-from chorale.runners.device.kernels import CompiledKernel, KernelKind, compile_kernel
+from chorale.runners.device import memory
+from chorale.runners.device.memory import CompiledKernel, KernelKind, compile_kernel
 from chorale.runners.engine.library import DataType, ReduceOp
 from chorale.runners.plans.rank_plans import Arithmetic
 from chorale.synth.errors import Unavailable
 
 try:
-    kernels._nvrtc()
+    memory._nvrtc()
 except Unavailable as missing:
     pytest.skip(str(missing), allow_module_level=True)
 

@@ -13,7 +13,7 @@ from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.plans.plan import Action
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import program_loads
 from tests.conformance.example_programs import ring_allgather, ring_allreduce

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.fusion import hanging_blocks
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.rank_programs import hanging_blocks
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.programs.plans.plan import Action
@@ -19,7 +19,7 @@ from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift, read_checked
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule

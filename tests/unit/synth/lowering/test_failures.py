@@ -10,10 +10,9 @@ import pytest
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.check_execution import execution_violations
 from chorale.synth.programs.program import BufferRef, Op, Program, Wait
-from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.judge import check_program, judge
 from chorale.synth.targets.lift import lift_with_findings
-from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml
+from chorale.synth.targets.registry import Lifted, MscclExecutorXml, MscclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import block, edited, exchange, instructions, lowered, program, step, with_block
 

@@ -13,9 +13,15 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.fragments import contiguous_runs
 from chorale.synth.lowering.lower import lower, with_default_channels
-from chorale.synth.lowering.messages import messages_of, streaming_chunks, tree_levels
+from chorale.synth.lowering.messages import (
+    FASTEST_CHUNK_TIME,
+    MAX_VISITS,
+    messages_of,
+    streaming_chunks,
+    timetable_of,
+    tree_levels,
+)
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.timetable import FASTEST_CHUNK_TIME, MAX_VISITS, timetable_of
 from chorale.synth.lowering.vector_layout import min_chunks, options_for_sizes, rechunked, vector_layout_of
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.schedule.schedule import Schedule

@@ -11,13 +11,12 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switches import schedule_of_processes, switch_plan
+from chorale.synth.programs.memory import collective_of_ranks, rank_count, with_idle_switches
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.program import Op, Program
-from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count, with_idle_switches
 from chorale.synth.targets.judge import check_program, judge
 from chorale.synth.targets.lift import lift_with_findings
-from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import program_time_per_byte
 from tests.synthesis import synthesized

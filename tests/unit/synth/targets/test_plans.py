@@ -11,10 +11,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import exceeded_limit
 from chorale.synth.programs.plans.plan import Action
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.targets import mscclpp_reading
+from chorale.synth.targets import mscclpp_text
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.synth.targets.mscclpp_text import LIMITS, plan_text
+from chorale.synth.targets.mscclpp_text import LIMITS, parse_plan, plan_text
 from tests.properties import random_cases
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.programs.plans.examples import made
@@ -111,9 +110,9 @@ OPERATIONS = st.fixed_dictionaries(
 
 @given(OPERATIONS)
 def test_an_odd_operation_is_read_or_refused_with_what_is_wrong(value):
-    fields = mscclpp_reading.JsonFields(value, "an operation")
+    fields = mscclpp_text.JsonFields(value, "an operation")
     try:
-        operation = mscclpp_reading._read_operation(fields)
+        operation = mscclpp_text._read_operation(fields)
     except InvalidInput:
         return
     assert operation.action.value == value["name"]

@@ -14,7 +14,7 @@ from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import bounded, judge, judge_program
 from chorale.synth.targets.lift import lift_with_findings, read_program, with_max_bytes
-from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
+from chorale.synth.targets.registry import MscclExecutorXml, MscclXml, OneCclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
 from tests.unit.synth.lowering.programs import block, exchange, lowered, program, step

@@ -14,11 +14,9 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.program import BUFFERS, Op, Wait
-from chorale.synth.targets.base import Target
 from chorale.synth.targets.judge import check_program, judge
 from chorale.synth.targets.lift import fitting_targets, lift, lift_with_findings, read_checked
-from chorale.synth.targets.registry import XML_TARGETS, target_named
-from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
+from chorale.synth.targets.registry import XML_TARGETS, MscclExecutorXml, MscclXml, OneCclXml, Target, target_named
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.target_kit import TargetKit
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
-from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.synth.targets.mscclpp_text import MscclppJson
+from chorale.synth.targets.mscclpp_text import MscclppJson, parse_plan
 from tests.unit.synth.lowering.programs import lowered, with_block
 
 Spot = tuple[int, int, int, Operation]

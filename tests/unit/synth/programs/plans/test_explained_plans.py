@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import parse_plan
 from tests.conformance.plan_cases import ENTRY, Json, local, meet, move, ops_of, plan, remote, tell
 
 

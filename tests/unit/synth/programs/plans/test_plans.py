@@ -19,8 +19,7 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_checked, read_program
-from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.plan_cases import CASES, Json, document_of, ops_of
 from tests.properties import random_cases
