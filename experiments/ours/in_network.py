@@ -14,7 +14,7 @@ from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.runners.api.units import format_size
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.library_model import LibraryAlgorithm, library_algorithms
-from chorale.synth.bounds.certificate import KIND, check_price_certificate
+from chorale.synth.bounds.certificate import PAIR_PRICES, check_pair_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound, lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import Unavailable
@@ -220,8 +220,8 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
         if gap:
             gaps[seed] = gap
             certificate, least = verified.schedule.certificate, bound
-            if certificate.get("kind") == KIND:  # it proves a rate for pairs of trees
-                least = max(least, check_price_certificate(verified.schedule.topology, certificate))
+            if certificate.get("kind") == PAIR_PRICES:  # it proves a rate for pairs of trees
+                least = max(least, check_pair_certificate(verified.schedule.topology, certificate))
             above = verified.cost.time_per_byte / least - 1
             reasons[BEST_PAIRS if above == 0 else ROUNDED if above <= _UNITS else UNEXPLAINED] += 1
     return {

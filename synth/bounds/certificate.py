@@ -51,19 +51,14 @@ def least_tree(cost: Costs, root: int) -> int:
         least[root] = 0
         paid += sum(least.tolist())
         arcs -= least
-        if _reaches_all(arcs == 0, root):
+        reached, latest = np.zeros(len(arcs), dtype=np.bool_), np.array([root])
+        while len(latest):
+            reached[latest] = True
+            latest = np.flatnonzero((arcs[latest] == 0).any(axis=0) & ~reached)
+        if reached.all():
             break
         cost, root = _contracted(arcs, root)
     return paid
-
-
-def _reaches_all(free: NDArray[np.bool_], root: int) -> bool:
-    reached = np.zeros(len(free), dtype=np.bool_)
-    latest = np.array([root])
-    while len(latest):
-        reached[latest] = True
-        latest = np.flatnonzero(free[latest].any(axis=0) & ~reached)
-    return bool(reached.all())
 
 
 def _contracted(arcs: Costs, root: int) -> tuple[Costs, int]:
@@ -170,11 +165,13 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
         return moved / sum(crossing, Fraction(0))
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL) or collective.sizes is not None:
         raise _failure(f"trees per shard for {collective}")
-    shards = 1 if collective.is_rooted else topology.compute_count
-    return (
-        _by_trees(crossing, certificate["k"], moved * shards, _rational(certificate.get("time_per_byte")) * shards)
-        / shards
-    )
+    # In less than `time`, a link of bandwidth b carries an integer number of trees below k * b * time.
+    k, shards = certificate["k"], 1 if collective.is_rooted else topology.compute_count
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise _failure(f"k = {k}")
+    time = _rational(certificate.get("time_per_byte")) * shards
+    carried = sum(ceil(k * bandwidth * time) - 1 for bandwidth in crossing)
+    return time / shards if carried < k * moved * shards else Fraction(0)
 
 
 def _by_weighted_cuts(
@@ -219,17 +216,6 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
     return Fraction(ranks - within, ranks)
 
 
-def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_shard: Fraction) -> Fraction:
-    """Return `time_per_shard` if the cut cannot carry k trees for each of `shards` in less time, otherwise 0.
-
-    In less than this time, a link of bandwidth b carries an integer number of trees below k * b * time_per_shard.
-    """
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise _failure(f"k = {k}")
-    carried = sum(ceil(k * bandwidth * time_per_shard) - 1 for bandwidth in crossing)
-    return time_per_shard if carried < k * shards else Fraction(0)
-
-
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
     """Return 2 (groups - 1) / (bandwidth into all groups), corrected for adders with a limit outside the groups.
 
@@ -243,35 +229,11 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
     groups = [_nodes(topology, part) for part in parts]
     ranks = [{node for node in group if node < topology.compute_count} for group in groups]
     covered = set().union(*ranks)
-    limited = _outside_sums(topology, groups, outward) if certificate.get("in_network") else Fraction(0)
-    if not all(ranks) or len(covered) != sum(map(len, ranks)):
-        raise _failure("groups without ranks or with ranks in common")
-    groups += [{rank} for rank in range(topology.compute_count) if rank not in covered]
-    member: dict[int, list[int]] = {}
-    for index, group in enumerate(groups):
-        for node in group:
-            member.setdefault(node, []).append(index)
-    crossings = Counter[int]()
-    for near, far, bandwidth_class in _ends(topology, outward):
-        crossings[bandwidth_class] += sum(1 for index in member.get(near, ()) if far not in groups[index])
-    bandwidth = sum(topology.links.bandwidths[place] * count for place, count in crossings.items())
-    count = len(groups)
-    if count < 2:
-        raise _failure("a single group")
-    if bandwidth < count * limited:
-        return count / Fraction(bandwidth)
-    return 2 * (count - 1) / (Fraction(bandwidth) + limited * (count - 2))
-
-
-def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> Fraction:
-    """Return the total rate at which adders with a limit outside all groups add, or 0 if sends are counted (`outward`).
-
-    Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If receipts are
-    counted, an adder with a limit may also be outside all groups, because every process must still receive each of the
-    sums that this adder computes.
-    """
+    # Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If receipts are
+    # counted, an adder with a limit may also be outside all groups, because every process must still receive each of
+    # the sums that this adder computes. `limited` is the total rate of these adders.
     limited = Fraction(0)
-    for node, ability in topology.abilities.items():
+    for node, ability in topology.abilities.items() if certificate.get("in_network") else ():
         times = sum(node in group for group in groups)
         if times > 1:
             raise _failure(f"{topology.node_ids[node]} in {times} groups")
@@ -279,7 +241,25 @@ def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> 
             limited += ability.reduce_bandwidth
         elif times == 0 and (ability.multicast if outward else ability.reduce):
             raise _failure(f"{topology.node_ids[node]} in no group, which adds or multicasts")
-    return limited
+    if not all(ranks) or len(covered) != sum(map(len, ranks)):
+        raise _failure("groups without ranks or with ranks in common")
+    groups += [{rank} for rank in range(topology.compute_count) if rank not in covered]
+    member: dict[int, list[int]] = {}
+    for index, group in enumerate(groups):
+        for node in group:
+            member.setdefault(node, []).append(index)
+    crossings, links = Counter[int](), topology.links
+    near_end, far_end = (links.src, links.dst) if outward else (links.dst, links.src)
+    ends = zip(near_end.tolist(), far_end.tolist(), links.bandwidth_class.tolist(), strict=True)
+    for near, far, bandwidth_class in ends:
+        crossings[bandwidth_class] += sum(1 for index in member.get(near, ()) if far not in groups[index])
+    bandwidth = sum(links.bandwidths[place] * count for place, count in crossings.items())
+    count = len(groups)
+    if count < 2:
+        raise _failure("a single group")
+    if bandwidth < count * limited:
+        return count / Fraction(bandwidth)
+    return 2 * (count - 1) / (Fraction(bandwidth) + limited * (count - 2))
 
 
 def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
@@ -290,13 +270,6 @@ def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fract
     member[list(inside)] = True
     crossing = links.bandwidth_class[member[near] & ~member[far]]
     return [links.bandwidths[bandwidth_class] for bandwidth_class in crossing.tolist()]
-
-
-def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield (near end, far end, bandwidth class) of each link. Near is the target, or the source if `outward`."""
-    links = topology.links
-    near, far = (links.src, links.dst) if outward else (links.dst, links.src)
-    return zip(near.tolist(), far.tolist(), links.bandwidth_class.tolist(), strict=True)
 
 
 def _nodes(topology: Topology, names: object) -> set[int]:
@@ -319,12 +292,21 @@ def _failure(fault: str) -> CheckFailed:
     return CheckFailed("the certificate does not prove its bound: {}", fault, "compute it again")
 
 
+PAIR_PRICES = "pair-prices"
+PAIR_KINDS = ("tree-pairs", PAIR_PRICES)
+
+
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if it proves less.
 
-    Exact. O(links * cuts).
+    Exact. O(links * cuts) for the kind "tree-pairs". With prices, O(2 ** switches that add or multicast * roots * nodes
+    ** 3), with a single root if distances are symmetric.
     """
-    claimed, proved = _rational(certificate.get("time_per_byte")), proven_time(topology, certificate)
+    claimed = _rational(certificate.get("time_per_byte"))
+    if certificate.get("kind") == PAIR_PRICES:
+        proved = time_by_prices(topology, certificate.get("prices"), certificate.get("sum_prices"))
+    else:
+        proved = proven_time(topology, certificate)
     if claimed > proved:
         raise _failure(f"{claimed} claimed, {proved} proved")
     return claimed
@@ -384,23 +366,8 @@ def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, 
     return weights
 
 
-KIND = "pair-prices"
 MAX_TREES = 2**14
 """Maximum number of trees that a check compares: sets of switches, times roots if costs depend on the direction."""
-
-
-def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` claims for pairs of trees. Raises CheckFailed if prices prove less.
-
-    Exact. O(2 ** switches that add or multicast * roots * nodes ** 3), with a single root if distances are symmetric.
-    """
-    if certificate.get("kind") != KIND:
-        raise _failure(str(certificate.get("kind")))
-    proved = time_by_prices(topology, certificate.get("prices"), certificate.get("sum_prices"))
-    claimed = _rational(certificate.get("time_per_byte"))
-    if claimed > proved:
-        raise _failure(f"{claimed} claimed, {proved} proved")
-    return claimed
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
@@ -411,7 +378,13 @@ def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fr
     """
     if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
         raise _failure("other prices than a whole number >= 0 for each link")
-    per_sum = _prices_of_sums(topology, sum_prices)
+    if not isinstance(sum_prices, Mapping) or not all(map(_is_price, sum_prices.values())):
+        raise _failure("prices of sums that are no whole numbers >= 0")
+    index = {name: node for node, name in enumerate(topology.node_ids)}
+    limited = {node for node, ability in topology.abilities.items() if ability.reduce_bandwidth is not None}
+    if not {index.get(name) for name in sum_prices} <= limited:
+        raise _failure("prices of sums at nodes without a limit")
+    per_sum: dict[int, int] = {index[name]: price for name, price in sum_prices.items()}
     earned = sum((price * link.bandwidth for price, link in zip(prices, topology.links, strict=True)), Fraction(0))
     for switch, price in per_sum.items():
         limit = topology.abilities[switch].reduce_bandwidth
@@ -425,16 +398,6 @@ def tries(topology: Topology, are_symmetric: bool) -> int:
     adders, copiers = _acting(topology)
     sets = (1 << len(adders)) + (1 << len(copiers))
     return sets if are_symmetric else sets * (topology.compute_count + len(topology.abilities))
-
-
-def _prices_of_sums(topology: Topology, sum_prices: object) -> dict[int, int]:
-    if not isinstance(sum_prices, Mapping) or not all(map(_is_price, sum_prices.values())):
-        raise _failure("prices of sums that are no whole numbers >= 0")
-    index = {name: node for node, name in enumerate(topology.node_ids)}
-    limited = {node for node, ability in topology.abilities.items() if ability.reduce_bandwidth is not None}
-    if not {index.get(name) for name in sum_prices} <= limited:
-        raise _failure("prices of sums at nodes without a limit")
-    return {index[name]: price for name, price in sum_prices.items()}
 
 
 def _is_price(value: object) -> bool:

@@ -17,7 +17,7 @@ s, handles at most s of the rate, and each of the p processes still receives thi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from fractions import Fraction
 
 import numpy as np
@@ -34,13 +34,12 @@ from chorale.synth.bounds.optimum import (
     search_for,
     shards_of_vector,
 )
-from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.automorphism import connected_labels
-from chorale.synth.topology.distance import distances_to
+from chorale.synth.topology.distance import distances_from, distances_to
 from chorale.synth.topology.topology import Topology
 
 
@@ -56,38 +55,23 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     ranks = search.topology.compute_count
     covered = search.ingress[:ranks] == (ranks - 1) * search.scale / time
     search.settled[:] = False
-    groups = _Groups({}, np.full(ranks, -1))
+    groups: dict[int, Nodes] = {}  # nodes of each group, by its lowest rank
+    group_of = np.full(ranks, -1)
     # With `slack` times as many trees per shard, adding one more tree is too much for tight cuts but for no other cut.
     slack = ranks
     while (part := search.violated_cut(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
         for image in _images(search, part):
-            groups.join(image)
-            covered[image[image < ranks]] = True
-    return list(groups.nodes.values())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Groups:
-    """Disjoint sets of ranks and switches.
-
-    nodes:   the nodes of each set, by set number
-    of_rank: int64 per rank: number of the set that contains the rank, or -1
-    """
-
-    nodes: dict[int, Nodes]
-    of_rank: Integers
-
-    def join(self, part: Nodes) -> None:
-        """Merge `part` with all sets that share a rank with it. Does nothing if the union contains all ranks."""
-        ranks = len(self.of_rank)
-        touched = [number for number in np.unique(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
-        union = np.unique(np.concatenate([part, *(self.nodes[number] for number in touched)]))
-        inside = union[union < ranks]
-        if len(inside) < ranks:
-            for number in touched:
-                del self.nodes[number]
-            self.of_rank[inside] = int(inside[0])
-            self.nodes[int(inside[0])] = union
+            inside = image[image < ranks]
+            covered[inside] = True
+            touched = [group for group in np.unique(group_of[inside]).tolist() if group >= 0]
+            union = np.unique(np.concatenate([image, *(groups[group] for group in touched)]))
+            inside = union[union < ranks]
+            if len(inside) < ranks:  # all ranks together would prove nothing
+                for group in touched:
+                    del groups[group]
+                group_of[inside] = int(inside[0])
+                groups[int(inside[0])] = union
+    return list(groups.values())
 
 
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
@@ -132,24 +116,6 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     return [parts[rank] for rank in behind if len(parts[rank]) > 1]
 
 
-def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
-    """Return the lower bound on allreduce's time per byte that follows from the groups `parts`.
-
-    Every rank outside these groups is a group by itself. Treating groups as processes shows that p groups receive 2 (p
-    - 1) M in total (bandwidth-optimal pipeline, theorem 17 for single ranks, and theorem 16 for two groups in Eulerian
-    networks). O(links * parts).
-    """
-    ranks = search.topology.compute_count
-    single = np.ones(ranks, dtype=np.bool_)
-    total = Fraction(0)
-    for part in parts:
-        single[part[part < ranks]] = False
-        total += sum((value * count for value, count in search.entering(part)), Fraction(0))
-    total += Fraction(int(search.ingress[:ranks][single].sum()), search.scale)
-    groups = len(parts) + int(single.sum())
-    return Fraction(2 * (groups - 1)) / total
-
-
 _DIRECTIONS = (
     ("received", "into", ALLGATHER, CollectiveName.BROADCAST),
     ("sent", "out-of", REDUCE_SCATTER, CollectiveName.REDUCE),
@@ -179,7 +145,20 @@ def reduce_scatter_allgather_time(topology: Topology) -> Fraction:
 
 
 def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
-    return Bound(kind, (), group_time(search, parts), parts=tuple(node_set(part) for part in parts))
+    """Return the bound on allreduce that follows from the groups `parts` and every other rank as a separate group.
+
+    Treating groups as processes shows that p groups receive 2 (p - 1) M in total (bandwidth-optimal pipeline, theorem
+    17 for single ranks, and theorem 16 for two groups in Eulerian networks). O(links * parts).
+    """
+    ranks = search.topology.compute_count
+    single = np.ones(ranks, dtype=np.bool_)
+    total = Fraction(0)
+    for part in parts:
+        single[part[part < ranks]] = False
+        total += sum((value * count for value, count in search.entering(part)), Fraction(0))
+    total += Fraction(int(search.ingress[:ranks][single].sum()), search.scale)
+    groups = len(parts) + int(single.sum())
+    return Bound(kind, (), 2 * (groups - 1) / total, parts=tuple(node_set(part) for part in parts))
 
 
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
@@ -194,14 +173,18 @@ def lower_bound(topology: Topology, collective: Collective, achieved: Fraction |
     >>> str(lower_bound(parse_topology("ring:4"), parse_collective("allreduce")).value)
     '3/4'
     """
+    best = _best(_bounds(topology, collective), achieved)
+    assert best is not None, "every collective has at least one bound"
+    return best
+
+
+def _best(bounds: Iterator[Bound], achieved: Fraction | None) -> Bound | None:
     best: Bound | None = None
-    for bound in _bounds(topology, collective):
+    for bound in bounds:
         if best is None or bound.value > best.value:
             best = bound
         if achieved is not None and best.value >= achieved:
             break
-    if best is None:
-        raise AssertionError("every collective has at least one bound")
     return best
 
 
@@ -214,14 +197,7 @@ def require_reach(topology: Topology) -> None:
     links = topology.links
     if topology.node_count * len(links) <= MAX_REACH:
         return
-    followers: list[list[int]] = [[] for _ in range(topology.node_count)]
-    for source, target in zip(links.src.tolist(), links.dst.tolist(), strict=True):
-        followers[source].append(target)
-    seen, frontier, hops = {0}, [0], 0
-    while frontier:
-        hops += 1
-        frontier = [target for target in {t for node in frontier for t in followers[node]} if target not in seen]
-        seen.update(frontier)
+    hops = int(distances_from(topology, np.zeros(1, dtype=np.int64)).max())
     if hops > 2**12 and hops * len(links) > MAX_REACH:
         rule = f"networks of more than 4096 hops are bounded up to {MAX_REACH} links times hops"
         raise InvalidInput(rule, f"{hops} hops, {len(links)} links", "use a smaller network, or one with shorter paths")
@@ -256,7 +232,8 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
         search = search_for(topology, spread)
         for _, cut in improving_cuts(search):
             yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
-        yield from (Bound(cut_direction(spread), node_set(box), _exchange_time(search, box)) for box in _boxes(search))
+        for box in _boxes(topology):
+            yield Bound(cut_direction(spread), node_set(box), _exchange_time(search, box))
     if topology.compute_count * len(topology.links) <= MAX_PRICED_CELLS:
         # With a price of 1 for every link, a path costs at least the number of hops from its source to its target.
         ranks = topology.compute_count
@@ -266,9 +243,9 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
         yield Bound("alltoall-prices", (), time, prices=(1,) * len(topology.links))
 
 
-def _boxes(search: CutSearch) -> Iterator[Nodes]:
+def _boxes(topology: Topology) -> Iterator[Nodes]:
     """Yield, for each bandwidth, the group of nodes joined by wider links whose traffic with others takes longest."""
-    nodes, ranks, links = search.topology.node_count, search.topology.compute_count, search.topology.links
+    nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
         wide = np.array([each > bandwidth for each in links.bandwidths])[links.bandwidth_class]
@@ -299,9 +276,8 @@ Label = list[int]
 """Group number of each node, or -1 if the node belongs to no group."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class GroupedFabric:
-    """A network, prepared to bound allreduce by the data that groups of nodes receive (or send).
+    """A network, prepared to bound allreduce by the data that groups of nodes receive (or send, if `outward`).
 
     into:       (source, bandwidth) of each node's incoming links; if sends are counted, (target, bandwidth) of its
                 outgoing links
@@ -311,33 +287,23 @@ class GroupedFabric:
     scale:      number of units per bandwidth unit of the topology
     """
 
-    topology: Topology
-    into: list[list[tuple[int, int]]]
-    far: list[list[tuple[int, int]]]
-    processing: set[int]
-    limits: dict[int, Fraction]
-    scale: int
-
-    @staticmethod
-    def of(topology: Topology, outward: bool) -> GroupedFabric:
-        """Return the fabric for counting received data, or sent data if `outward`. O(links)."""
-        links = topology.links
-        units, scale = links.integer_bandwidths()
+    def __init__(self, topology: Topology, outward: bool) -> None:
+        links, self.topology = topology.links, topology
+        units, self.scale = links.integer_bandwidths()
         near, far = (links.src, links.dst) if outward else (links.dst, links.src)
-        into: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
-        back: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
+        self.into: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
+        self.far: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
         for head, tail, width in zip(near.tolist(), far.tolist(), units.tolist(), strict=True):
             if head != tail:
-                into[head].append((tail, width))
-                back[tail].append((head, width))
+                self.into[head].append((tail, width))
+                self.far[tail].append((head, width))
         abilities = topology.abilities.items()
-        processing = {node for node, ability in abilities if (ability.multicast if outward else ability.reduce)}
-        limits = {
-            node: ability.reduce_bandwidth * scale
+        self.processing = {node for node, ability in abilities if (ability.multicast if outward else ability.reduce)}
+        self.limits = {
+            node: ability.reduce_bandwidth * self.scale
             for node, ability in abilities
             if not outward and ability.reduce_bandwidth is not None
         }
-        return GroupedFabric(topology, into, back, processing, limits, scale)
 
     def entering(self, group: set[int]) -> int:
         """Return the total bandwidth of the links into `group` (out of it if sends are counted), in units."""
@@ -382,8 +348,19 @@ class GroupedFabric:
         return min(costs, key=lambda index: (costs[index], index), default=0)
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
-        """Return `group` and surrounding switches that reduce its incoming bandwidth, chosen greedily."""
-        around = self._passing_around(group, members)
+        """Return `group` and surrounding switches that reduce its incoming bandwidth, chosen greedily.
+
+        These are switches outside `members` that can reach `group` through other such switches.
+        """
+        around, waiting = set[int](), sorted(group)
+        most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0  # on large networks only direct neighbours
+        while waiting:
+            node = waiting.pop(0)
+            for other, _ in self.into[node]:
+                is_passing = other >= self.topology.compute_count and other not in members
+                if is_passing and other not in around and (node in group or len(around) < most):
+                    around.add(other)
+                    waiting.append(other)
         if not around:
             return set(group)
         grown, shrunk = set(group), group | around
@@ -401,22 +378,6 @@ class GroupedFabric:
                 shrunk = inside
                 waiting += [other for other, _ in self.far[node] if other in around]
         return min(grown, shrunk, key=self.entering)
-
-    def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
-        """Return the switches outside `members` that can reach `group` through other switches outside `members`.
-
-        On large networks, only direct neighbours of the group are returned.
-        """
-        around, waiting = set[int](), sorted(group)
-        most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0
-        while waiting:
-            node = waiting.pop(0)
-            for other, _ in self.into[node]:
-                is_passing = other >= self.topology.compute_count and other not in members
-                if is_passing and other not in around and (node in group or len(around) < most):
-                    around.add(other)
-                    waiting.append(other)
-        return around
 
     def _shut(self, node: int, group: set[int]) -> int:
         return sum(width for other, width in self.far[node] if other in group)
@@ -488,13 +449,7 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
         return None
     if collective.name != CollectiveName.ALLREDUCE:
         return lower_bound(topology, collective, achieved)
-    best: Bound | None = None
-    for bound in _allreduce_bounds(topology):
-        if best is None or bound.value > best.value:
-            best = bound
-        if achieved is not None and best.value >= achieved:
-            break
-    return best
+    return _best(_allreduce_bounds(topology), achieved)
 
 
 def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
@@ -520,26 +475,20 @@ def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
     The kind says whether switches add or multicast. The certificate of an all-to-all schedule contains link prices,
     which prove a better bound than cuts.
     """
-    priced = _by_prices(schedule)
+    priced: Bound | None = None
+    certificate, topology = schedule.certificate, schedule.topology
+    if schedule.collective.name == CollectiveName.ALLTOALL and certificate.get("kind") == "alltoall-prices":
+        with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):  # malformed certificates prove nothing
+            prices, time = (
+                tuple(certificate["prices"]),
+                1 / (Fraction(certificate["rate_upper"]) * topology.compute_count),
+            )
+            priced = Bound("alltoall-prices", (), time, prices=prices) if prices and time > 0 else None
     if priced is not None and priced.value >= achieved:
         return priced
-    bound = in_network_bound(schedule.topology, schedule.collective, achieved) if schedule.is_in_network else None
-    bound = bound or bound_of_ranks(schedule.topology, schedule.collective, achieved)
+    bound = in_network_bound(topology, schedule.collective, achieved) if schedule.is_in_network else None
+    bound = bound or bound_of_ranks(topology, schedule.collective, achieved)
     return bound if priced is None else stronger(priced, bound)
-
-
-def _by_prices(schedule: AnySchedule) -> Bound | None:
-    """Return the bound in an all-to-all certificate without checking it, or None if it is missing or malformed."""
-    certificate = schedule.certificate
-    if schedule.collective.name != CollectiveName.ALLTOALL or certificate.get("kind") != "alltoall-prices":
-        return None
-    try:
-        prices, upper = tuple(certificate["prices"]), Fraction(certificate["rate_upper"])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        return None
-    if not prices or upper <= 0:
-        return None
-    return Bound("alltoall-prices", (), 1 / (upper * schedule.topology.compute_count), prices=prices)
 
 
 def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
@@ -547,8 +496,12 @@ def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     for _, kind, _, rooted in directions:
         for time, cut in improving_cuts(search_for(topology, Collective(rooted, 0))):
             yield Bound(kind, node_set(cut), time, in_network=True)
-    for kind, _, spread, _ in directions if _is_bidirectional(topology) else _DIRECTIONS:
-        fabric = GroupedFabric.of(topology, outward=kind == "sent")
+    if not all(
+        each.multicast and each.reduce and each.reduce_bandwidth is None for each in topology.abilities.values()
+    ):
+        directions = _DIRECTIONS
+    for kind, _, spread, _ in directions:
+        fabric = GroupedFabric(topology, outward=kind == "sent")
         limited = [node for node in fabric.limits if node in fabric.processing]
         for outside in ([], limited) if limited else ([],):
             members = fabric.processing - set(outside)
@@ -561,13 +514,6 @@ def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
                 if value is not None:
                     parts = tuple(tuple(sorted(group)) for group in groups if len(group) > 1)
                     yield Bound(kind, (), value, parts=parts, in_network=True)
-
-
-def _is_bidirectional(topology: Topology) -> bool:
-    return topology.is_eulerian and all(
-        ability.multicast and ability.reduce and ability.reduce_bandwidth is None
-        for ability in topology.abilities.values()
-    )
 
 
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
@@ -589,12 +535,9 @@ def _partitions(topology: Topology, members: set[int], spread: Collective) -> It
         component = connected_labels(topology.node_count, links.src[wide], links.dst[wide])
         first = np.unique(component, return_index=True)[1]
         yield np.where(acting, first[component], -1).tolist()
-    for parts in [tight_parts(search_for(topology, spread))]:
-        label = list(alone)
-        for part in parts:
-            inside = [int(node) for node in part]
-            lowest = min(inside)
-            for node in inside:
-                if node < ranks or node in members:
-                    label[node] = lowest
-        yield label
+    label = list(alone)
+    for part in tight_parts(search_for(topology, spread)):
+        for node in part.tolist():
+            if node < ranks or node in members:
+                label[node] = int(part[0])
+    yield label

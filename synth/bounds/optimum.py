@@ -44,6 +44,8 @@ _MANY_RANKS = 512
 
 Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""
+Entering = list[tuple[Fraction, int]]
+"""The links into a cut as pairs (bandwidth, number of links with this bandwidth)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,8 +139,8 @@ class CutSearch:
         """Return the number of shards that start outside `cut`."""
         return int(self.weights.sum() - self.weights[cut].sum())
 
-    def entering(self, cut: Nodes) -> list[tuple[Fraction, int]]:
-        """Return the links into `cut` as pairs (bandwidth, number of links with this bandwidth). O(links)."""
+    def entering(self, cut: Nodes) -> Entering:
+        """Return the links into `cut`. O(links)."""
         links = self.topology.links
         inside = np.zeros(self.topology.node_count, dtype=np.bool_)
         inside[cut] = True
@@ -171,29 +173,6 @@ MAX_MULTIPLES = 4096
 MAX_ORACLE_CALLS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class FewestTrees:
-    """A number k of trees per shard that is enough to reach the optimum.
-
-    is_proven: whether no smaller k reaches the optimum with trees that are guaranteed to exist
-    """
-
-    k: int
-    is_proven: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _CutRoom:
-    """A cut, reduced to the number of shards outside and to (bandwidth, number) of the links into the cut."""
-
-    outside: int
-    entering: tuple[tuple[Fraction, int], ...]
-
-    def carries(self, trees_per_bandwidth: Fraction, k: int) -> bool:
-        room = sum(count * floor(trees_per_bandwidth * width) for width, count in self.entering)
-        return room >= k * self.outside
-
-
 def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
     """Return (U, k) with U / k = `time_per_shard` and the smallest k that makes U * b an integer on every link.
 
@@ -207,8 +186,8 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
     return per_unit * scale, int(per_unit / time)
 
 
-def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> FewestTrees:
-    """Return the smallest k that reaches the optimum `time_per_shard`, which `cut` proves.
+def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tuple[int, bool]:
+    """Return (smallest k that reaches the optimum `time_per_shard`, which `cut` proves; whether it is proven).
 
     If switches receive at least as much as they send when U * b is an integer on all links, k must preserve this, so
     that trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
@@ -218,31 +197,29 @@ def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> Few
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
     is_balanced = _switches_pass_on(search.topology, enough * time_per_shard)
-    known = [_known(search, cut)]
+    known = [(search.outside_weight(cut), search.entering(cut))]
     k, calls = step, 0
     while k < enough and k < step * MAX_MULTIPLES and calls < MAX_ORACLE_CALLS:
         rate = k * time_per_shard
-        if all(other.carries(rate, k) for other in known) and (
+        if all(_carries(*each, rate, k) for each in known) and (
             not is_balanced or _switches_pass_on(search.topology, rate)
         ):
             calls += 1
             refusing = _refusing(search, rate, k)
             if refusing is None:
-                return FewestTrees(k, True)
-            known.append(_known(search, refusing))
+                return k, True
+            known.append((search.outside_weight(refusing), search.entering(refusing)))
             if search.time_per_shard(refusing) == time_per_shard:
                 step = math.lcm(step, _needed(search, time_per_shard, refusing))
         k = (k // step + 1) * step
-    return FewestTrees(enough, True) if k >= enough else _by_doubling(search, time_per_shard, k, enough, is_balanced)
-
-
-def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_balanced: bool) -> FewestTrees:
+    if k >= enough:
+        return enough, True
     while k < enough:
-        rate = k * time
+        rate = k * time_per_shard
         if (not is_balanced or _switches_pass_on(search.topology, rate)) and _refusing(search, rate, k) is None:
-            return FewestTrees(k, False)
+            return k, False
         k *= 2
-    return FewestTrees(enough, False)
+    return enough, False
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
@@ -256,8 +233,9 @@ def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:
     return math.lcm(*((time * width).denominator for width, _ in search.entering(cut)))
 
 
-def _known(search: CutSearch, cut: Nodes) -> _CutRoom:
-    return _CutRoom(search.outside_weight(cut), tuple(search.entering(cut)))
+def _carries(outside: int, entering: Entering, trees_per_bandwidth: Fraction, k: int) -> bool:
+    """Return whether links of these bandwidths, each rounded down to whole trees, carry k trees per shard outside."""
+    return sum(count * floor(trees_per_bandwidth * width) for width, count in entering) >= k * outside
 
 
 def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
@@ -301,9 +279,13 @@ class Bound:
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
         """Return the bound as a JSON document, in which nodes are identified by their ids."""
-        document: dict[str, Any] = {"kind": self.kind, "nodes": self._names(topology, self.nodes)}
+
+        def names(nodes: tuple[int, ...]) -> list[str]:
+            return [topology.node_ids[node] for node in nodes]
+
+        document: dict[str, Any] = {"kind": self.kind, "nodes": names(self.nodes)}
         if self.kind in ("received", "sent"):
-            document["parts"] = [self._names(topology, part) for part in self.parts]
+            document["parts"] = [names(part) for part in self.parts]
         if self.k is not None:
             document["k"] = self.k
         if self.in_network:
@@ -311,7 +293,7 @@ class Bound:
         if self.kind in ("cuts-into", "cuts-out-of"):
             part = "gather" if self.kind == "cuts-into" else "reduce"
             weighted = zip(self.parts, self.prices, strict=True)
-            document[f"{part}_cuts"] = [{"nodes": self._names(topology, cut), "weight": str(w)} for cut, w in weighted]
+            document[f"{part}_cuts"] = [{"nodes": names(cut), "weight": str(w)} for cut, w in weighted]
             document[f"{part}_switches"] = {topology.node_ids[node]: str(value) for node, value in self.worth}
         elif self.prices:
             document["prices"] = list(self.prices)
@@ -337,10 +319,6 @@ class Bound:
             near, far = far, near
         crossing: NDArray[np.bool_] = (group_of[near] >= 0) & (group_of[near] != group_of[far])
         return crossing
-
-    @staticmethod
-    def _names(topology: Topology, nodes: tuple[int, ...]) -> list[str]:
-        return [topology.node_ids[node] for node in nodes]
 
 
 Direction = Literal["into", "out-of"]
@@ -406,14 +384,10 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
     InvalidInput for allreduce and alltoall, and if numbers would exceed 64 bits.
     """
     search = search_for(topology, collective)
-    for time, cut in improving_cuts(search):
-        best = time, cut
-    time, cut = best
-    fewest = fewest_trees(search, time, cut)
-    return Optimum(
-        shards_of_vector(topology, collective), fewest.k * time, fewest.k, cut_direction(collective), node_set(cut),
-        is_fewest=fewest.is_proven,
-    )  # fmt: skip
+    *_, (time, cut) = improving_cuts(search)
+    k, is_fewest = fewest_trees(search, time, cut)
+    shards, direction = shards_of_vector(topology, collective), cut_direction(collective)
+    return Optimum(shards, k * time, k, direction, node_set(cut), is_fewest=is_fewest)
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
@@ -526,7 +500,7 @@ def close_rates(
     known, limit, k = [cut], time_per_shard * (1 + gap), 0
     is_balanced = _switches_pass_on(search.topology, integral_trees(search.topology, time_per_shard)[0])
     while (k := k + max(1, (k - _EVERY_K) // 20)) <= _MOST_TREES:
-        if not all(_known(search, each).carries(limit * k, k) for each in known):
+        if not all(_carries(search.outside_weight(each), search.entering(each), limit * k, k) for each in known):
             continue
         rate = max(smallest_rate(search, each, k) for each in known)
         search.settled[:] = False

@@ -26,6 +26,7 @@ from chorale.synth.bounds.optimum import (
     search_for,
     shards_of_vector,
 )
+from chorale.synth.bounds.tree_pairs import trim_at_switches
 from chorale.synth.collective import Collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lazy_modules import optimize, sparse
@@ -153,31 +154,17 @@ def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64])
 def _rounded(topology: Topology, used: NDArray[np.float64]) -> tuple[Topology, NDArray[np.int64]]:
     """Return (network in which links have their `used` bandwidth, rounded down to a grid; ids of these links).
 
-    If a switch sends more than it receives after rounding, its outgoing bandwidths are reduced further, switch by
-    switch.
+    If a switch sends more than it receives after rounding, its outgoing bandwidths are reduced further.
     """
     links = topology.links
     unit = 2.0 ** (math.frexp(float(max(links.bandwidths)))[1] - _GRID_BITS)
     units = np.floor(used / unit).astype(np.int64)
-    while True:
-        surplus = np.zeros(topology.node_count, dtype=np.int64)
-        np.add.at(surplus, links.src, units)
-        np.subtract.at(surplus, links.dst, units)
-        over = [switch for switch in range(topology.compute_count, topology.node_count) if surplus[switch] > 0]
-        if not over:
-            break
-        outward = np.flatnonzero((links.src == over[0]) & (links.dst != over[0]) & (units > 0))
-        largest = outward[np.argmax(units[outward])]
-        units[largest] -= min(int(surplus[over[0]]), int(units[largest]))
+    trim_at_switches(topology, links.src, links.dst, units)
     kept = np.flatnonzero(units)
     values, classes = np.unique(units[kept], return_inverse=True)
     bandwidths = tuple(int(value) * Fraction(unit) for value in values.tolist())
     smaller = Links(
-        links.src[kept],
-        links.dst[kept],
-        classes.astype(np.int32),
-        bandwidths,
-        links.latency_class[kept],
+        links.src[kept], links.dst[kept], classes.astype(np.int32), bandwidths, links.latency_class[kept],
         links.latencies_s,
-    )
+    )  # fmt: skip
     return Topology(topology.spec, topology.node_ids, topology.compute_count, smaller, topology.bandwidth_unit), kept

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,15 +91,6 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
         rounds += 1
 
 
-class Multipliers(NamedTuple):
-    """Dual values (float64) of the cuts in both directions, and of the balance of each switch in both directions."""
-
-    gather_cuts: Floats
-    reduce_cuts: Floats
-    gather_switches: Floats
-    reduce_switches: Floats
-
-
 class TreeProgram:
     """Maximises the total rate of all roots, in units of the widest arc.
 
@@ -156,12 +147,12 @@ class TreeProgram:
         """Make the solver start from scratch. Its interior-point method takes longer but finds a more even vertex."""
         self._program = None
 
-    def multipliers(self, marginals: Floats) -> Multipliers:
-        """Return the dual values from `solve`, grouped by kind of row."""
+    def multipliers(self, marginals: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return the dual values of gather cuts, reduce cuts, and of switches' balances for out-trees and in-trees."""
         switches = self.nodes - self.ranks
         _, out_trees, in_trees, cuts = np.split(marginals, np.cumsum([len(self._first_of_width), switches, switches]))
         of_gather = np.array(self._is_gather)
-        return Multipliers(cuts[of_gather], cuts[~of_gather], out_trees, in_trees)
+        return cuts[of_gather], cuts[~of_gather], out_trees, in_trees
 
     def exact_bound(self) -> list[Fraction]:
         """Return the right-hand sides of all rows, in the unit of `arcs.width`."""
@@ -365,7 +356,9 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
         _, scale = topology.links.integer_bandwidths()
         halves = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
         equal = _counted_split(topology, arcs, np.ones(ranks, dtype=np.int64), halves, halves, Fraction(1, 2 * scale))
-    even_rounds = _even_rounds(ranks, even)
+    # In the first rounds, the solver starts from scratch, for shallower trees and much faster later rounds.
+    is_all_even = ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN)
+    even_rounds = _MAX_ROUNDS if is_all_even else _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
     for rounds_left in reversed(range(_MAX_ROUNDS)):
         point, marginals = program.solve()
         met = equal is not None and float(point[:ranks].sum()) <= float(equal.rate / program.widest) * (1 + _MET)
@@ -378,31 +371,27 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
         program.reduce_cuts += reduce
         if _MAX_ROUNDS - rounds_left <= even_rounds:
             program.start_over()
-    multipliers = program.multipliers(marginals)
     widest = float(program.widest)
     point, width = point * widest, np.array([float(value / program.widest) for value in arcs.width]) * widest
     units = [Fraction(1, common_denominator(np.concatenate([point, width]), _COMMON)), program.widest / _FINE]
-    splits = [equal, *(_rounded_split(topology, arcs, point, unit) for unit in units)]
+    splits = [equal]
+    for unit in units:
+        whole = np.floor(point / float(unit) + 1e-4).astype(np.int64)
+        splits.append(_trimmed_split(topology, arcs, whole, unit))
     if not met and (vertex := exact_vertex(program.matrix(), program.exact_bound(), point)) is not None:
         splits.append(split_of_values(topology, arcs, vertex))
     best = max((split for split in splits if split is not None), key=lambda split: split.rate, default=None)
     if best is None:
         rule = "pairs of trees are counted in 64-bit units of the widest link"
         raise InvalidInput(rule, topology.spec, "use reduce_scatter and allgather, or bandwidths that differ less")
-    candidates = [_certificate(topology, program, multipliers, largest) for largest in _DENOMINATORS]
+    candidates = [_certificate(topology, program, marginals, largest) for largest in _DENOMINATORS]
     certificate = max(candidates, key=lambda candidate: Fraction(candidate["time_per_byte"]))
     return TreePairs(best, Fraction(certificate["time_per_byte"]), certificate)
 
 
-def _even_rounds(ranks: int, even: bool) -> int:
-    """Return in how many rounds the solver starts from scratch, for shallower trees and much faster later rounds."""
-    if ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN):
-        return _MAX_ROUNDS
-    return _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
-
-
-def _certificate(topology: Topology, program: TreeProgram, multipliers: Multipliers, largest: int) -> Mapping[str, Any]:
-    """Return the certificate made from `multipliers`, rounded to fractions with denominators up to `largest`."""
+def _certificate(topology: Topology, program: TreeProgram, marginals: Floats, largest: int) -> Mapping[str, Any]:
+    """Return the certificate made from the dual values, rounded to fractions with denominators up to `largest`."""
+    gather_cuts, reduce_cuts, gather_switches, reduce_switches = program.multipliers(marginals)
     names = np.array(topology.node_ids)
     switches = topology.node_ids[topology.compute_count :]
 
@@ -418,18 +407,12 @@ def _certificate(topology: Topology, program: TreeProgram, multipliers: Multipli
 
     certificate = {
         "kind": "tree-pairs",
-        "gather_cuts": weighted(program.gather_cuts, multipliers.gather_cuts),
-        "reduce_cuts": weighted(program.reduce_cuts, multipliers.reduce_cuts),
-        "gather_switches": worth(multipliers.gather_switches),
-        "reduce_switches": worth(multipliers.reduce_switches),
+        "gather_cuts": weighted(program.gather_cuts, gather_cuts),
+        "reduce_cuts": weighted(program.reduce_cuts, reduce_cuts),
+        "gather_switches": worth(gather_switches),
+        "reduce_switches": worth(reduce_switches),
     }
     return certificate | {"time_per_byte": str(proven_time(topology, certificate))}
-
-
-def _rounded_split(topology: Topology, arcs: MergedArcs, point: Floats, unit: Fraction) -> PairSplit | None:
-    """Return `point` rounded to multiples of `unit` and lowered until all cuts hold, or None if nothing is left."""
-    whole = np.floor(point / float(unit) + 1e-4).astype(np.int64)
-    return _trimmed_split(topology, arcs, whole, unit)
 
 
 def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fraction]) -> PairSplit | None:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
 from chorale.synth import InvalidInput, NetworkModel, Options, Topology, VerifiedSchedule, lower_bound, traffic_of
-from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
-from chorale.synth.bounds.certificate import check_pair_certificate, check_price_certificate
+from chorale.synth.bounds.certificate import PAIR_KINDS, check_pair_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, stronger
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import ALLREDUCE, Collective
@@ -129,9 +128,6 @@ _VERIFIED = {
 }
 
 
-_PAIR_CHECKS = {"tree-pairs": check_pair_certificate, PAIR_PRICES: check_price_certificate}
-
-
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
     """Return the JSON document of `chorale synth`, without memory and output path.
 
@@ -161,9 +157,8 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
         "seconds": dict(seconds),
         "verified": True,
     }
-    check = _PAIR_CHECKS.get(schedule.certificate.get("kind", ""))
-    if check is not None:
-        least = check(schedule.topology, schedule.certificate)
+    if schedule.certificate.get("kind") in PAIR_KINDS:
+        least = check_pair_certificate(schedule.topology, schedule.certificate)
         facts = {"lower_bound": str(least), "gap": str(cost.time_per_byte / least - 1)}
         document["tree_pairs"] = facts | {"certificate": dict(schedule.certificate)}
     return document

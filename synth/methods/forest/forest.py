@@ -335,7 +335,7 @@ def uneven_optimum(
     search = CutSearch.of(network, np.array(counts, dtype=np.int64))
     *_, (time, cut) = improving_cuts(search)
     bound = Bound("into" if is_gather else "out-of", node_set(cut), time / sum(counts))
-    trees = fewest_trees(search, time, cut).k
+    trees = fewest_trees(search, time, cut)[0]
     if trees <= FEW_TREES or gap == 0:
         return UnevenOptimum(collective, trees, trees * time, bound)
     rate, trees = next(close_rates(search, time, cut, gap), (trees * time, trees))

@@ -1,7 +1,6 @@
 """The method `in-network`: trees over switches that add and multicast, or over ranks alone if that is faster."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -32,19 +31,10 @@ _MANY_UNITS = 1024
 """Above this number of units per rank, fewer units are tried: measured bandwidths would need very many."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Builder:
-    """A way to build trees.
-
-    rate: allreduce rate promised by its linear program
-    build: makes trees for about this number of units of the vector, or, given None, for so many that no speed is lost
-    proof: certificate that no pairs of trees are better, or None
-    """
-
-    name: str
-    rate: Fraction
-    build: Callable[[int | None], PairedTrees]
-    proof: Mapping[str, Any] | None = None
+_Builder = tuple[str, Fraction, Callable[[int | None], PairedTrees], Mapping[str, Any] | None]
+"""A way to build trees: its name; the allreduce rate promised by its linear program; a function that makes trees for
+about this number of units of the vector, or, given None, for so many that no speed is lost; and a certificate that no
+pairs of trees are better, or None."""
 
 
 def in_network_schedule(
@@ -66,16 +56,14 @@ def in_network_schedule(
         return _one_way(topology, collective, options, bound, ranks_alone)
     best: tuple[Fraction, str, PairedTrees] | None = None
     certificate = bound.to_json(topology)
-    for builder in _builders(topology, options, 1 / bound.value):
-        if builder.proof is not None and Fraction(builder.proof["time_per_byte"]) > Fraction(
-            certificate["time_per_byte"]
-        ):
-            certificate = builder.proof
-        if best is None or best[0] < builder.rate:
-            pairs = _built(builder, topology, options)
+    for name, promised, build, proof in _builders(topology, options, 1 / bound.value):
+        if proof is not None and Fraction(proof["time_per_byte"]) > Fraction(certificate["time_per_byte"]):
+            certificate = proof
+        if best is None or best[0] < promised:
+            pairs = _built(build, promised, topology, options)
             rate = Fraction(0) if pairs is None else rate_of_pairs(topology, pairs)
             if pairs is not None and (best is None or rate > best[0]):
-                best = rate, builder.name, pairs
+                best = rate, name, pairs
     if best is None or 1 / reduce_scatter_allgather_time(topology) > best[0]:
         return ranks_alone()
     return schedule_of_pairs(topology, collective, best[2], options, best[1], certificate)
@@ -105,31 +93,33 @@ def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterato
                     packed_trees(equal, relabelled, whole_units(relabelled, split, units), options), mates
                 )
 
-            yield _Builder("promotion", split.rate, build)
+            yield "promotion", split.rate, build, None
             if split.rate >= enough:
                 return
         packing = pair_packing(equal, enough, mates)
         if packing is not None and packing.rate > 0:
             # Prices prove a bound only for the topology itself, not for one with narrower links.
             proof = packing.certificate if equal is topology else None
-            yield _Builder("columns", packing.rate, lambda units: pairs_of_packing(packing, units), proof)
+            yield "columns", packing.rate, lambda units: pairs_of_packing(packing, units), proof
             if packing.rate >= enough:
                 return
     if equal is not topology or any(each.multicast != each.reduce for each in topology.abilities.values()):
         pairs = pair_packing(topology, enough)
         if pairs is not None and pairs.rate > 0:
-            yield _Builder("pairs", pairs.rate, lambda units: pairs_of_packing(pairs, units), pairs.certificate)
+            yield "pairs", pairs.rate, lambda units: pairs_of_packing(pairs, units), pairs.certificate
 
 
-def _built(builder: _Builder, topology: Topology, options: Options) -> PairedTrees | None:
-    """Return the trees of `builder`, or None if a switch cannot be removed or numbers are too large.
+def _built(
+    build: Callable[[int | None], PairedTrees], promised: Fraction, topology: Topology, options: Options
+) -> PairedTrees | None:
+    """Return the trees of a builder, or None if a switch cannot be removed or numbers are too large.
 
     They carry k units per rank, or the fewest units that lose at most the gap in `options`.
     """
 
     def built(units: int | None) -> PairedTrees | None:
         try:
-            return builder.build(units)
+            return build(units)
         except (InvalidInput, Unavailable):
             return None
 
@@ -140,7 +130,7 @@ def _built(builder: _Builder, topology: Topology, options: Options) -> PairedTre
     most = 0 if whole is None else whole.outward.units
     for k in COARSE_K if most > _MANY_UNITS * ranks and options.gap > 0 else ():
         coarse = built(k * ranks) if k * ranks < most else None
-        if coarse is not None and rate_of_pairs(topology, coarse) * (1 + options.gap) >= builder.rate:
+        if coarse is not None and rate_of_pairs(topology, coarse) * (1 + options.gap) >= promised:
             return coarse
     return whole
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.certificate import KIND, time_by_prices
+from chorale.synth.bounds.certificate import PAIR_PRICES, time_by_prices
 from chorale.synth.bounds.tree_pairs import exact_vertex
 from chorale.synth.errors import CheckFailed
 from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
@@ -111,7 +111,16 @@ def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] 
         certificate = price_certificate(topology, prices[row] / (1 if mates is None else 2), sums)
     if mates is not None:
         pairs = [_there_and_back(topology, pair.outward, mates) for pair in pairs]
-    return PairPacking(pairs, _exact_rates(columns, bound, point), certificate)
+    # The exact vertex near `point` (or `point` rounded, if better), scaled down to fit all limits.
+    rates = exact_vertex(column_matrix(columns, len(bound)), bound, point)
+    if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
+        rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
+    load = [Fraction(0)] * len(bound)
+    for rate, column in zip(rates, columns, strict=True):
+        for limit, count in column.items():
+            load[limit] += rate * count
+    excess = max(1, *(value / width for value, width in zip(load, bound, strict=True)))
+    return PairPacking(pairs, [rate / excess for rate in rates], certificate)
 
 
 def _generated(
@@ -151,19 +160,6 @@ def _generated(
     return pairs, columns, np.pad(point, (0, len(pairs) - len(point))), prices, False
 
 
-def _exact_rates(columns: Sequence[Column], bound: Sequence[Fraction], point: Floats) -> list[Fraction]:
-    """Return the exact vertex near `point` (or `point` rounded, if better), scaled down to fit all limits."""
-    rates = exact_vertex(column_matrix(columns, len(bound)), bound, point)
-    if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
-        rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
-    load = [Fraction(0)] * len(bound)
-    for rate, column in zip(rates, columns, strict=True):
-        for row, count in column.items():
-            load[row] += rate * count
-    excess = max(value / width for value, width in zip(load, bound, strict=True))
-    return [rate / max(Fraction(1), excess) for rate in rates]
-
-
 def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
     entries = [(row, index, count) for index, column in enumerate(columns) for row, count in column.items()]
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
@@ -178,7 +174,7 @@ def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[in
     switches = sorted(sum_prices)
     whole = integer_prices(np.append(prices, [sum_prices[switch] for switch in switches])).tolist()
     certificate = {
-        "kind": KIND,
+        "kind": PAIR_PRICES,
         "prices": whole[: len(prices)],
         "sum_prices": {topology.node_ids[s]: price for s, price in zip(switches, whole[len(prices) :], strict=True)},
     }

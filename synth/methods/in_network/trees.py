@@ -280,8 +280,16 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
     if program.variables > MAX_VARIABLES:
         return None
     point = _solved(program)
-    values = exact_vertex(program.matrix(), program.exact_bound(), point)
-    if values is None or not _is_met(program, values):
+    matrix, bound = program.matrix(), program.exact_bound()
+    values = exact_vertex(matrix, bound, point)
+    if values is not None:  # check all rows exactly
+        begins = matrix.indptr.tolist()
+        for row, span in enumerate(map(slice, begins[:-1], begins[1:])):
+            pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
+            if sum((round(factor) * values[column] for column, factor in pairs), Fraction(0)) > bound[row]:
+                values = None
+                break
+    if values is None:
         values = [Fraction(value).limit_denominator(_LARGEST_DENOMINATOR) for value in point.tolist()]
     outward = [values[column] for column in out_column.tolist()]
     for arc, opposite in enumerate(back.tolist()):  # remove the excess of both directions together
@@ -317,27 +325,9 @@ def _solved(program: TreeProgram) -> Floats:
     return np.asarray(carried * float(program.widest))
 
 
-def _is_met(program: TreeProgram, values: Sequence[Fraction]) -> bool:
-    """Return whether `values` satisfy all rows of `program` exactly."""
-    matrix, bound = program.matrix(), program.exact_bound()
-    begins = matrix.indptr.tolist()
-    for row, span in enumerate(map(slice, begins[:-1], begins[1:])):
-        pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
-        if sum((round(factor) * values[column] for column, factor in pairs), Fraction(0)) > bound[row]:
-            return False
-    return True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WholeUnits:
-    """A split in whole units of the vector.
-
-    supply:  int64 per compute node, units of the trees rooted there
-    carried: int64 per link, units for out-trees
-    """
-
-    supply: Integers
-    carried: Integers
+WholeUnits = tuple[Integers, Integers]
+"""A split in whole units of the vector: int64 per link, units for out-trees; int64 per compute node, units of the trees
+rooted there."""
 
 
 def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | None) -> WholeUnits:
@@ -361,10 +351,10 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
             raise InvalidInput(rule, network.spec, "leave these switches as they are")
         supply = np.zeros(network.compute_count, dtype=np.int64)
         supply[: len(counts)] = counts
-        return WholeUnits(supply, _rounded_down(network, split, scale))
+        return _rounded_down(network, split, scale), supply
 
     def fits(whole: WholeUnits) -> bool:
-        return carries_all_trees(network_of_links(network, whole.carried, whole.supply))
+        return carries_all_trees(network_of_links(network, *whole))
 
     exact = lcm(*(value.denominator for value in (*split.roots, *split.outward)))
     if units is None and exact * split.rate <= MAX_UNITS and is_small(exact):
@@ -421,10 +411,11 @@ def packed_trees(topology: Topology, relabelled: Relabelled, whole: WholeUnits, 
         InvalidInput: if a switch cannot be removed (see `remove_switches`).
     """
     network, links = relabelled.network, topology.links
-    split = remove_switches(network_of_links(network, whole.carried, whole.supply), names=network.node_ids)
+    carried, supply = whole
+    split = remove_switches(network_of_links(network, carried, supply), names=network.node_ids)
     packed = pack_trees(split.network, options.objective, options.seed)
-    rows = tree_transfers(network, whole.carried, split, packed)
-    before = np.cumsum(whole.supply) - whole.supply
+    rows = tree_transfers(network, carried, split, packed)
+    before = np.cumsum(supply) - supply
     lo, hi = before[rows.root] + rows.lo, before[rows.root] + rows.hi
     tree = np.searchsorted(np.cumsum(packed.weight), lo, side="right")
     routes = Routes(rows.routes.offsets, relabelled.origin[rows.routes.link_ids])
@@ -451,7 +442,7 @@ def spreading_trees(
     supply[slice(topology.compute_count) if collective.root is None else collective.root] = 1
     search = CutSearch.of(network, supply)
     *_, (time, cut) = improving_cuts(search)
-    k = options.k or fewest_trees(search, time, cut).k
+    k = options.k or fewest_trees(search, time, cut)[0]
     scale = k * time
     if options.k is None and k > FEW_TREES and options.gap > 0:
         scale, k = next(close_rates(search, time, cut, options.gap), (scale, k))
@@ -460,5 +451,5 @@ def spreading_trees(
         if search.violated_cut(scale, k) is None:
             break
         scale += time / _FINE
-    whole = WholeUnits(supply * k, trees_on_links(network, scale))
+    whole = trees_on_links(network, scale), supply * k
     return packed_trees(topology, relabelled, whole, options), scale / (k * int(supply.sum()))
