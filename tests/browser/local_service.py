@@ -28,7 +28,7 @@ from chorale.tuner.launch.tune import tune
 from chorale.tuner.service.access import load_access
 from chorale.tuner.service.campaigns import STORED, Campaigns
 from chorale.tuner.service.http.application import create_api
-from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
+from chorale.tuner.service.http.middleware import AuditLog
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.scheduler import JobScheduler
@@ -47,7 +47,7 @@ def local_api(home: Home, launches: ThreadLaunches) -> FastAPI:
     scheduler = JobScheduler(store, JobPlanner(networks, store), ForkedTasks(), time.time)
     campaigns = Campaigns(home, launches, store, networks)
     access = load_access(None, "127.0.0.1", home, time.time)
-    return create_api(scheduler, campaigns, access, AuditLog(home.service, time.time), BodyLimits())
+    return create_api(scheduler, campaigns, access, AuditLog(home.service, time.time))
 
 
 def _compute(connection: Connection, computation: Callable[..., Any], argument: Any) -> None:

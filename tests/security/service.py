@@ -10,16 +10,23 @@ import yaml
 from fastapi.testclient import TestClient
 
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import TokenEntry, load_access, local_token, make_token, token_file, write_tokens
+from chorale.tuner.service.access import (
+    TokenEntry,
+    load_access,
+    load_settings,
+    local_token,
+    make_token,
+    token_file,
+    write_tokens,
+)
 from chorale.tuner.service.campaigns import Campaigns
 from chorale.tuner.service.http.application import create_api
-from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
+from chorale.tuner.service.http.middleware import AuditLog
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.jobs.tasks import JobPlanner
-from chorale.tuner.service.settings import load_settings
 from tests.unit.tuner.service.conftest import FakeLaunches, FakeTaskBackend
 
 ROLES = ("reader", "planner", "operator", "administrator")
@@ -105,7 +112,7 @@ def attacked(
     scheduler = JobScheduler(store, planner, this.backend, this.clock, 1, limits.max_job_s, lambda: this.clock.now_s)
     campaigns = Campaigns(home, this.launches, store, networks, load_settings(None, home))
     access = load_access(None, "127.0.0.1", home, this.clock)
-    api = create_api(scheduler, campaigns, access, AuditLog(home.service, this.clock), BodyLimits())
+    api = create_api(scheduler, campaigns, access, AuditLog(home.service, this.clock))
     peer = (address, 50_000)
     with TestClient(api, base_url="http://127.0.0.1:8600", raise_server_exceptions=False, client=peer) as client:
         this.client = client

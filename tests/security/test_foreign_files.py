@@ -13,8 +13,7 @@ from chorale.runners.engine.build import native_folder
 from chorale.runners.measurement.private_files import read_secret, why_foreign, write_private
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import read_tokens
-from chorale.tuner.service.settings import load_settings
+from chorale.tuner.service.access import load_settings, read_tokens
 from chorale.tuner.tracking.mlflow_pages import password_file
 from tests.command import chorale
 from tests.security.conftest import OTHER_USER, OtherUser

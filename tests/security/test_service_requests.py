@@ -13,8 +13,8 @@ from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import SECTIONS
+from chorale.tuner.service.access import redacted
 from chorale.tuner.service.campaigns import exposure, is_closed, takes_text
-from chorale.tuner.service.settings import redacted
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.store import Store
 from tests.security.service import CAMPAIGN, ROLES, Attacked, attacked

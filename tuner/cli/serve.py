@@ -19,8 +19,8 @@ from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Columns, Result, long_line, rows_table
 from chorale.tuner.service import access
+from chorale.tuner.service.access import load_settings
 from chorale.tuner.service.jobs.job_specs import JobLimits
-from chorale.tuner.service.settings import load_settings
 
 token_app = CommandLine(
     help="Create, list and revoke tokens of the HTTP service; this takes effect immediately.",

@@ -17,16 +17,14 @@ from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign, without_former_keys
-from chorale.tuner.config.runner import RunnerSection
 from chorale.tuner.config.values import validated
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.priors import RECORD
-from chorale.tuner.service.access import Caller, CallerRole, NotFound, TooManyRequests
+from chorale.tuner.service.access import Caller, CallerRole, NotFound, ServerSettings, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.settings import ServerSettings
 from chorale.tuner.service.views import registered, trial_importances
 from chorale.tuner.trials.journal import launch_folders
 from chorale.tuner.trials.records import CompleteTrial
@@ -104,7 +102,23 @@ def requested_campaign(
         document = {**document, "runner": section.model_dump(by_alias=True, mode="json")}
     rule = "a campaign must match the schema of `chorale tune --schema`"
     campaign = validated(Campaign, dict(document), rule, "repair this key")
-    _require_open(campaign, section)
+    for key, _value in closed_values(campaign):  # keys that only the server may set, also in a profile
+        if section is not None and key.startswith("runner."):
+            continue
+        if key in STORES:
+            rule = "a campaign of the service cannot set {}"
+            raise InvalidInput(rule, " or ".join(STORES), "leave both out")
+        rule = "a campaign of the service cannot set {}: paths, addresses, hosts and commands are set by the service"
+        way_out = f"leave out `{key}`, or use a runner that the administrator describes as a profile"
+        raise InvalidInput(rule, key, way_out)
+    if section is None and campaign.runner.capabilities.is_live:
+        rule = "a runner that starts processes needs a profile, `runner: {profile: NAME}`"
+        way_out = "choose simulated or recorded, or ask the administrator of the service for a profile"
+        raise InvalidInput(rule, f"runner.kind: {campaign.runner.kind}", way_out)
+    points = math.prod(len(values) for values in campaign.search.dimensions().values())
+    if points > MAX_POINTS:
+        rule = f"a search space must have at most {MAX_POINTS} combinations of values"
+        raise InvalidInput(rule, points, "give fewer values")
     given = campaign.budget.minutes
     budget = campaign.budget.model_copy(update={"minutes": minutes if given is None else min(given, minutes)})
     return campaign.model_copy(update={"budget": budget}), None if profile is None else str(profile)
@@ -113,30 +127,6 @@ def requested_campaign(
 def open_runners() -> list[str]:
     """Return the kinds of runners that a request may name, because they start no processes."""
     return [name for name, declared in RUNNERS.items() if not declared.capabilities.is_live]
-
-
-def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> None:
-    """Raise InvalidInput if the campaign contains keys that only the server may set. The runner section may contain
-    them if it comes from `profile`, a profile on the server.
-    """
-    for key, _value in closed_values(campaign):
-        if profile is not None and key.startswith("runner."):
-            continue
-        if key in STORES:
-            rule = "a campaign of the service cannot set {}"
-            raise InvalidInput(rule, " or ".join(STORES), "leave both out")
-        rule = "a campaign of the service cannot set {}: paths, addresses, hosts and commands are set by the service"
-        raise InvalidInput(
-            rule, key, f"leave out `{key}`, or use a runner that the administrator describes as a profile"
-        )
-    if profile is None and campaign.runner.capabilities.is_live:
-        rule = "a runner that starts processes needs a profile, `runner: {profile: NAME}`"
-        way_out = "choose simulated or recorded, or ask the administrator of the service for a profile"
-        raise InvalidInput(rule, f"runner.kind: {campaign.runner.kind}", way_out)
-    points = math.prod(len(values) for values in campaign.search.dimensions().values())
-    if points > MAX_POINTS:
-        rule = f"a search space must have at most {MAX_POINTS} combinations of values"
-        raise InvalidInput(rule, points, "give fewer values")
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
@@ -226,7 +216,13 @@ class Campaigns:
                 raise TooManyRequests("a token may have only one running campaign", name, "wait for it, or stop it")
         self.home.create(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
-        changes = {"tracking": tracking, "prior": self._visible_prior(campaign.prior, caller)}
+        prior = campaign.prior
+        if isinstance(prior, list) and not caller.sees_all:
+            for name in set(prior) - {RECORD}:
+                self._require_visible(name, caller)
+        elif prior != "none" and not caller.sees_all:  # the search learns nothing from hidden campaigns
+            prior = [RECORD]
+        changes = {"tracking": tracking, "prior": prior}
         resolved = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
         is_new = self._store.claim_campaign(campaign.name, caller.name)
         try:
@@ -336,16 +332,6 @@ class Campaigns:
                 if files[kind].exists():
                     return files[kind]
         raise NotFound(f"a {kind} must belong to a complete trial", trial_id, "take `trial_id` of a complete trial")
-
-    def _visible_prior(self, prior: str | list[str], caller: Caller) -> str | list[str]:
-        """Return `prior` without campaigns that are hidden from the caller."""
-        if caller.sees_all or prior == "none":
-            return prior
-        if isinstance(prior, str):
-            return [RECORD]
-        for name in set(prior) - {RECORD}:
-            self._require_visible(name, caller)
-        return prior
 
     def _sees(self, name: str, caller: Caller) -> bool:
         return caller.sees_all or self._store.campaign_owner(name) == caller.name

@@ -21,7 +21,7 @@ from starlette.types import Scope
 from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access, load_access
+from chorale.tuner.service.access import Access, load_access, load_settings
 from chorale.tuner.service.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.http import job_routes, middleware
@@ -33,7 +33,6 @@ from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.jobs.tasks import JobPlanner
-from chorale.tuner.service.settings import load_settings
 
 TITLE = "Chorale"
 ROUTERS = (
@@ -79,15 +78,16 @@ def create_api(
     campaigns: Campaigns,
     access: Access,
     audit: middleware.AuditLog,
-    body_limits: middleware.BodyLimits,
+    **body_limits: Any,
 ) -> FastAPI:
-    """Return the application. All refusals have the same form: rule, value and fix."""
+    """Return the application. All refusals have the same form: rule, value and fix.
+
+    body_limits: `body_bytes` and `body_s` of `RequestLimits`
+    """
     version = importlib.metadata.version("chorale-collectives")
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
     metrics = middleware.Metrics(lambda: scheduler.counts)
-
     api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
-
     api.state.fabrics = WatchedFabrics(campaigns.home)
     api.state.stopping = threading.Event()
     api.state.streams = EventStreams(api.state.stopping)
@@ -113,14 +113,11 @@ def create_api(
 
     for router in ROUTERS:
         api.include_router(router)
-    api.mount("/", PageFiles(), name="page")
-    _add_refusals(api)
-    api.add_middleware(middleware.RequestLimits, limits=body_limits, access=access)
+    page = resources.files("chorale.tuner.service").joinpath("page")
+    api.mount("/", PageFiles(directory=str(page), html=True), name="page")
+    api.add_middleware(middleware.RequestLimits, access=access, **body_limits)
     api.add_middleware(middleware.AccessLog, audit=audit, metrics=metrics)
-    return api
 
-
-def _add_refusals(api: FastAPI) -> None:
     @api.exception_handler(ChoraleError)
     async def refused(_request: Request, error: ChoraleError) -> JSONResponse:
         return middleware.refusal_of(error)
@@ -138,12 +135,11 @@ def _add_refusals(api: FastAPI) -> None:
             error.status_code, "the path and method must be those of a route", str(error.detail), way_out, error.headers
         )
 
+    return api
+
 
 class PageFiles(StaticFiles):
     """Serves the folder `page` of this package; vendored files have their version in their names and may be cached."""
-
-    def __init__(self) -> None:
-        super().__init__(directory=str(resources.files("chorale.tuner.service").joinpath("page")), html=True)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return a file; vendored files may be cached for a year."""
@@ -168,4 +164,4 @@ def build_service(root: Path, host: str, tokens: str | None, settings: str | Non
     planner = JobPlanner(networks, store)
     scheduler = JobScheduler(store, planner, RayTaskBackend(), time.time, limit_s=limits.max_job_s)
     campaigns = Campaigns(home, DetachedLaunches(), store, networks, runners)
-    return create_api(scheduler, campaigns, access, audit, middleware.BodyLimits())
+    return create_api(scheduler, campaigns, access, audit)

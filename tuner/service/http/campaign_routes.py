@@ -13,11 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from chorale.tuner.config.campaign_file import parsed_document
 from chorale.tuner.files.home import CAMPAIGN_NAME
-from chorale.tuner.service.access import Caller, NotFound
+from chorale.tuner.service.access import Caller, NotFound, redacted
 from chorale.tuner.service.campaigns import STORED, Campaigns, public_campaign
 from chorale.tuner.service.http.schema import CurrentCaller, CurrentCampaigns, CurrentPlanner, note_campaign
 from chorale.tuner.service.jobs.job_specs import CollectiveText
-from chorale.tuner.service.settings import redacted
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
 
 Name = Annotated[str, Path(pattern=CAMPAIGN_NAME, description="Name of a campaign.")]

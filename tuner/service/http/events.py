@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import Annotated, Any
 
@@ -14,11 +15,10 @@ from fastapi import APIRouter, Query, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.tuner.service.access import Caller, TooManyRequests, status_of
+from chorale.tuner.service.access import Caller, TooManyRequests, redacted, status_of
 from chorale.tuner.service.campaigns import Campaigns
 from chorale.tuner.service.http.campaign_routes import campaign_document, campaign_rows
 from chorale.tuner.service.http.schema import CurrentCaller
-from chorale.tuner.service.settings import redacted
 
 PAUSE_S, BEAT_S, LIMIT_S = 0.5, 3, 300.0
 """Longest sleep of a stream, time between two keep-alive messages, and time after which a stream ends, so that its
@@ -122,25 +122,23 @@ async def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> 
 
 
 def _topic(name: str, caller: Caller, state: Any) -> Topic:
-    kind, _, rest = name.partition("/")
-    scheduler, campaigns = state.scheduler, state.campaigns
-    owner = None if caller.sees_all else caller.name
-    fixed: Mapping[str, Topic] = {
-        "health": Topic(state.health, 1.0),
-        "jobs": Topic(
-            lambda: {"jobs": [job.model_dump(mode="json") for job in scheduler.jobs(owner, (), LISTED_JOBS)]}, 0.5
-        ),
-        "fabrics": Topic(lambda: {"fabrics": state.fabrics.rows()}, 1.0),
-        "campaigns": Topic(lambda: {"campaigns": campaign_rows(campaigns, caller)}, 2.0),
-    }
-    if name in fixed:
-        return fixed[name]
-    if kind == "fabric":
-        return Topic(lambda: state.fabrics.state(rest), 0.5)
-    if kind == "job":
-        return Topic(lambda: scheduler.job(rest, caller).model_dump(mode="json"), 0.15)
-    if kind == "campaign":
-        return Topic(_new_trials(campaigns, rest, caller), 1.0)
+    scheduler, owner = state.scheduler, None if caller.sees_all else caller.name
+    match name.split("/", 1):
+        case ["health"]:
+            return Topic(state.health, 1.0)
+        case ["jobs"]:
+            listed = partial(scheduler.jobs, owner, (), LISTED_JOBS)
+            return Topic(lambda: {"jobs": [job.model_dump(mode="json") for job in listed()]}, 0.5)
+        case ["fabrics"]:
+            return Topic(lambda: {"fabrics": state.fabrics.rows()}, 1.0)
+        case ["campaigns"]:
+            return Topic(lambda: {"campaigns": campaign_rows(state.campaigns, caller)}, 2.0)
+        case ["fabric", fabric]:
+            return Topic(lambda: state.fabrics.state(fabric), 0.5)
+        case ["job", job]:
+            return Topic(lambda: scheduler.job(job, caller).model_dump(mode="json"), 0.15)
+        case ["campaign", campaign]:
+            return Topic(_new_trials(state.campaigns, campaign, caller), 1.0)
     way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
     raise InvalidInput("unknown topic '{}'", name[:80], way_out)
 

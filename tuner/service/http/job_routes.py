@@ -26,29 +26,7 @@ from chorale.tuner.service.views import schedule_view, simulated_trace, topology
 submission_router = APIRouter(prefix="/v1", tags=["jobs"])
 
 
-def _accept(path: str, kind: Any, name: str, summary: str, outcome: str) -> None:
-    """Add the route that plans and queues jobs of one kind. outcome: description of such a job's result"""
-
-    async def submit(
-        body: kind, request: Request, response: Response, caller: CurrentPlanner, scheduler: CurrentScheduler
-    ) -> Job:
-        # Planning may take seconds, so it has its own threads
-        job = await to_thread.run_sync(scheduler.submit, body, caller, limiter=request.app.state.planning)
-        response.status_code = status.HTTP_200_OK if job.state == JobState.DONE else status.HTTP_202_ACCEPTED
-        response.headers["Location"] = f"/v1/jobs/{job.id}"
-        return job
-
-    submission_router.post(
-        path,
-        name=name,
-        summary=summary,
-        description=f"Create a job whose result is {outcome}.",
-        status_code=status.HTTP_202_ACCEPTED,
-        responses={200: {"model": Job, "description": "The result is already stored."}},
-    )(submit)
-
-
-for _kind, *_texts in (
+for _kind, _path, _name, _summary, _outcome in (
     (job_specs.SynthesisSpec, "syntheses", "synthesize", "Design, verify and prove a schedule",
      "the document of `chorale synth --json` and the schedule file"),
     (job_specs.BoundSpec, "bounds", "bound", "Prove the least time of a collective",
@@ -62,7 +40,23 @@ for _kind, *_texts in (
     (job_specs.JudgeSpec, "judgements", "judge", "Judge measured times",
      "the document of `chorale judge --json`"),
 ):  # fmt: skip
-    _accept(f"/{_texts[0]}", _kind, *_texts[1:])
+
+    @submission_router.post(
+        f"/{_path}",
+        name=_name,
+        summary=_summary,
+        description=f"Create a job whose result is {_outcome}.",
+        status_code=status.HTTP_202_ACCEPTED,
+        responses={200: {"model": Job, "description": "The result is already stored."}},
+    )
+    async def submit(
+        body: _kind, request: Request, response: Response, caller: CurrentPlanner, scheduler: CurrentScheduler
+    ) -> Job:
+        # Planning may take seconds, so it has its own threads
+        job = await to_thread.run_sync(scheduler.submit, body, caller, limiter=request.app.state.planning)
+        response.status_code = status.HTTP_200_OK if job.state == JobState.DONE else status.HTTP_202_ACCEPTED
+        response.headers["Location"] = f"/v1/jobs/{job.id}"
+        return job
 
 
 JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of a job.")]
@@ -73,10 +67,7 @@ job_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 @job_router.get("", summary="List the caller's jobs, newest first")
 def jobs(
-    caller: CurrentCaller,
-    scheduler: CurrentScheduler,
-    state: JobState | None = None,
-    limit: ListLimit = 100,
+    caller: CurrentCaller, scheduler: CurrentScheduler, state: JobState | None = None, limit: ListLimit = 100
 ) -> dict[str, Any]:
     """List jobs; administrators see all users' jobs."""
     owner = None if caller.sees_all else caller.name
@@ -99,7 +90,6 @@ Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Key of a resul
 FileName = Annotated[
     str, Path(pattern=r"^[a-z]+\.[a-z]+$", max_length=40, description="Name from the `files` of the result.")
 ]
-Root = Annotated[int, Query(ge=0, le=2**20)]
 _MEDIA = {
     SCHEDULE_FILE: "application/vnd.apache.parquet",
     PROGRAM_FILE: "application/xml",

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import ChoraleError
-from chorale.tuner.service.access import Access, ClientLimit, network_of_client, status_of
-from chorale.tuner.service.settings import redacted
+from chorale.tuner.service.access import Access, ClientLimit, network_of_client, redacted, status_of
 
 READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
+_READ_ONLY_ROUTES = ("/v1/topologies", "/v1/campaigns/checks")
+"""Routes whose POST requests change nothing."""
 WITH_BODY = ("POST", "PUT", "PATCH")
 _REFUSAL_HEADERS = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -41,14 +41,6 @@ def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) ->
     return refusal(status, error.problem, str(error.value), error.way_out, sent)
 
 
-@dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """Limits of a request body: its size in bytes, and the seconds until it must have arrived."""
-
-    body_bytes: int = 16 * 2**20
-    body_s: float = 10.0
-
-
 class _Refused(Exception):  # noqa: N818  # not an error in this program
     """Raised for a request that is refused before routing. Arguments: status, rule, value, fix."""
 
@@ -60,12 +52,13 @@ class RequestLimits:
 
     The last check protects against DNS rebinding, in which a foreign web page reaches the service under its own host
     name, which then resolves to this machine.
+
+    body_bytes, body_s: largest size of a body, and the seconds until it must have arrived
     """
 
-    def __init__(self, app: ASGIApp, limits: BodyLimits, access: Access) -> None:
-        self._app = app
-        self._limits = limits
-        self._access = access
+    def __init__(self, app: ASGIApp, access: Access, body_bytes: int = 16 * 2**20, body_s: float = 10.0) -> None:
+        self._app, self._access = app, access
+        self._body_bytes, self._body_s = body_bytes, body_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = None
@@ -89,8 +82,16 @@ class RequestLimits:
         length = headers.get("content-length", "0")
         if length.isdecimal():
             self._require_size(int(length))
-        if method not in READ_ONLY_METHODS:
-            _require_same_origin(headers)
+        if method not in READ_ONLY_METHODS:  # browsers state the origin of a page; other clients send none
+            rule, way_out = (
+                "a request that changes something must not come from another origin",
+                "use the page of the service itself",
+            )
+            site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+            if site not in ("same-origin", "none"):
+                raise _Refused(403, rule, f"Sec-Fetch-Site: {site}", way_out)
+            if origin is not None and origin.partition("://")[2].lower() != host.lower():
+                raise _Refused(403, rule, f"Origin: {origin}", way_out)
         if method not in WITH_BODY:
             return receive
         address = scope.get("client")
@@ -109,7 +110,7 @@ class RequestLimits:
         """Read and return the complete body, within the limits."""
         content = bytearray()
         try:
-            async with asyncio.timeout(self._limits.body_s):
+            async with asyncio.timeout(self._body_s):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -119,29 +120,13 @@ class RequestLimits:
                     if not message.get("more_body", False):
                         return bytes(content)
         except TimeoutError:
-            rule = f"a body must arrive within {self._limits.body_s:g} s"
+            rule = f"a body must arrive within {self._body_s:g} s"
             raise _Refused(408, rule, f"{len(content)} bytes until then", "send it faster") from None
 
     def _require_size(self, size_bytes: int) -> None:
-        if size_bytes > self._limits.body_bytes:
-            rule = f"a body must have at most {self._limits.body_bytes} bytes"
+        if size_bytes > self._body_bytes:
+            rule = f"a body must have at most {self._body_bytes} bytes"
             raise _Refused(413, rule, f"{size_bytes} bytes", "name the network by a spec, or send less")
-
-
-def _require_same_origin(headers: Headers) -> None:
-    """Refuse a request that changes something and comes from a page of another origin. Browsers state the origin in a
-    header; other clients send none and are accepted.
-    """
-    rule, way_out = (
-        "a request that changes something must not come from another origin",
-        "use the page of the service itself",
-    )
-    site = headers.get("sec-fetch-site", "none")
-    if site not in ("same-origin", "none"):
-        raise _Refused(403, rule, f"Sec-Fetch-Site: {site}", way_out)
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
-        raise _Refused(403, rule, f"Origin: {origin}", way_out)
 
 
 def _require_text(body: bytes) -> None:
@@ -254,20 +239,13 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_READ_ONLY_METHODS = ("GET", "HEAD")
-_READ_ONLY_ROUTES = ("/v1/topologies", "/v1/campaigns/checks")
-"""Routes whose POST requests change nothing."""
-_REFUSALS = (401, 403, 429)
-_FACTS = ("token", "role", "campaign", "runner")
 
 
 class AccessLog:
     """The outermost middleware. It adds the security headers and records every request, including refused ones."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog, metrics: Metrics) -> None:
-        self._app = app
-        self._audit = audit
-        self._metrics = metrics
+        self._app, self._audit, self._metrics = app, audit, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -289,19 +267,13 @@ class AccessLog:
         try:
             await self._app(scope, receive, recorded)
         finally:
-            seconds = None if is_stream else time.perf_counter() - started_s
-            self._record(scope, status, location, seconds)
-
-    def _record(self, scope: Scope, status: int, location: str | None, seconds: float | None) -> None:
-        route = getattr(scope.get("route"), "path", "other")  # its pattern, so that there are few different values
-        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
-        if seconds is not None:  # a stream lasts as long as the client reads it
-            self._metrics.seconds.labels(scope["method"], route).observe(seconds)
-        is_refusal = status in _REFUSALS
-        is_read = scope["method"] in _READ_ONLY_METHODS or route in _READ_ONLY_ROUTES
-        if is_read and not is_refusal:
-            return
-        client, state = scope.get("client"), scope.get("state", {})
-        facts = {name: state.get(name) for name in _FACTS}
-        facts |= {"method": scope["method"], "route": route, "status": status, "place": location}
-        self._audit.note("" if client is None else client[0], is_refusal or facts["token"] is None, **facts)
+            method, route = scope["method"], getattr(scope.get("route"), "path", "other")  # the pattern of its path
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            if not is_stream:  # a stream lasts as long as the client reads it
+                self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started_s)
+            is_refusal = status in (401, 403, 429)
+            if is_refusal or not (method in READ_ONLY_METHODS or route in _READ_ONLY_ROUTES):
+                client, state = scope.get("client"), scope.get("state", {})
+                facts = {name: state.get(name) for name in ("token", "role", "campaign", "runner")}
+                facts |= {"method": method, "route": route, "status": status, "place": location}
+                self._audit.note("" if client is None else client[0], is_refusal or facts["token"] is None, **facts)

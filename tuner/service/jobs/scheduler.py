@@ -12,12 +12,11 @@ from typing import Any
 
 from chorale.runners.ray.tasks import RayTaskBackend, TaskFailure, TaskFailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
+from chorale.tuner.service.access import Caller, NotFound, TooManyRequests, redacted
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, CollectiveSpec, PriceSpec, ProgramSpec
 from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import JobPlanner, JobTask, TaskResult, run_task
-from chorale.tuner.service.settings import redacted
 
 _log = logging.getLogger("chorale.service")
 
@@ -65,7 +64,8 @@ class JobScheduler:
         self._monotonic_s = monotonic_s
         self._lock = threading.RLock()
         unfinished = reversed(store.jobs(states=(JobState.QUEUED, JobState.RUNNING)))  # the oldest first
-        self._waiting = {job.id: _changed(job, state=JobState.QUEUED, started_s=None) for job in unfinished}
+        again = {"state": JobState.QUEUED, "started_s": None}
+        self._waiting = {job.id: job.model_copy(update=again) for job in unfinished}
         self._unplanned = set(self._waiting)  # ids of jobs that were queued before a restart
         self._running: dict[str, _Computation] = {}  # key of the result -> computation
         self._progress: dict[str, Progress] = {}
@@ -98,20 +98,11 @@ class JobScheduler:
         Raises InvalidInput if the job is impossible, and TooManyRequests if the caller already has the maximum number
         of unfinished jobs that the token allows.
         """
-        plan = self._planner.plan(spec, caller.name)
-        now_s = self._unix_s()
-        job = Job(
-            id=uuid.uuid4().hex,
-            owner=caller.name,
-            request=spec,
-            key=plan.key,
-            memory_bytes=plan.memory_bytes,
-            created_s=now_s,
-        )
-        if self.store.has_result(plan.key):
-            job = _changed(job, state=JobState.DONE, started_s=now_s, finished_s=now_s, cached="yes")
-            self.store.save_job(job)
-            return job
+        (key, memory_bytes), now_s = self._planner.plan(spec, caller.name), self._unix_s()
+        facts: Any = {"key": key, "memory_bytes": memory_bytes, "created_s": now_s}
+        job = Job(id=uuid.uuid4().hex, owner=caller.name, request=spec, **facts)
+        if self.store.has_result(key):
+            return self._finish(job, JobState.DONE, cached="yes", started_s=now_s, finished_s=now_s)
         with self._lock:
             unfinished = sum(job.owner == caller.name for job in (*self._waiting.values(), *self._running_jobs()))
             if unfinished >= caller.max_jobs:
@@ -137,11 +128,11 @@ class JobScheduler:
         with self._lock:
             job = self.job(job_id, caller)
             if job.state.is_final:
-                raise CheckFailed(
+                rule, way_out = (
                     "only queued or running jobs can be cancelled, this one is {}",
-                    job.state,
                     "there is nothing to cancel",
                 )
+                raise CheckFailed(rule, job.state, way_out)
             self._waiting.pop(job_id, None)
             running = self._running.get(job.key)
             if running is not None and job.state == JobState.RUNNING:
@@ -162,7 +153,8 @@ class JobScheduler:
         return self._thread.is_alive()
 
     def _now(self, job: Job) -> Job:
-        return _changed(job, progress=None if job.state.is_final else self._progress.get(job.key))
+        progress = None if job.state.is_final else self._progress.get(job.key)
+        return job.model_copy(update={"progress": progress})
 
     def _running_jobs(self) -> list[Job]:
         return [job for computation in self._running.values() for job in computation.jobs]
@@ -206,7 +198,7 @@ class JobScheduler:
             if self.store.has_result(job.key):
                 self._finish(job, JobState.DONE, cached="yes")
                 return True
-            job = _changed(job, state=JobState.RUNNING, started_s=self._unix_s())
+            job = job.model_copy(update={"state": JobState.RUNNING, "started_s": self._unix_s()})
             self.store.save_job(job)
             if job.key in self._running:
                 self._running[job.key].jobs.append(job)
@@ -281,23 +273,18 @@ class JobScheduler:
             del self._running[key]
             self._progress.pop(key, None)
 
-    def _finish(self, job: Job, state: JobState, cached: str = "no", error: ErrorFacts | None = None) -> Job:
-        finished = _changed(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)
+    def _finish(self, job: Job, state: JobState, **fields: Any) -> Job:
+        finished = job.model_copy(update={"state": state, "finished_s": self._unix_s(), **fields})
         self.store.save_job(finished)
         return finished
-
-
-def _changed(job: Job, **fields: Any) -> Job:
-    return job.model_copy(update=fields)
 
 
 def _error_facts(failure: TaskFailure) -> ErrorFacts:
     """Return a failure's description for clients. Messages of unexpected errors appear only in the log."""
     kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
-        return ErrorFacts(
-            kind=kind.value, rule=error.problem, value=redacted(str(error.value)), way_out=redacted(error.way_out)
-        )
+        value, way_out = redacted(str(error.value)), redacted(error.way_out)
+        return ErrorFacts(kind=kind.value, rule=error.problem, value=value, way_out=way_out)
     _log.error("a computation ended as %s: %r", kind, error)
     rule, way_out = "the computation failed", "ask again; if it fails again, report it"
     if kind == TaskFailureKind.MEMORY:

@@ -1,9 +1,9 @@
 """For each kind of job: check its specification, and compute its result in a worker."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from chorale.synth import InvalidInput, ScheduleRequest, Topology, target_named
+from chorale.synth import InvalidInput, ScheduleRequest, target_named
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verified_schedule, verify_schedule
 from chorale.synth.executor.base import Progress, SerialExecutor
@@ -35,17 +35,6 @@ _MOST_NODES = {"find": 4096, "bound": 1024, "judge": 1024}
 """Kind of job -> maximum number of nodes in its memory estimate. A search verifies only schedules up to this size."""
 
 
-class JobPlan(NamedTuple):
-    """The plan for a checked specification.
-
-    key:          the result's content key: the same key means the same result
-    memory_bytes: upper estimate of the computation's memory
-    """
-
-    key: str
-    memory_bytes: int
-
-
 class JobPlanner:
     """Checks specifications against the existing networks, methods and results. Thread-safe."""
 
@@ -53,8 +42,10 @@ class JobPlanner:
         self.networks = networks
         self._store = store
 
-    def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> JobPlan:
-        """Return the plan of `spec`, which `owner` requested. Raises InvalidInput if no plan is possible."""
+    def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> tuple[str, int]:
+        """Check `spec`, which `owner` requested. Return the result's content key (the same key means the same result)
+        and an upper estimate of the memory in bytes. Raises InvalidInput if the job is impossible.
+        """
         network: dict[str, str] = {}
         method = _method_of(spec) if isinstance(spec, job_specs.SynthesisSpec) else None
         if isinstance(spec, job_specs.ProgramSpec | job_specs.PriceSpec):
@@ -75,7 +66,7 @@ class JobPlanner:
                 rule = f"{method.name} makes {', '.join(method.collectives)}"
                 raise InvalidInput(rule, spec.collective, "choose another method or collective")
         content = {"format": f"chorale-{spec.kind}/{VERSIONS.get(spec.kind, 1)}", **network, **spec.facts()}
-        return JobPlan(content_id(content), job_specs.memory_estimate(min(nodes, _MOST_NODES.get(spec.kind, nodes))))
+        return content_id(content), job_specs.memory_estimate(min(nodes, _MOST_NODES.get(spec.kind, nodes)))
 
     def _require_schedule(self, spec: job_specs.ProgramSpec | job_specs.PriceSpec) -> dict[str, Any]:
         """Return the document of the synthesis that `spec` refers to. Raises InvalidInput if it has no schedule."""
@@ -119,8 +110,8 @@ class JobTask:
     """
 
     spec: job_specs.AnyJobSpec
-    topology: Topology | None = None
-    schedule: bytes | None = None
+    topology: Any = None
+    schedule: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +124,19 @@ class TaskResult:
 
 def run_task(task: JobTask, progress: Progress) -> TaskResult:
     """Compute `task`. Raises ChoraleError if the specification cannot be satisfied."""
-    match task.spec:
+    spec, topology = task.spec, task.topology
+    if isinstance(spec, job_specs.CollectiveSpec | job_specs.JudgeSpec) and topology is None:
+        topology = job_specs.network_of(spec.topology)
+    match spec:
         case job_specs.SynthesisSpec():
-            topology, options, stages = _topology(task, task.spec.topology), task.spec.options(), Stopwatch()
-            request = ScheduleRequest(topology, task.spec.parsed_collective(), task.spec.method, options)
+            options, stages = spec.options(), Stopwatch()
+            request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
             verified = verified_schedule(request, SerialExecutor(), progress, stages.stage)
-            document = proved_document(verified, options.size_bytes, stages, task.spec.method == IN_NETWORK)
+            document = proved_document(verified, options.size_bytes, stages, spec.method == IN_NETWORK)
             document |= {"unit": topology.bandwidth_unit}
             return TaskResult(document, {SCHEDULE_FILE: to_parquet(verified.schedule)})
         case job_specs.BoundSpec():
-            topology = _topology(task, task.spec.topology)
-            report = bound_report(topology, task.spec.parsed_collective(), task.spec.k)
+            report = bound_report(topology, spec.parsed_collective(), spec.k)
             switches = report.in_network
             reasons = {
                 "because": reason(report, report.bound),
@@ -151,35 +144,22 @@ def run_task(task: JobTask, progress: Progress) -> TaskResult:
             }
             return TaskResult(bound_document(report) | reasons | {"unit": topology.bandwidth_unit})
         case job_specs.JudgeSpec():
-            topology, link_gbps = _topology(task, task.spec.topology), task.spec.link_gbps
-            rate = None if link_gbps is None else str(link_gbps)
-            content, name = task.spec.results.encode(), task.spec.file_name
-            return TaskResult(judge(content, name, topology, task.spec.collective, rate).to_json())
+            rate = None if spec.link_gbps is None else str(spec.link_gbps)
+            return TaskResult(judge(spec.results.encode(), spec.file_name, topology, spec.collective, rate).to_json())
         case job_specs.FindSpec():
-            query = FinderQuery(task.spec.nodes, task.spec.degree, task.spec.bidirectional)
-            stages = Stopwatch()
+            query, stages = FinderQuery(spec.nodes, spec.degree, spec.bidirectional), Stopwatch()
             with stages.stage("search"):
                 findings = find_topologies(query, SerialExecutor(), lambda _name: progress, {})
             return TaskResult(find_document(findings, None) | {"seconds": stages.seconds["search"]})
         case job_specs.ProgramSpec():
-            verified = verify_schedule(from_parquet(_schedule(task), load_topology))
-            built = build_program(verified, task.spec.options())
+            verified = verify_schedule(from_parquet(task.schedule, load_topology))
+            built = build_program(verified, spec.options())
             name = PLAN_FILE if built.program.target.endswith("-json") else PROGRAM_FILE
             document = program_facts(built.program) | {"schedule": verified.schedule.id}
             return TaskResult(document, {name: built.text.encode()})
         case job_specs.PriceSpec():
-            pricing = Pricing.of(task.spec.model_dump(include=set(DEFAULTS)))
-            priced = traffic_of_content(_schedule(task), pricing)
-            times_s = pricing.times_s(priced.traffic, task.spec.sizes_bytes, progress=progress)
-            rows = list(map(goodput_row, task.spec.sizes_bytes, times_s))
+            pricing = Pricing.of(spec.model_dump(include=set(DEFAULTS)))
+            priced = traffic_of_content(task.schedule, pricing)
+            times_s = pricing.times_s(priced.traffic, spec.sizes_bytes, progress=progress)
+            rows = list(map(goodput_row, spec.sizes_bytes, times_s))
             return TaskResult({"title": priced.title, "method": priced.method, "results": rows})
-
-
-def _topology(task: JobTask, source: job_specs.NetworkSource) -> Topology:
-    return job_specs.network_of(source) if task.topology is None else task.topology
-
-
-def _schedule(task: JobTask) -> bytes:
-    if task.schedule is None:
-        raise ValueError("this task needs the schedule of a result")
-    return task.schedule

@@ -17,7 +17,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access, Caller, CallerRole, digest_of
 from chorale.tuner.service.campaigns import Campaigns
 from chorale.tuner.service.http.application import create_api
-from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
+from chorale.tuner.service.http.middleware import AuditLog
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.scheduler import JobScheduler
@@ -137,8 +137,8 @@ def start_service(
     scheduler = JobScheduler(store, JobPlanner(networks, store), backend, lambda: float(next(clock)), slots=1)
     campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, networks)
     audit = AuditLog(folder, lambda: 0.0)
-    body_limits = BodyLimits(body_bytes=100_000, body_s=1.0)
-    api = create_api(scheduler, campaigns, access or Access(lambda: LOCAL, local_only=True), audit, body_limits)
+    access_rules = access or Access(lambda: LOCAL, local_only=True)
+    api = create_api(scheduler, campaigns, access_rules, audit, body_bytes=100_000, body_s=1.0)
     headers = BEARER if access is None else None
     return TestClient(api, base_url=URL, raise_server_exceptions=False, headers=headers)
 

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from chorale.tuner.service.access import Access
-from chorale.tuner.service.http.middleware import BodyLimits, RequestLimits
+from chorale.tuner.service.http.middleware import RequestLimits
 from tests.unit.tuner.service.conftest import BEARER, LOCAL
-
-LIMITS = BodyLimits(body_bytes=100, body_s=0.2)
 
 
 async def answered(
@@ -35,9 +33,8 @@ async def answered(
         *((name.encode(), value.encode()) for name, value in headers.items()),
     ]
     scope = {"type": "http", "method": "POST", "headers": lines}
-    await RequestLimits(application, LIMITS, Access(lambda: LOCAL, local_only=True))(
-        scope, lambda: anext(messages), send
-    )  # type: ignore[arg-type]
+    limits = RequestLimits(application, Access(lambda: LOCAL, local_only=True), body_bytes=100, body_s=0.2)
+    await limits(scope, lambda: anext(messages), send)  # type: ignore[arg-type]
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
