@@ -18,6 +18,7 @@ from chorale.synth.lazy_names import lazy_names
 if TYPE_CHECKING:
     from chorale.campaigns import best as best
     from chorale.campaigns import tune as tune
+    from chorale.design import find as find
     from chorale.design import judge as judge
     from chorale.design import lower as lower
     from chorale.design import run as run
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from chorale.design import synthesize as synthesize
     from chorale.design import topology as topology
     from chorale.design import verify as verify
-    from chorale.finder import find as find
     from chorale.job.settings import load_table as load_table
     from chorale.synth.errors import ChoraleError as ChoraleError
     from chorale.traffic import Replanner as Replanner
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "chorale.campaigns": "best tune",
-    "chorale.design": "judge lower run simulate synthesize topology verify",
-    "chorale.finder": "find",
+    "chorale.design": "find judge lower run simulate synthesize topology verify",
     "chorale.job.settings": "load_table",
     "chorale.synth.errors": "ChoraleError",
     "chorale.traffic": "Replanner plan_alltoall plan_dispatch",

@@ -87,9 +87,12 @@ def tune(
     told = (callbacks,) if callable(callbacks) else tuple(callbacks)
     objects = {"sampler": sampler, "pruner": pruner, "storage": storage}
     parts, names = StudyParts.of(objects, (*told, lambda study, _: studies.append(study)))
+    spec = network if isinstance(network, str) else network_of(network).spec
+    if not isinstance(network, str) and load_topology(spec).id != network_of(network).id:  # workers read the spec
+        raise InvalidInput("{} has no spec, and campaigns need one", spec, "save it as JSON and give file:PATH")
     document: dict[str, Any] = {
         "name": name,
-        "topology": _spec_of(network),
+        "topology": spec,
         "collective": collective,
         "runner": {"kind": runner} if isinstance(runner, str) else dict(runner),
         "budget": {"trials": trials, "minutes": minutes},
@@ -109,17 +112,6 @@ def tune(
     progress = partial(progress_display, Console(stderr=True, emoji=False), limit_s=limit_s)
     report = _tune(campaign, topology_of_campaign, home, resume, workers, progress, parts=parts)
     return TuningResult.of(report, _home=home, _study=studies[-1] if studies else None)
-
-
-def _spec_of(network: Network) -> str:
-    """Return the spec of `network` for the workers. Raises InvalidInput if the spec describes a different network."""
-    if isinstance(network, str):
-        return network
-    spec = network_of(network).spec
-    if load_topology(spec).id != network_of(network).id:
-        way_out = "save it as JSON and give file:PATH"
-        raise InvalidInput("{} has no spec, and campaigns need one", spec, way_out)
-    return spec
 
 
 @in_words_of_arguments

@@ -1,4 +1,4 @@
-"""Design, verify, lower, simulate and run schedules from Python. Results have methods for the next steps.
+"""Find networks; design, verify, lower, simulate and run schedules from Python. Results have methods for next steps.
 
 Networks and sizes can be given in several forms. Errors name Python arguments, and notebooks show results as tables.
 """
@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property, wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, cast, get_args
 
 import networkx as nx
 
@@ -28,10 +28,13 @@ from chorale.synth.build.schedules import LoweredProgram, verified_schedule, ver
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.executor.base import Executor, Progress, SerialExecutor
+from chorale.synth.finder.find import FinderQuery, Goal
+from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.method import Options
 from chorale.synth.methods.traffic.certificate import PLAN_CERTIFICATES, proven_time_per_byte
+from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import as_fidelity
@@ -48,6 +51,7 @@ from chorale.tuner.files.schedule_files import load_schedule, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.picture import Picture
 from chorale.tuner.reports.bound import checked, gap_verdict
+from chorale.tuner.reports.finder import find_document, search_bases
 from chorale.tuner.reports.hints import explained, for_python
 from chorale.tuner.reports.judge import MAX_BYTES, Judgement
 from chorale.tuner.reports.judge import judge as judge_results
@@ -521,3 +525,68 @@ class MeasuredRun(Methods, Shown, Measurement):
 
     def __repr__(self) -> str:
         return f"<{self.runner}: {'; '.join(f'{size} in {text}' for size, text in self._texts().items())}>"
+
+
+@in_words_of_arguments
+def find(
+    nodes: int,
+    degree: int,
+    *,
+    bidirectional: bool = False,
+    bases: str = "all",
+    search: int = 16,
+    collective: Goal = "allreduce",
+    executor: Executor | None = None,
+) -> NetworkFrontier:
+    """Return the networks that are Pareto-optimal in steps and bandwidth time, sorted by steps.
+
+    Args:
+        nodes: Number of nodes, up to 16,384.
+        degree: Number of outgoing links of each node, and of incoming links.
+        bidirectional: Whether every link must have its reverse.
+        bases: Small networks from which larger ones are built: `all`, or `paper` for only those in the paper.
+        search: Number of seeds for the search for Cayley digraphs; 0: no search.
+        collective: Criterion: allreduce (steps and bandwidth time), alltoall (the best few by rate), or both.
+        executor: Executor for the computation; by default it runs in this process.
+
+    Raises:
+        InvalidInput: No network has these properties.
+
+    >>> [row["spec"] for row in find(8, 3, bidirectional=True, search=0)][:1]
+    ['circulant:8,1,4']
+    """
+    query = FinderQuery(nodes, degree, bidirectional, "paper" if bases == "paper" else "all")
+    running = executor or SerialExecutor()
+    searched = search_bases(query, search, running, lambda _: None, None) if bases == "all" else {}
+    found = find_topologies(
+        query, running, extra_bases=searched, goal=cast(Goal, name_among("collective", collective, get_args(Goal)))
+    )
+    return NetworkFrontier(find_document(found, None))
+
+
+class NetworkFrontier(list[Mapping[str, Any]]):
+    """Rows of `chorale find --json`, each with `spec`, `method`, `steps` and `bandwidth_factor`."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        super().__init__(document["frontier"])
+        self.document = document
+
+    def topology(self, row: int = 0) -> NetworkTopology:
+        """Return a row's network."""
+        return topology(self[row]["spec"])
+
+    def plot(self, row: int = 0) -> Picture:
+        """Return a drawing of a row's network."""
+        return self.topology(row).plot()
+
+    def __repr__(self) -> str:
+        rows = "; ".join(f"{row['spec']}: {row['steps']} steps, {row['bandwidth_factor']}" for row in self)
+        return f"<{self.document['nodes']} nodes of degree {self.document['degree']}: {rows}>"
+
+    def _repr_html_(self) -> str:
+        names = ("spec", "method", "steps", "bandwidth_factor", "diameter")
+        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(row[name]))}</td>" for name in names) + "</tr>" for row in self
+        )
+        return f"<table><tr>{head}</tr>{rows}</table>"

@@ -20,7 +20,7 @@ from chorale.synth.executor.base import Executor
 from chorale.synth.processors import core_count
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import render_html, write_file
+from chorale.tuner.files.read_write import rendered, write_file
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
 """A row's outcome. "no claim" means that there is no published number to compare with.
@@ -128,9 +128,8 @@ def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
 
 def html(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
     """Return the report as a single HTML page with folded tables."""
-    return render_html(
-        _TEMPLATE, facts=facts, summary=_summary(sections), differences=_differences(sections), sections=sections
-    )
+    parts = {"summary": _summary(sections), "differences": _differences(sections), "sections": sections}
+    return rendered(_TEMPLATE, is_html=True, facts=facts, **parts)
 
 
 def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:

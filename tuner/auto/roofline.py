@@ -1,5 +1,9 @@
-"""Compare the rates of the library and of the best schedule on a fabric with the fabric's proven limit."""
+"""Find the fabric of this machine, and compare its library's rates and the best schedule's with its proven limit."""
 
+import math
+import os
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,39 +16,174 @@ from rich.table import Table
 from chorale.runners import Measurement, RunRequest, runner_config
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
+from chorale.runners.simulated import library_model as models
 from chorale.runners.simulated.library_graph import LibraryName, has_gpus
-from chorale.runners.simulated.library_model import (
-    IN_SWITCH,
-    baseline_label,
-    fastest_of_each,
-    library_algorithms,
-    library_best,
-    library_schedule,
-    unit_bytes_per_s,
-)
-from chorale.synth import ChoraleError, Options, ScheduleRequest, SerialExecutor, Topology, VerifiedSchedule
+from chorale.synth import ChoraleError, LoweringOptions, NetworkModel, Options, ScheduleRequest, SerialExecutor
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE
-from chorale.tuner.auto.fabric_discovery import WRITTEN, DiscoveredFabric
-from chorale.tuner.auto.programs import (
-    MAX_RANKS,
-    PROGRAM_SIZES,
-    RunnableProgram,
-    program_rows,
-    runnable_programs,
-)
-from chorale.tuner.reports.bound import (
-    assumption_facts,
-    assumption_rows,
-    bound_facts,
-    bound_label,
-    checked,
-    expected_facts,
-    in_network_note,
-)
+from chorale.synth.lowering.lower import with_default_channels
+from chorale.synth.processors import core_count
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.gpu_matrices import read_gpu_matrix
+from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.pricing import simulate_program, usual_buffer_bytes
+from chorale.tuner.files.machine_files import MachineOptions, read_network
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports import bound as bounds
+from chorale.tuner.reports.programs import program_facts
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
+
+EMULATED = "hypercube:3"
+"""Eight ranks with three links each: small enough for two cores, with enough links that one ring is not optimal."""
+
+WRITTEN = "machine.json"
+_PATIENCE_S = 20.0
+
+_GPU_FAMILIES = ("a100", "h100", "h200", "b200", "nvl72", "mi250", "mi250half", "mi300x", "mi355x")
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredFabric:
+    """A network and its origin.
+
+    source: where the network comes from
+    has_accelerators: whether its ranks are GPUs
+    is_emulated: whether its ranks are processes on this machine, connected by links with limited rates
+    skipped: sources that were tried without success, and the reasons
+    writer: command that writes the network to `WRITTEN`; None if a spec describes it
+    """
+
+    topology: Topology
+    source: str
+    has_accelerators: bool = False
+    is_emulated: bool = False
+    skipped: tuple[str, ...] = ()
+    writer: str | None = None
+
+
+def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
+    """Return the fabric that `spec` or the file `dump` describes; if both are None, discover this node or cluster.
+
+    `model` names the GPUs if the file contains only the matrix of their connections.
+
+    Raises InvalidInput if the spec or the dump is not valid.
+    """
+    if spec is not None:
+        return DiscoveredFabric(load_topology(spec), f"the spec {spec}", spec.partition(":")[0] in _GPU_FAMILIES)
+    if dump is not None:
+        network = read_network(dump, MachineOptions(model=model)).topology
+        writer = None if model is None else f"chorale topology import {dump} --model {model} -o {WRITTEN}"
+        return DiscoveredFabric(network, f"the file {dump}", has_accelerators=True, writer=writer)
+    if (named := os.environ.get("NCCL_TOPO_DUMP_FILE")) and Path(named).is_file():
+        return DiscoveredFabric(load_topology(f"file:{named}"), f"NCCL's dump {named}", has_accelerators=True)
+    tools: dict[str, tuple[list[str], bool]] = {  # command, and whether it describes GPUs
+        "nvidia-smi": (["topo", "-m"], True),
+        "rocm-smi": (["--showtopo", "--showproductname"], True),
+        "ibnetdiscover": ([], False),
+    }
+    skipped: list[str] = []
+    for name, (arguments, is_gpu) in tools.items():
+        if not shutil.which(name):
+            continue
+        try:
+            text = _output([name, *arguments])
+            if name == "nvidia-smi":  # its list of GPUs has their names, which determine the link rates
+                text = f"{_output([name, '-L'])}\n{text}"
+            read = (
+                boxes_topology(read_gpu_matrix(text), BoxNetwork(), name) if is_gpu else from_bytes(text.encode(), name)
+            )
+            source, writer = " ".join([name, *arguments]), f"chorale auto -o {WRITTEN}"
+            return DiscoveredFabric(read, source, is_gpu, skipped=tuple(skipped), writer=writer)
+        except ChoraleError as error:
+            skipped.append(f"{name}: {error.value}")
+        except (OSError, subprocess.SubprocessError) as error:
+            skipped.append(f"{name}: {error}")
+    cores = core_count()
+    words = f"no accelerators found: an emulated {EMULATED} on {cores} cores of this machine"
+    return DiscoveredFabric(load_topology(EMULATED), words, is_emulated=True, skipped=tuple(skipped))
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)  # noqa: S603 - a fixed command
+    return done.stdout
+
+
+GPU_TARGET = "msccl-xml"
+PROGRAM_SIZES = (2**20, 2**24, 2**28)
+CANDIDATES: tuple[tuple[str, int | None], ...] = (
+    ("forest", 1), ("forest", 2), ("ring", None), ("rabenseifner", None), ("swing", None),
+)  # fmt: skip
+"""Methods and trees per root to try besides the choice of `auto`: fewer trees need fewer thread blocks and steps."""
+MAX_RANKS = 64
+"""With more ranks, lowering and simulating a program takes minutes."""
+
+
+def runnable_programs(
+    topology: Topology, best: VerifiedSchedule, sizes_bytes: Sequence[int], deadline_s: float
+) -> list[dict[str, Any]]:
+    """Return programs for `best` and for schedules that need fewer resources, fastest first (mean over sizes).
+
+    Each is lowered within the target's limits, checked, and timed with the flow model. Its document has the method, the
+    requested trees per root `k` (None for the optimum), the resources, and GB/s by size. Refused programs come last,
+    with the reason. After `deadline_s` (monotonic clock), no further program is started.
+    """
+    found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
+    for method, k in CANDIDATES:
+        if time.monotonic() > deadline_s:
+            break
+        try:
+            verified = synthesized_allreduce(topology, method, Options(k=k))
+        except ChoraleError:  # the method does not suit the network
+            continue
+        if verified.schedule.id not in seen:
+            seen.add(verified.schedule.id)
+            found.append(_program(topology, verified, k, sizes_bytes))
+
+    def slowness(program: dict[str, Any]) -> float:
+        rates = [row["algbw_gb_per_s"] for row in program["predicted"]]
+        return -math.prod(rates) if rates else 0.0
+
+    return sorted(found, key=slowness)
+
+
+def _program(
+    topology: Topology, verified: VerifiedSchedule, k: int | None, sizes_bytes: Sequence[int]
+) -> dict[str, Any]:
+    schedule, rate = verified.schedule, float(1 / verified.cost.time_per_byte)
+    facts: dict[str, Any] = {"method": schedule.method, "k": k, "planned_algbw": rate, "target": GPU_TARGET}
+    try:
+        options = with_default_channels(verified, LoweringOptions(GPU_TARGET))
+        program = build_program(verified, options).program
+        model, buffer_bytes = NetworkModel.usual(topology), usual_buffer_bytes(program)
+        times_s = {size: simulate_program(program, topology, model, size, buffer_bytes).end_s for size in sizes_bytes}
+    except ChoraleError as error:
+        return facts | {"channels": None, "predicted": [], "refused": error.problem}
+    rates = [{"size_bytes": size, "algbw_gb_per_s": size / time_s / 1e9} for size, time_s in times_s.items()]
+    resources = program_facts(program)["resources"]
+    return facts | {"channels": options.channels, **resources, "predicted": rates, "refused": None}
+
+
+def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
+    """Yield rows for the smallest and largest size (fastest program, fraction of the bound) and refused programs."""
+    running = [program for program in programs if program["refused"] is None]
+    sizes = list(enumerate(running[0]["predicted"])) if running else []
+    for index, row in [*sizes[:1], *sizes[1:][-1:]]:
+        fastest = max(running, key=lambda program: program["predicted"][index]["algbw_gb_per_s"])
+        rate, k = fastest["predicted"][index]["algbw_gb_per_s"], fastest["k"]
+        name = fastest["method"] + ("" if k is None else f" with k = {k}")
+        channels = f"{fastest['channels']} channel{'s' if fastest['channels'] > 1 else ''}"
+        used = f"{channels}, {fastest['threadblocks_max']} thread blocks; predicted"
+        text = f"{name}: {rate:.4g} GB/s, {rate / bound_algbw:.0%} of the bound ({used})"
+        yield f"program at {format_size(row['size_bytes'])}", text
+    refused = [program for program in programs if program["refused"] is not None]
+    if refused:
+        more = f" (and {len(refused) - 1} other schedules)" if len(refused) > 1 else ""
+        yield f"no program ({refused[0]['method']})", f"{GPU_TARGET} refuses it: {refused[0]['refused']}{more}"
+
 
 SIZES = (2**16, 2**20)
 _BY_BANDWIDTH = Options()
@@ -102,27 +241,27 @@ def roofline(
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)
-    bound = checked(topology, ALLREDUCE, bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte))
+    bound = bounds.checked(topology, ALLREDUCE, bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte))
     # If a network does not name its GPUs, the tool that described it determines their library
     tools: dict[str, LibraryName] = {"nvidia-smi": "NCCL", "rocm-smi": "RCCL"}
     is_told = fabric.has_accelerators and not has_gpus(topology)
     library = tools.get(fabric.source.partition(" ")[0]) if is_told else None
-    algorithms = library_algorithms(topology, ALLREDUCE, library)
+    algorithms = models.library_algorithms(topology, ALLREDUCE, library)
     schedules = {best.schedule.method: best}
-    if algorithms and (method := library_best(algorithms).method) is not None:
-        own = library_schedule(topology, ALLREDUCE, method)
+    if algorithms and (method := models.library_best(algorithms).method) is not None:
+        own = models.library_schedule(topology, ALLREDUCE, method)
         schedules |= {} if own is None or method in schedules else {method: own}
     acting = in_network_bound(topology, ALLREDUCE)
-    in_network = None if acting is None else bound_facts(topology, checked(topology, ALLREDUCE, acting))
+    in_network = None if acting is None else bounds.bound_facts(topology, bounds.checked(topology, ALLREDUCE, acting))
     baselines = []
-    for each in fastest_of_each(algorithms):  # compare it with the bound that applies: NVLS adds in switches
-        acts = acting is not None and each.name in IN_SWITCH
-        algbw = each.bytes_per_s / float(unit_bytes_per_s(topology))
+    for each in models.fastest_of_each(algorithms):  # compare it with the bound that applies: NVLS adds in switches
+        acts = acting is not None and each.name in models.IN_SWITCH
+        algbw = each.bytes_per_s / float(models.unit_bytes_per_s(topology))
         of_bound = algbw * float(acting.value if acting is not None and acts else bound.value)
         rates = {"algbw": algbw, "of_bound": of_bound, "bound": "in_network" if acts else "ranks"}
         baselines.append({**each.document(), "method": each.method, **rates})
     measured, why_not = _measured(fabric, schedules, started_s + budget_s, home)
-    programs: list[RunnableProgram] = []
+    programs: list[dict[str, Any]] = []
     if fabric.has_accelerators and topology.compute_count <= MAX_RANKS and topology.bandwidth_unit != "link":
         sizes = PROGRAM_SIZES if options.size_bytes is None else (options.size_bytes,)
         programs = runnable_programs(topology, best, sizes, started_s + budget_s / 2)
@@ -144,10 +283,10 @@ def roofline(
             "algbw": float(1 / bound.value),
             "certificate": dict(bound.to_json(topology)),
         },
-        "expected": expected_facts(topology, ALLREDUCE),
+        "expected": bounds.expected_facts(topology, ALLREDUCE),
         "in_network": in_network,
-        "in_network_runs_by": None if in_network is None else in_network_note(topology),
-        "programs": [program.document() for program in programs],
+        "in_network_runs_by": None if in_network is None else bounds.in_network_note(topology),
+        "programs": programs,
         "schedules": {
             name: {
                 "time_per_byte": str(each.cost.time_per_byte),
@@ -170,12 +309,12 @@ def roofline(
         "not_measured": why_not,
         "next": next_commands(fabric, programs),
         "seconds": time.monotonic() - started_s,
-        **assumption_facts(topology),
+        **bounds.assumption_facts(topology),
     }
     return document, best
 
 
-def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram]) -> list[str]:
+def next_commands(fabric: DiscoveredFabric, programs: Sequence[dict[str, Any]]) -> list[str]:
     """Return the commands to run next: on GPUs, judge the library, export the best runnable program, and tune it.
 
     The campaign for GPUs has sizes up to gigabytes, the library's own choice as baseline and a budget of hours.
@@ -186,10 +325,14 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram])
     keep = f"chorale synth {quoted} --collective allreduce -o auto.parquet"
     if not fabric.has_accelerators:
         return [*first, keep, f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind=local"]
-    running = [program for program in programs if program.refused is None]
+    running = [program for program in programs if program["refused"] is None]
     judge = f"chorale judge all_reduce_perf.log --topology {quoted}  # what nccl-tests or rccl-tests print today"
     own = f"chorale tune examples/stock-nccl.yaml --set topology={quoted} --dry-run  # settings, nothing is replaced"
-    designed = running[0].command(quoted) if running else keep
+    designed = keep
+    if running:
+        method, k = running[0]["method"], running[0]["k"]
+        trees = "" if k is None else f" --k {k}"
+        designed = f"chorale synth {method} {quoted} --collective allreduce{trees} -o auto.parquet"
     tune = f"chorale tune examples/gpu-cluster-msccl.yaml --set topology={quoted} --dry-run"
     return [*first, judge, own, designed, "chorale export auto.parquet -o job", tune]
 
@@ -207,7 +350,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return algbw_text(Fraction(time_per_byte), unit)
 
     yield "fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}"
-    yield bound_label(bound["certificate"]), algbw(bound["time_per_byte"])
+    yield bounds.bound_label(bound["certificate"]), algbw(bound["time_per_byte"])
     if document["expected"] is not None:
         yield "expected from the library", algbw(document["expected"]["time_per_byte"])
     if document["in_network"] is not None:
@@ -220,7 +363,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if library is not None:
         which = " with switches" if library["bound"] == "in_network" else ""
         rate = algbw(str(Fraction(1 / library["algbw"])))
-        yield baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}"
+        yield models.baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}"
     yield from program_rows(document["programs"], bound["algbw"])
     for row in document["results"]:
         # The measured size is a little larger than the requested one, so that chunks are whole elements
@@ -234,7 +377,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "links", f"{document['calibration']['link_mbps']:g} Mbit/s each, as calibrated"
     if document["not_measured"]:
         yield "not measured", document["not_measured"]
-    yield from assumption_rows(document)
+    yield from bounds.assumption_rows(document)
 
 
 def synthesized_allreduce(topology: Topology, method: str, options: Options = _BY_BANDWIDTH) -> VerifiedSchedule:

@@ -18,14 +18,7 @@ from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group
-from chorale.synth.methods.groups.packing import (
-    CHUNK_COUNTS,
-    GroupSchedule,
-    loads_alone,
-    pack_groups,
-    shared_schedules,
-    time_together,
-)
+from chorale.synth.methods.groups.packing import CHUNK_COUNTS, loads_alone, pack_groups, shared_schedules, time_together
 from chorale.synth.methods.groups.rings import GroupLoads
 from chorale.synth.methods.traffic.certificate import check_copies_certificate, check_traffic_certificate
 from chorale.synth.methods.traffic.copies import plan_dispatch
@@ -451,7 +444,21 @@ def groups(
             "alone_together": {"time": float(together), "ratio": float(together / shared.time)},
             "one_after_another": {"time": float(apart), "ratio": float(apart / shared.time)},
         },
-        "groups": [_group_document(topology, *pair) for pair in zip(shared.members, alone, strict=True)],
+        "groups": [
+            {
+                "name": member.group.name,
+                "collective": member.group.collective.name.value,
+                "ranks": list(member.group.ranks),
+                "amount": member.group.amount,
+                "busiest_link_time": rational_text(time_together(topology, [member.loads])),
+                "alone_time": rational_text(time_together(topology, loads)),
+                "transfers": member.verified.schedule.transfer_count,
+                "steps": member.verified.schedule.steps,
+                "id": member.verified.schedule.id,
+                "output": None,
+            }
+            for member, loads in zip(shared.members, alone, strict=True)
+        ],
         "verified": True,
     }
     if output is not None:
@@ -478,22 +485,6 @@ def _table(title: str, rows: Iterable[tuple[str, str | None]], document: dict[st
     """Return `rows`, then the guesses on which a bound depends, and the time that it took."""
     last = ("seconds", f"{document['seconds']:.3f}")
     return facts_table(title, [*rows, *assumption_rows(document, "guess"), last])
-
-
-def _group_document(topology: Topology, member: GroupSchedule, alone: list[GroupLoads]) -> dict[str, Any]:
-    group, schedule = member.group, member.verified.schedule
-    return {
-        "name": group.name,
-        "collective": group.collective.name.value,
-        "ranks": list(group.ranks),
-        "amount": group.amount,
-        "busiest_link_time": rational_text(time_together(topology, [member.loads])),
-        "alone_time": rational_text(time_together(topology, alone)),
-        "transfers": schedule.transfer_count,
-        "steps": schedule.steps,
-        "id": schedule.id,
-        "output": None,
-    }
 
 
 def parse_groups(topology: Topology, text: str) -> list[Group]:

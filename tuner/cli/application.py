@@ -53,14 +53,20 @@ class ChoraleCommand(TyperCommand):
         values, extra, _ = self.make_parser(ctx).parse_args(list(args))  # raises for an unknown option
         if extra and not ctx.allow_extra_args:
             options = [item for item in self.params if item.param_type_name == "option" and item.required]
-            named = " ".join(f"{_name(item)} VALUE" for item in options)
-            way_out = f"values of options follow their names: {named}" if named else "leave them out"
+            values_of = " ".join(f"{_name(item)} VALUE" for item in options)
+            way_out = f"values of options follow their names: {values_of}" if options else "leave them out"
             raise InvalidInput(f"`{ctx.command_path}` takes fewer arguments", " ".join(extra), way_out)
         required = [parameter for parameter in self.params if parameter.required]
         with type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent, resilient_parsing=True) as probe:
             missing = [item for item in required if item.value_is_missing(item.consume_value(probe, values)[0])]
         if missing:
-            *others, last = [_with_help(item) for item in missing]
+            named = []
+            for item in missing:  # with the first sentence of its help
+                text = re.split(r"[.;:](?: |$)", getattr(item, "help", None) or "")[0]
+                is_word = text[1:2].islower() or text[1:2] == " "
+                lowered = f" ({text[:1].lower() if is_word else text[:1]}{text[1:]})" if text else ""
+                named.append(f"{_name(item)}{lowered}")
+            *others, last = named
             names = f"{', '.join(others)} and {last}" if others else last
             raise InvalidInput(f"`{ctx.command_path}` needs {names}", "", f"see `{ctx.command_path} --help`")
 
@@ -176,13 +182,6 @@ def _times(text: str, factor: Fraction, option: str) -> str:
         raise InvalidInput(f"{option} must be a number", text, "write a rate such as 100 or 2.5") from None
     decimals = f"{float(value):.12f}".rstrip("0").rstrip(".")
     return decimals if Fraction(decimals) == value else str(value)
-
-
-def _with_help(parameter: Any) -> str:
-    """Return an argument's or option's name with the first sentence of its help."""
-    text = re.split(r"[.;:](?: |$)", getattr(parameter, "help", None) or "")[0]
-    is_word = text[1:2].islower() or text[1:2] == " "
-    return f"{_name(parameter)} ({text[:1].lower() if is_word else text[:1]}{text[1:]})" if text else _name(parameter)
 
 
 def _name(parameter: Any) -> str:

@@ -10,10 +10,9 @@ import typer
 from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_sizes
-from chorale.synth import ChoraleError, InvalidInput, VerifiedSchedule
+from chorale.synth import ChoraleError, InvalidInput
 from chorale.tuner import Home, plots, save_schedule
-from chorale.tuner.auto.fabric_discovery import EMULATED, discover
-from chorale.tuner.auto.roofline import MeasuredContest, contest, roofline, roofline_table, synthesized_allreduce
+from chorale.tuner.auto.roofline import EMULATED, contest, discover, roofline, roofline_table, synthesized_allreduce
 from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, sized_options
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.read_write import write_file
@@ -86,7 +85,13 @@ def demo(
     people.print(f"making and verifying {', '.join(METHODS)} for an allreduce on {EMULATED}", highlight=False)
     schedules = {method: synthesized_allreduce(network, method) for method in METHODS}
     people.print("running them in turns", highlight=False)
-    measured, runner, notice = _measured(schedules)
+    home, sizes, notice = Home.from_environment().root, parse_sizes(SIZES), None
+    try:
+        runner, measured = "local", contest(schedules, "local", sizes, home, repeats=3, timeout_s=_LIMIT_S)
+    except ChoraleError as error:
+        options = {"link_mbps": 1000}
+        runner, measured = "simulated", contest(schedules, "simulated", sizes, home, options=options, repeats=1)
+        notice = f"simulated, since processes could not be measured here: {error}"
     rows = measured.rows()
     winner = min(METHODS, key=lambda name: sum(row["times_us"][name] / row["times_us"][BASELINE] for row in rows))
     output.mkdir(parents=True, exist_ok=True)
@@ -111,17 +116,6 @@ def demo(
         f"the answer: {winner}; picture {picture}, network {drawing}, schedule {best}",
         f"next: chorale auto, chorale show {best}, chorale tune examples/quickstart.yaml",
     )
-
-
-def _measured(schedules: dict[str, VerifiedSchedule]) -> tuple[MeasuredContest, str, str | None]:
-    """Return the measurement with processes on this machine or, if that is impossible, a simulation and the reason."""
-    home, sizes = Home.from_environment().root, parse_sizes(SIZES)
-    try:
-        return contest(schedules, "local", sizes, home, repeats=3, timeout_s=_LIMIT_S), "local", None
-    except ChoraleError as error:
-        options = {"link_mbps": 1000}
-        simulated = contest(schedules, "simulated", sizes, home, options=options, repeats=1)
-        return simulated, "simulated", f"simulated, since processes could not be measured here: {error}"
 
 
 def _bars_svg(title: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import psutil
@@ -94,7 +94,17 @@ def machine_checks() -> Iterator[Check]:
     yield Check("memory", memory_gib >= 4, f"{memory_gib:.1f} GiB", "a local Ray cluster", way_out)
     is_linux, way_out = sys.platform == "linux", "run in a Linux machine or container"
     yield Check("linux", is_linux, platform.platform(), "the local runner's watchdogs", way_out)
-    yield _writable_home()
+    home = Home.from_environment().root
+    folder = next(path for path in (home, *home.parents) if path.exists())
+    reason = None if folder.is_dir() else "not a folder"
+    if reason is None and not os.access(folder, os.W_OK | os.X_OK):
+        reason = "Permission denied"
+    if reason is None and os.statvfs(folder).f_flag & os.ST_RDONLY:
+        reason = "Read-only file system"
+    free_gib = shutil.disk_usage(folder).free / 2**30 if reason is None else 0.0
+    found = f"{home}, {free_gib:.1f} GiB free" if reason is None else f"{folder}: {reason}"
+    way_out = "free some space, or set CHORALE_HOME to a folder that can be written"
+    yield Check("data folder", free_gib > 0.5, found, "journals and tracking", way_out, True, ANOTHER_HOME)
     for name, purpose in (
         ("ray", "campaigns and spread-out synthesis"),
         ("optuna", "campaigns"),
@@ -105,7 +115,7 @@ def machine_checks() -> Iterator[Check]:
     yield tried("oneccl", lambda: str(find_parts().root), "the oneccl runner", f"run `{INSTALL}`", INSTALL)
     yield installed("mpi4py", "the mpi runner", "pip install mpi4py mpich")
     command = "pip install mpich"
-    yield tried("mpiexec", lambda: _mpi_found(find_mpiexec()), "the mpi runner", f"run `{command}`", command)
+    yield tried("mpiexec", _mpi, "the mpi runner", f"run `{command}`", command)
     compilers = (os.environ["CXX"],) if "CXX" in os.environ else COMPILERS
     way_out = "install a C++ compiler, on Debian: apt-get install g++"
     yield tool("g++", compilers, "emulated fabrics, the oneccl runner", way_out, "apt-get install g++")
@@ -125,24 +135,12 @@ def machine_checks() -> Iterator[Check]:
     yield tried("user namespaces", _user_namespace, "emulated fabrics without root", way_out)
     command = "" if is_root else "sudo chorale fabric up ring:4 --link-mbps 50"
     yield tried("fabrics", _namespaces, "`chorale fabric`", command=command)
-    yield tried("honest links", _tun, "`chorale fabric` with links that are never too fast")
+    purpose = "`chorale fabric` with links that are never too fast"
+    yield tried("honest links", lambda: require_tun() or "/dev/net/tun", purpose)
 
 
-def _writable_home() -> Check:
-    home = Home.from_environment().root
-    way_out = "free some space, or set CHORALE_HOME to a folder that can be written"
-    folder = next(path for path in (home, *home.parents) if path.exists())
-    reason = None if folder.is_dir() else "not a folder"
-    if reason is None and not os.access(folder, os.W_OK | os.X_OK):
-        reason = "Permission denied"
-    if reason is None and os.statvfs(folder).f_flag & os.ST_RDONLY:
-        reason = "Read-only file system"
-    free_gib = shutil.disk_usage(folder).free / 2**30 if reason is None else 0.0
-    found = f"{home}, {free_gib:.1f} GiB free" if reason is None else f"{folder}: {reason}"
-    return Check("data folder", free_gib > 0.5, found, "journals and tracking", way_out, True, ANOTHER_HOME)
-
-
-def _mpi_found(path: str) -> str:
+def _mpi() -> str:
+    path = find_mpiexec()
     return f"{mpi_version(path)}, {path}"
 
 
@@ -166,43 +164,27 @@ def _namespaces() -> str:
         return "user namespaces" if holder.in_user_namespace else "root"
 
 
-def _tun() -> str:
-    require_tun()
-    return "/dev/net/tun"
-
-
 def service_checks(home: Home) -> Iterator[Check]:
     """Yield a check of each service; each check waits at most `PATIENCE_S` for an answer."""
-    yield _ray_cluster(os.environ.get("RAY_ADDRESS", ""))
-    yield _mlflow(home.mlflow_uri)
+    address, command = os.environ.get("RAY_ADDRESS", ""), "unset RAY_ADDRESS"
+    way_out = f"start it with `ray start --head`, or `{command}` and campaigns work in processes here"
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    ok, found = True, f"RAY_ADDRESS={address}" if address else "none named: campaigns work in processes here"
+    if port.isdigit():
+        ok = _answers(host.strip("[]"), int(port))
+        found = f"{address} {'answers' if ok else 'does not answer'}"
+    yield Check("ray cluster", ok, found, "campaigns on a cluster", way_out, True, command)
+    command = "unset MLFLOW_TRACKING_URI"
+    then = f"`{command}` and runs are kept in the data folder; else campaigns run, and their runs wait for --resume"
+    store = tried("mlflow store", lambda: what_is_at(home.mlflow_uri), "tracking")
+    way_out = f"{store.way_out}; {then}" if store.way_out else then
+    yield replace(store, way_out=way_out, command="" if store.ok else command)
     command = f"chorale serve --port {SERVICE_PORT + 1}"
     free = not _answers("127.0.0.1", SERVICE_PORT)
     ours = not free and _is_the_service(f"http://127.0.0.1:{SERVICE_PORT}/openapi.json")
     what = "is free" if free else "is where the service answers" if ours else "is taken by something else"
     found = f"port {SERVICE_PORT} {what}"
     yield Check("service port", free or ours, found, "the service", f"run `{command}`", command=command)
-
-
-def _ray_cluster(address: str) -> Check:
-    command = "unset RAY_ADDRESS"
-    way_out = f"start it with `ray start --head`, or `{command}` and campaigns work in processes here"
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if port.isdigit():
-        ok = _answers(host.strip("[]"), int(port))
-        found = f"{address} {'answers' if ok else 'does not answer'}"
-    else:
-        ok, found = True, f"RAY_ADDRESS={address}" if address else "none named: campaigns work in processes here"
-    return Check("ray cluster", ok, found, "campaigns on a cluster", way_out, True, command)
-
-
-def _mlflow(uri: str) -> Check:
-    command = "unset MLFLOW_TRACKING_URI"
-    then = f"`{command}` and runs are kept in the data folder; else campaigns run, and their runs wait for --resume"
-    try:
-        return Check("mlflow store", True, what_is_at(uri), "tracking", then)
-    except Unavailable as error:
-        way_out = f"{error.way_out}; {then}"
-        return Check("mlflow store", False, str(error.value), "tracking", way_out, command=command)
 
 
 def _is_the_service(address: str) -> bool:

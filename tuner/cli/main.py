@@ -73,8 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
     except MemoryError as error:
         _fail(f"this does not fit into memory: {error or 'none is left'}; ask for fewer trees, chunks or ranks", 2)
     except (ChoraleError, ModuleNotFoundError, OSError) as error:
-        known = error if isinstance(error, ChoraleError) else _meaning(error)
-        if known is None:
+        known = missing_extra(error) if isinstance(error, ModuleNotFoundError) else error
+        if isinstance(known, OSError) and known.filename is not None:
+            way_out = "give it to this user, free space or mount it again, or point CHORALE_HOME at another folder"
+            known = Unavailable("cannot use {}", f"{known.filename}: {known.strerror}", way_out)
+        if not isinstance(known, ChoraleError):
             raise
         if isinstance(known, InvalidInput):
             from chorale.tuner.reports.hints import explained  # noqa: PLC0415 - imports methods and families; only for errors
@@ -89,16 +92,6 @@ def _fail(message: str, code: int) -> NoReturn:
 
     print_error(message)
     sys.exit(code)
-
-
-def _meaning(error: ModuleNotFoundError | OSError) -> ChoraleError | None:
-    """Return the error to show for a missing library or a file system error; None for a bug in Chorale."""
-    if isinstance(error, ModuleNotFoundError):
-        return missing_extra(error)
-    if error.filename is None:
-        return None
-    way_out = "give it to this user, free space or mount it again, or point CHORALE_HOME at another folder"
-    return Unavailable("cannot use {}", f"{error.filename}: {error.strerror}", way_out)
 
 
 def command_line() -> TyperGroup:

@@ -54,27 +54,24 @@ def notice(text: str) -> None:
 
 def set_verbosity(quiet: bool, verbose: bool) -> None:
     """Set the verbosity: `quiet` shows only errors and results, `verbose` adds debug lines."""
+
+    def show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+        people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
+
+    def hide_secrets(record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage()), ()  # also in lines of libraries
+        return True
+
     people.quiet = quiet
     if not verbose:
-        warnings.showwarning = _show_warning
+        warnings.showwarning = show_warning  # without the line of code that caused it
     level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
     handler = RichHandler(console=people, show_path=False, show_time=verbose, markup=False)
-    handler.addFilter(_hide_secrets)
+    handler.addFilter(hide_secrets)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format="%(message)s", force=True)
     logging.getLogger("chorale").setLevel(level)
     # Each retry of an unreachable server would be a paragraph; the failure itself is reported anyway.
     logging.getLogger("urllib3").setLevel(logging.DEBUG if verbose else logging.ERROR)
-
-
-def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Print a Python warning as a notice, without the line of code that caused it."""
-    people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
-
-
-def _hide_secrets(record: logging.LogRecord) -> bool:
-    """Logging filter that replaces passwords in addresses by `***`, also in lines of libraries; keeps all lines."""
-    record.msg, record.args = redacted(record.getMessage()), ()
-    return True
 
 
 def print_error(message: str) -> None:

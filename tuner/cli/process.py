@@ -43,13 +43,10 @@ def take_stop_signals() -> None:
 def interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt, and ignore further signals of this kind."""
     for each in (*STOP_SIGNALS, signal.SIGALRM):
-        signal.signal(each, _ignore)
+        # With SIG_IGN, Python would print a traceback for a signal that arrived together with the first
+        signal.signal(each, lambda _number, _frame: None)
         signal.siginterrupt(each, False)
     raise KeyboardInterrupt
-
-
-def _ignore(number: int, frame: object) -> None:
-    """Do nothing. With SIG_IGN, Python would print a traceback for a signal that arrived together with the first."""
 
 
 def stop_before_the_job_ends() -> float | None:

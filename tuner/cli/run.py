@@ -21,14 +21,7 @@ from chorale.runners.api.units import format_size, format_us
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.measurement.driver import AdaptiveMeasurement, LinkLimit, link_limit, measure_once, measure_until
 from chorale.runners.measurement.machine import exclusive, machine_lock
-from chorale.runners.measurement.precision import (
-    MIN_SAMPLES,
-    Goal,
-    SizeAnalysis,
-    analyse,
-    parse_budget,
-    parse_precision,
-)
+from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, analyse, parse_budget, parse_precision
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
 from chorale.synth import InvalidInput, Program, Topology, Unavailable
@@ -269,8 +262,18 @@ class RunReport:
         """Return the result of the command: times, compared with the reference and with the limit of the links."""
         driven, measurement, reference = self.driven, self.driven.measurement, self.reference
         analyses = analyse(measurement, self.file, reference, per_launch=driven.per_launch)
-        for line in self._notices(analyses):
-            people.print(line)
+        pieces = " in pieces of 16 bytes" if self.program.one_sided else ""
+        for size, analysis in zip(measurement.results[self.file], analyses, strict=True):
+            if size.size_bytes != size.requested_bytes:
+                chunks = f"so that its elements fill {self.program.chunks} chunks{pieces}"
+                requested = format_size(size.requested_bytes)
+                people.print(f"{requested} is rounded up to {size.size_bytes} bytes, {chunks}")
+            if analysis.drift.is_flagged:
+                drifted = f"{reference or self.file} drifted by {analysis.drift.relative_change:+.0%}"
+                people.print(f"warning: {drifted} while {format_size(size.size_bytes)} ran")
+        for key in ("memory_channels", "port_channels", "switch_channels", "switches", "warning"):
+            if measurement.environment.get(key) is not None:
+                people.print(f"{key.replace('_', ' ')}: {measurement.environment[key]}")
         rows = [
             self.row(size) | analysis.to_json(reference) | {"stopped": stop.value}
             for size, analysis, stop in zip(measurement.results[self.file], analyses, driven.stop_reasons, strict=True)
@@ -293,20 +296,6 @@ class RunReport:
         step = f"chorale table write {quote(self.file)} --sizes {first}- -o job.table"
         is_right = all(row["correct"] is not False for row in rows)
         return Result(document, *self._shown(rows), next_step=step if is_right else None)
-
-    def _notices(self, analyses: Sequence[SizeAnalysis]) -> Iterator[str]:
-        environment, program = self.driven.measurement.environment, self.program
-        pieces = " in pieces of 16 bytes" if program.one_sided else ""
-        for size, analysis in zip(self.driven.measurement.results[self.file], analyses, strict=True):
-            if size.size_bytes != size.requested_bytes:
-                chunks = f"so that its elements fill {program.chunks} chunks{pieces}"
-                yield f"{format_size(size.requested_bytes)} is rounded up to {size.size_bytes} bytes, {chunks}"
-            if analysis.drift.is_flagged:
-                drifted = f"{self.reference or self.file} drifted by {analysis.drift.relative_change:+.0%}"
-                yield f"warning: {drifted} while {format_size(size.size_bytes)} ran"
-        for key in ("memory_channels", "port_channels", "switch_channels", "switches", "warning"):
-            if environment.get(key) is not None:
-                yield f"{key.replace('_', ' ')}: {environment[key]}"
 
     def _shown(self, rows: Sequence[dict[str, Any]]) -> Iterator[Table | str]:
         measurement = self.driven.measurement

@@ -1,6 +1,5 @@
 """`chorale table`: tuning tables for jobs, each in one file."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,8 +134,16 @@ def verify(file: TableFile) -> Result:
     table, violations = checked_table(data)
     links = "not checked"
     if table is not None and not violations:
-        links, more = _links(table)
-        violations += more
+        try:
+            spec = table.topology.get("spec")
+            network = load_topology(spec) if isinstance(spec, str) else None
+            links = "checked" if network else "not checked: the table names no network of the job"
+            if network and (network.id, network.compute_count) != (table.topology.get("id"), table.ranks):
+                violations.append(TableViolation("topology", f"{spec} is another network now"))
+            elif network:
+                violations += link_violations(table, reachability(network))
+        except ChoraleError as error:
+            links = f"not checked: {error}"
     programs = [] if table is None else sorted(table.programs)
     document: dict[str, Any] = {
         "ok": not violations,
@@ -149,9 +156,7 @@ def verify(file: TableFile) -> Result:
             }
             for item in violations
         ],
-        "programs": [
-            {"digest": digest, "ok": all(item.program != digest for item in violations)} for digest in programs
-        ],
+        "programs": [{"digest": one, "ok": all(item.program != one for item in violations)} for one in programs],
         "links": links,
     }
     lines = [f"{item['rule']}: {item['message']}" for item in document["violations"]]
@@ -244,21 +249,5 @@ def _written(table: Table, output: Path, key: bytes | None) -> Result:
     write_file(output, data)
     _, digest = parse_table(data)
     notice(f"CHORALE_TABLE={output} lets a job run it")
-    return Result(
-        job_tables.table_document(table, digest) | {"output": str(output)},
-        job_tables.table_lines(table, digest, str(output)),
-    )
-
-
-def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:
-    """Return whether the table's sends were checked against the network's links, and the sends without a path."""
-    spec = table.topology.get("spec")
-    if not isinstance(spec, str):
-        return "not checked: the table names no network of the job", ()
-    try:
-        network = load_topology(spec)
-    except ChoraleError as error:
-        return f"not checked: {error}", ()
-    if (network.id, network.compute_count) != (table.topology.get("id"), table.ranks):
-        return "checked", [TableViolation("topology", f"{spec} is another network now")]
-    return "checked", link_violations(table, reachability(network))
+    document = job_tables.table_document(table, digest) | {"output": str(output)}
+    return Result(document, job_tables.table_lines(table, digest, str(output)))

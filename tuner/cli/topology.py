@@ -26,12 +26,7 @@ from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_label, machine_bounds
 from chorale.tuner.reports.nccl_graph import found_rings, graph_document, graph_table
 from chorale.tuner.reports.synthesis import able_text, describe_topology, show_topology
-from chorale.tuner.reports.tables import (
-    Result,
-    algbw_text,
-    ruled_table,
-    short_id,
-)
+from chorale.tuner.reports.tables import Result, algbw_text, ruled_table, short_id
 
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 

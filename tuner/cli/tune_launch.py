@@ -31,7 +31,7 @@ from chorale.tuner.trials.store import campaign_rows
 from chorale.tuner.trials.tuning_table import table_programs
 
 if TYPE_CHECKING:
-    from chorale.runners.ray.detached import DetachedActor
+    pass
 
 POLL_S = 1.0
 ANSWER_LIMIT_S = 10.0
@@ -92,8 +92,22 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
         if actor is None:
             way_out = "start it with `chorale tune CAMPAIGN.yaml --detach`"
             raise CheckFailed("the campaign {} has no detached launch in this cluster", campaign, way_out)
-        actor.call("status", 0, timeout_s=ANSWER_LIMIT_S)
-        status = _followed(actor) if stop is None else _stopped(actor)
+        status: LaunchStatus = actor.call("status", 0, timeout_s=ANSWER_LIMIT_S)
+        if stop is None:
+            with progress_display(people, status.budget) as progress:
+                for record in status.new_trials:
+                    progress.trial(record)
+                while status.state == LaunchState.RUNNING:
+                    time.sleep(POLL_S)
+                    status = actor.call("status", status.done)
+                    for record in status.new_trials:
+                        progress.trial(record)
+        else:
+            actor.call("stop")
+            deadline_s = time.monotonic() + STOP_PATIENCE_S
+            while status.state == LaunchState.RUNNING and time.monotonic() < deadline_s:
+                time.sleep(POLL_S)
+                status = actor.call("status", 0)
         try:
             if status.error is not None:
                 raise status.error
@@ -103,28 +117,6 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
                 actor.remove()
     if report is not None:
         show(report, as_json)
-
-
-def _followed(actor: DetachedActor) -> LaunchStatus:
-    status: LaunchStatus = actor.call("status", 0)
-    with progress_display(people, status.budget) as progress:
-        while True:
-            for record in status.new_trials:
-                progress.trial(record)
-            if status.state != LaunchState.RUNNING:
-                return status
-            time.sleep(POLL_S)
-            status = actor.call("status", status.done)
-
-
-def _stopped(actor: DetachedActor) -> LaunchStatus:
-    actor.call("stop")
-    deadline_s = time.monotonic() + STOP_PATIENCE_S
-    status: LaunchStatus = actor.call("status", 0)
-    while status.state == LaunchState.RUNNING and time.monotonic() < deadline_s:
-        time.sleep(POLL_S)
-        status = actor.call("status", 0)
-    return status
 
 
 INTERRUPTED_EXIT_CODE = 130

@@ -108,7 +108,9 @@ def _parsed(override: str) -> tuple[list[str], Any]:
 
 
 def _fault(fault: ErrorDetails) -> InvalidInput:
-    keys, kind = _keys_and_kind(fault)
+    keys, kind = [str(part) for part in fault["loc"]], None
+    if len(keys) > 1 and keys[0] == _KIND[0]:  # in the section of a kind of runner
+        kind = keys.pop(1)
     key = ".".join(keys) or "the campaign"
     if fault["type"] == "extra_forbidden":
         return _unknown_key(keys, kind)
@@ -123,14 +125,6 @@ def _fault(fault: ErrorDetails) -> InvalidInput:
         )
     rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
     return InvalidInput(f"campaign key `{key}`: {rule}", repr(fault["input"]), _SCHEMA)
-
-
-def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
-    """Return the path of keys to a fault, and the kind of runner if the fault is in the runner's section."""
-    keys = [str(part) for part in fault["loc"]]
-    if len(keys) > 1 and keys[0] == _KIND[0]:
-        return [keys[0], *keys[2:]], keys[1]
-    return keys, None
 
 
 def _unknown_key(keys: Sequence[str], kind: str | None) -> InvalidInput:
@@ -166,6 +160,7 @@ TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "all
 """Collectives that campaigns can tune."""
 
 MAX_SIZES = 8
+"""Maximum number of sizes to measure for a recorded job; each represents the sizes around it."""
 _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 
@@ -213,14 +208,13 @@ class RecordedJob:
 
 
 def recorded_campaigns(
-    job: RecordedJob, name: str, document: Mapping[str, Any], overrides: Sequence[str], most_sizes: int = MAX_SIZES
+    job: RecordedJob, name: str, document: Mapping[str, Any], overrides: Sequence[str]
 ) -> list[Campaign]:
     """Return a campaign for each collective of `job`, in order of decreasing time.
 
-    name:       the record's name; campaigns are named after it and their collective
-    document:   keys that the campaigns share; search and baselines have defaults
-    overrides:  values of keys, as on the command line; they take precedence
-    most_sizes: maximum number of sizes to measure; each represents the sizes around it
+    name:      the record's name; campaigns are named after it and their collective
+    document:  keys that the campaigns share; search and baselines have defaults
+    overrides: values of keys, as on the command line; they take precedence
 
     Raises InvalidInput if campaigns cover no call in the record, and for unknown keys or wrong values.
     """
@@ -230,7 +224,7 @@ def recorded_campaigns(
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:40] or "job"
     campaigns = []
     for collective in sorted(job.seconds, key=lambda collective: -sum(job.seconds[collective].values())):
-        clusters = size_clusters(job.seconds[collective], most_sizes)
+        clusters = size_clusters(job.seconds[collective], MAX_SIZES)
         work = {
             "name": f"{plain}-{collective}",
             "collective": collective,

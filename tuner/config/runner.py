@@ -1,6 +1,6 @@
 """Models, one per runner, of the campaign file's section `runner`, which says where programs are measured."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union
 
 from pydantic import (
@@ -84,12 +84,6 @@ def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
     return model
 
 
-def section_union(sections: Iterable[type[RunnerSection]]) -> Any:
-    """Return the union of `sections`, discriminated by the key `kind` (default: local)."""
-    models = tuple(sections)
-    return Annotated[Union[models], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007 - built from a tuple
-
-
 def _with_kind(section: Any) -> Any:
     if not isinstance(section, dict):
         return section
@@ -101,15 +95,15 @@ SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for n
 
 
 def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    return handler.generate_schema(section_union(SECTIONS.values()))
+    sections = Union[tuple(SECTIONS.values())]  # noqa: UP007 - built from a tuple
+    return handler.generate_schema(Annotated[sections, Discriminator("kind"), BeforeValidator(_with_kind)])
 
 
 AnyRunnerSection: TypeAlias = Annotated[RunnerSection, GetPydanticSchema(_schema)]
-"""The section of any registered runner."""
-
-_section: TypeAdapter[RunnerSection] = TypeAdapter(AnyRunnerSection)
+"""The section of any registered runner, discriminated by the key `kind` (default: local)."""
 
 
 def read_section(document: Mapping[str, Any]) -> RunnerSection:
     """Return the section that `document` describes; raises pydantic's ValidationError if it is not valid."""
-    return _section.validate_python(dict(document))
+    section: RunnerSection = TypeAdapter(AnyRunnerSection).validate_python(dict(document))
+    return section

@@ -1,11 +1,10 @@
 """Read and write complete files: after any failure, a file has its old or its new content, never a mixture."""
 
-import contextlib
 import errno
 import os
 import shlex
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,24 @@ def write_file(path: str | Path, content: bytes) -> None:
     If that fails (full disk, no permission), an existing file stays unchanged. Devices and pipes, such as /dev/null,
     are written to directly.
     """
-    write_parts(path, (content,))
-
-
-def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
-    """Write `parts` to `path` as `write_file` does; the old file is also kept if producing a part fails."""
     target = Path(path)
     if not target.parent.is_dir():
         raise InvalidInput("the folder {} does not exist", str(target.parent), "create it first")
     try:
         if is_stream(target):
-            with target.open("wb") as stream:
-                stream.writelines(parts)
+            target.write_bytes(content)
         else:
-            _replace(target, parts)
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+            try:
+                with os.fdopen(descriptor, "wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.chmod(temporary, 0o666 & ~_mask_of(target))
+                os.replace(temporary, target)
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
     except OSError as error:
         way_out = "free some space or choose another place" if error.errno == errno.ENOSPC else "choose another place"
         raise Unavailable("cannot write {}", f"{target}: {error.strerror}", way_out) from error
@@ -69,7 +72,10 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
     for path, content in sorted(files.items()):
         target = inside / path
         try:
-            _make_folders(target.parent)
+            missing = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            for each in missing:  # folders get the permissions of the files in them
+                each.chmod(0o777 & ~_mask_of(each))
             write_file(target, content)
             if target.suffix in _EXECUTABLE:
                 target.chmod(target.stat().st_mode | 0o111)
@@ -99,29 +105,6 @@ def _mask_of(target: Path) -> int:
     return _callers_mask if ours and not inside and _callers_mask is not None else mask
 
 
-def _make_folders(folder: Path) -> None:
-    """Create a folder and its parents with the permissions of the files in them."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in missing:
-        path.chmod(0o777 & ~_mask_of(path))
-
-
-def _replace(target: Path, parts: Iterable[bytes]) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.writelines(parts)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_mask_of(target))
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -144,21 +127,15 @@ def set_file_aside(path: Path, label: str = "damaged") -> Path:
     return aside
 
 
-def render_html(template: Path, **values: Any) -> str:
-    """Render the Jinja template in the file `template` as HTML; a missing value is an error."""
-    return _rendered(template, values, autoescape=True)
+def rendered(template: Path, is_html: bool, **values: Any) -> str:
+    """Render a Jinja template as HTML or as a shell script, for which the filter `quote` quotes words.
 
-
-def render_script(template: Path, **values: Any) -> str:
-    """Render the Jinja template of a shell script; its filter `quote` quotes words for the shell."""
-    return _rendered(template, values, autoescape=False)
-
-
-def _rendered(template: Path, values: dict[str, Any], autoescape: bool) -> str:
+    A missing value is an error.
+    """
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - designing and exporting do not need it
 
     environment = Environment(
-        autoescape=autoescape,  # noqa: S701 - scripts need no HTML escaping
+        autoescape=is_html,  # noqa: S701 - scripts need no HTML escaping
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

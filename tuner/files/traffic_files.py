@@ -9,7 +9,6 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -177,18 +176,13 @@ def _whole(rows: Any) -> list[Any]:
         raise ValueError("a number next to rows")
     _require_few(max(len(lists), sum(map(len, lists))))
     table = [[_number(cell) for cell in row] for row in lists]
-    whole = _scaled([cell for row in table for cell in row])
-    numbers = iter(whole)
-    result = [[next(numbers) for _ in row] for row in table]
-    return result[0] if flat else result
-
-
-def _scaled(numbers: Sequence[Fraction]) -> Iterable[int]:
-    largest = max(map(abs, numbers), default=Fraction(0))
-    scale = math.lcm(*(number.denominator for number in numbers))
+    cells = [cell for row in table for cell in row]
+    largest, scale = max(cells, default=Fraction(0)), math.lcm(*(cell.denominator for cell in cells))
     if scale > 1 and largest * scale > MAX_AMOUNT:
-        return [math.ceil(number * _FINEST / largest) for number in numbers]
-    return [int(number * scale) for number in numbers]
+        result = [[math.ceil(cell * _FINEST / largest) for cell in row] for row in table]
+    else:
+        result = [[int(cell * scale) for cell in row] for row in table]
+    return result[0] if flat else result
 
 
 def _number(cell: Any) -> Fraction:

@@ -6,9 +6,10 @@ import csv
 import io
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,15 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
         ports[one].add(port)
         ports[other].add(other_port)
         panels[panel] += 2
-    free_panel = _free_panels(panels, panel_ports)
 
-    def filled(cable: Cable, known_place: tuple[str, str, str]) -> list[str]:
-        ends = [text or _free_port(ports[host]) for host, text in zip(cable, known_place, strict=False)]
-        panel = known_place[2] or (next(free_panel) if panel_ports is not None else "")
+    def filled(cable: Cable, place: tuple[str, str, str]) -> list[str]:
+        ends, panel = list(place[:2]), place[2]
+        for end, host in enumerate(cable):
+            ends[end] = ends[end] or next(port for port in map(str, count(1)) if port not in ports[host])
+            ports[host].add(ends[end])
+        if not panel and panel_ports is not None:  # the first panel with two free ports
+            panel = next(name for name in map(str, count(1)) if panels[name] + 2 <= panel_ports)
+            panels[panel] += 2
         return [cable[0], ends[0], cable[1], ends[1], panel]
 
     rows = [[*filled(cable, place), "keep"] for cable, place in kept]
@@ -110,23 +115,6 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
     return text.getvalue().encode()
-
-
-def _free_port(taken: set[str]) -> str:
-    port = next(str(number) for number in range(1, len(taken) + 2) if str(number) not in taken)
-    taken.add(port)
-    return port
-
-
-def _free_panels(taken: dict[str, int], panel_ports: int | None) -> Iterator[str]:
-    """Yield a panel for each new cable: the first with two free ports."""
-    number = 1
-    while panel_ports is not None:
-        if taken[str(number)] + 2 <= panel_ports:
-            taken[str(number)] += 2
-            yield str(number)
-        else:
-            number += 1
 
 
 _MAX_ALTERNATIVES = 4

@@ -54,24 +54,17 @@ def explained(error: ChoraleError) -> ChoraleError:
     if wanted is None:
         return error
     word = str(error.value).partition(": ")[0]
-    fix = _fix(word, wanted)
-    if fix is not None:
-        error.way_out = fix
-    return error
-
-
-def _fix(word: str, wanted: str) -> str | None:
-    if wanted == "topology" and word in FUNCTIONS:
-        return f"{word} is a function: write {FUNCTIONS[word].syntax}, such as '{FUNCTIONS[word].example}'"
-    if wanted == "topology" and word in FAMILIES:
-        return f"{word} is a family: write {FAMILIES[word].syntax}, such as {FAMILIES[word].example}"
-    if wanted == "method" and word.lower() in _BEST:
-        return "did you mean 'auto'? It chooses the best of all methods"
     found = kind_of(word)
-    if found in (None, wanted):
-        return None
-    text = _FOUND.get((str(found), wanted)) or _FOUND.get((str(found), ""))
-    return None if text is None else text.format(word)
+    if wanted == "topology" and word in FUNCTIONS:
+        error.way_out = f"{word} is a function: write {FUNCTIONS[word].syntax}, such as '{FUNCTIONS[word].example}'"
+    elif wanted == "topology" and word in FAMILIES:
+        error.way_out = f"{word} is a family: write {FAMILIES[word].syntax}, such as {FAMILIES[word].example}"
+    elif wanted == "method" and word.lower() in _BEST:
+        error.way_out = "did you mean 'auto'? It chooses the best of all methods"
+    elif found not in (None, wanted):
+        text = _FOUND.get((str(found), wanted)) or _FOUND.get((str(found), ""))
+        error.way_out = error.way_out if text is None else text.format(word)
+    return error
 
 
 def kind_of(word: str) -> str | None:

@@ -292,7 +292,15 @@ def table_of_campaign(
     Where a baseline won, the library's own algorithm is used. Raises CheckFailed if no launch measured anything, or if
     a program is wrong.
     """
-    snapshot = _newest_launch(home, name)
+    folders = launch_folders(home, name)
+    begun = (read_snapshot(folder) for folder in reversed(folders) if is_begun(folder))
+    snapshot = next((each for each in begun if each.ranked_trials), None)
+    if snapshot is None and not folders:
+        known = ", ".join(sorted(path.name for path in home.campaigns.glob("*") if path.is_dir())) or "none"
+        raise InvalidInput("no campaign '{}' in this data folder", name, f"there are: {known}; see CHORALE_HOME")
+    if snapshot is None:
+        rule, way_out = "the campaign has no complete trial, so it has no table: {}", "run it again with `chorale tune`"
+        raise CheckFailed(rule, name, way_out)
     campaign = snapshot.launch.campaign
     network = load_topology(campaign["topology"])
     chosen = tuning_table(snapshot.ranked_trials, campaign["objective"] == "geomean_speedup")
@@ -312,19 +320,6 @@ def table_of_campaign(
         rows.append(_campaign_row(snapshot, network, item, among, origin | (registered or {})))
     provenance = {"source": "campaign", **origin, "runner": campaign["runner"]["kind"]}
     return assemble(rows, network, group, dtypes, provenance)
-
-
-def _newest_launch(home: Home, name: str) -> LaunchSnapshot:
-    folders = launch_folders(home, name)
-    for folder in reversed([folder for folder in folders if is_begun(folder)]):
-        snapshot = read_snapshot(folder)
-        if snapshot.ranked_trials:
-            return snapshot
-    if not folders:
-        known = ", ".join(sorted(path.name for path in home.campaigns.glob("*") if path.is_dir())) or "none"
-        raise InvalidInput("no campaign '{}' in this data folder", name, f"there are: {known}; see CHORALE_HOME")
-    rule, way_out = "the campaign has no complete trial, so it has no table: {}", "run it again with `chorale tune`"
-    raise CheckFailed(rule, name, way_out)
 
 
 def _campaign_row(
@@ -462,25 +457,23 @@ SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
 
 def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes: Sequence[str]) -> Table:
     """Return a table for all sizes with the programs that the congestion model predicts to be fastest."""
-    rows = [row for collective in COLLECTIVES for row in _predicted_rows(network, collective, pricing)]
+    rows = []
+    for collective in COLLECTIVES:
+        task = SynthesisTask(network, collective, Options(), SerialExecutor())
+        choices = AUTO_METHOD.timed(task, pricing.network(network))
+        chosen = [(size_bytes, choices.at(size_bytes)) for size_bytes in SIZES]
+        runs = [list(run) for _, run in groupby(chosen, key=lambda pair: id(pair[1].traffic))]
+        firsts = [0, *(run[0][0] for run in runs[1:])]
+        lasts = [*(first - 1 for first in firsts[1:]), None]
+        for run, first, last in zip(runs, firsts, lasts, strict=True):
+            verified = verify(run[0][1].schedule())
+            schedule, name = verified.schedule, f"{verified.schedule.method} {collective.name.value}"
+            text = build_program(verified, LoweringOptions(CPU_TARGET)).text.encode()
+            _, program = checked_program(text, name, schedule.method, schedule.parameters)
+            times = [{"size_bytes": size_bytes, "time_us": float(choice.seconds) * 1e6} for size_bytes, choice in run]
+            certificate, origin = schedule_certificate(verified), {"source": PREDICTED, "sizes": times}
+            rows.append(table_row(collective, SizeRange(first, last), program, None, certificate, origin))
     return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
-
-
-def _predicted_rows(network: Topology, collective: Collective, pricing: Pricing) -> Iterator[Row]:
-    task = SynthesisTask(network, collective, Options(), SerialExecutor())
-    choices = AUTO_METHOD.timed(task, pricing.network(network))
-    chosen = [(size_bytes, choices.at(size_bytes)) for size_bytes in SIZES]
-    runs = [list(run) for _, run in groupby(chosen, key=lambda pair: id(pair[1].traffic))]
-    firsts = [0, *(run[0][0] for run in runs[1:])]
-    lasts = [*(first - 1 for first in firsts[1:]), None]
-    for run, first, last in zip(runs, firsts, lasts, strict=True):
-        verified = verify(run[0][1].schedule())
-        schedule, name = verified.schedule, f"{verified.schedule.method} {collective.name.value}"
-        text = build_program(verified, LoweringOptions(CPU_TARGET)).text.encode()
-        _, program = checked_program(text, name, schedule.method, schedule.parameters)
-        times = [{"size_bytes": size_bytes, "time_us": float(choice.seconds) * 1e6} for size_bytes, choice in run]
-        certificate, origin = schedule_certificate(verified), {"source": PREDICTED, "sizes": times}
-        yield table_row(collective, SizeRange(first, last), program, None, certificate, origin)
 
 
 SHOWN_DIGITS = 12

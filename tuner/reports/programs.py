@@ -1,9 +1,10 @@
 """Reports on schedules and programs: cost, link loads, resources, predicted times, and time lost by lowering."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -155,10 +156,8 @@ def prediction(
     """
     time_us = None
     if size_bytes is not None:
-        network, buffer_bytes = (
-            pricing.Pricing.usual(link_gbps=link_gbps).network(topology),
-            pricing.usual_buffer_bytes(program),
-        )
+        network = pricing.Pricing.usual(link_gbps=link_gbps).network(topology)
+        buffer_bytes = pricing.usual_buffer_bytes(program)
         time_us = pricing.simulate_program(program, topology, network, size_bytes, buffer_bytes).end_s * 1e6
     time_per_byte = rational_text(pricing.program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
@@ -215,8 +214,13 @@ def loss_document(
         return document
     is_plan = target_named(options.target).limits.one_sided_operations is not None
     instructions = sum(len(block.instructions) for body in program.ranks for block in body.blocks)
-    losses = []
-    for other in () if is_plan and instructions > LARGE_PLAN else _others(verified, options):
+    chunks, losses = options.chunks or schedule.chunks_per_shard, []
+    others = [
+        replace(options, channels=channels) for channels in sorted({1, 2 * options.channels} - {options.channels})
+    ]
+    for split, channels in product(SPLITS, sorted({1, options.channels})):
+        others.append(replace(options, channels=channels, chunks=chunks * split))
+    for other in () if is_plan and instructions > LARGE_PLAN else others:
         with suppress(InvalidInput):  # skip options with which the program exceeds the target's limits
             loss = _loss(verified, lower(verified, other, seeks_fit=False), size_bytes)
             losses += [] if loss is None else [(loss, other)]
@@ -229,15 +233,6 @@ def loss_document(
     if (schedule.trees_per_root or 1) > 1 and min(best, current) > LARGE_LOSS:
         words.append("a schedule with fewer trees per root (synth --k 1) may lose less")
     return document | {"advice": "; ".join(words)}
-
-
-def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[LoweringOptions]:
-    chunks = options.chunks or verified.schedule.chunks_per_shard
-    for channels in sorted({1, 2 * options.channels} - {options.channels}):
-        yield replace(options, channels=channels)
-    for split in SPLITS:
-        for channels in sorted({1, options.channels}):
-            yield replace(options, channels=channels, chunks=chunks * split)
 
 
 def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int) -> float | None:

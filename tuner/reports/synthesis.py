@@ -120,20 +120,16 @@ def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np
     return (who + 1j * part)[alive]
 
 
-_VERIFIED = {
-    ("columns", "stepped"): "yes: every chunk replayed",
-    ("columns", "pipelined"): "yes: every chunk replayed",
-    ("symmetric", "stepped"): "yes: rank 0 replayed, symmetries checked",
-    ("symmetric", "pipelined"): "yes: trees of one block replayed, symmetries checked",
-}
-
-
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
     """Return the JSON document of `chorale synth`, without memory and output path.
 
     The key `tree_pairs` is the optimum for pairs of trees, checked by independent code, if the schedule uses pairs.
     """
-    schedule, cost = verified.schedule, verified.cost
+    schedule, cost, trees = verified.schedule, verified.cost, verified.schedule.trees_per_root
+    ranks, collective = schedule.topology.compute_count, schedule.collective
+    if trees is not None:  # the average number of different trees per root; equal trees form one row with more chunks
+        rows = (ranks - 1) * (1 if collective.is_rooted else ranks) * (2 if collective == ALLREDUCE else 1)
+        trees = min(trees, -(-schedule.transfer_count // rows))
     document = {
         "topology": describe_topology(schedule.topology),
         **assumption_facts(schedule.topology),
@@ -144,7 +140,7 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
             **schedule_facts(schedule),
             "form": schedule.form,
             "height": schedule.steps,
-            "distinct_trees": _distinct_trees(schedule),
+            "distinct_trees": trees,
             "in_network": schedule.is_in_network,
         },
         "cost": cost_document(verified),
@@ -227,15 +223,6 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     return tables.Result(document, table, next_step=step)
 
 
-def _distinct_trees(schedule: AnySchedule) -> int | None:
-    """Return the average number of different trees per root, rounded up. Equal trees form one row with more chunks."""
-    if schedule.trees_per_root is None:
-        return None
-    ranks, collective = schedule.topology.compute_count, schedule.collective
-    rows = (ranks - 1) * (1 if collective.is_rooted else ranks) * (2 if collective == ALLREDUCE else 1)
-    return min(schedule.trees_per_root, -(-schedule.transfer_count // rows))
-
-
 def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
     """Yield the rows of the terminal table of a synthesis."""
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
@@ -256,7 +243,13 @@ def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
     yield "time per byte", tables.time_per_byte_text(time_per_byte, unit)
     yield "algbw", tables.algbw_text(time_per_byte, unit)
     if "time_s" in cost:
-        yield f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost)
+        text = f"{float(Fraction(cost['time_s'])) * 1e6:.6g} us"
+        if "hop_us" in cost:
+            text += f", with {cost['link_latency_us']} us a link and {cost['hop_us']} us a node"
+        if "divisible_time_s" in cost:
+            more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
+            text += f" ({f'{float(more):.2%} above that of' if more else 'as with'} divisible shards)"
+        yield f"time for {format_size(cost['size_bytes'])}", text
     yield "lower bound", _bound_text(document["optimality"], unit)
     yield from assumption_rows(document, "guess")
     if gap := Fraction(document["parameters"].get("gap") or 0):
@@ -273,7 +266,9 @@ def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
         kept = f"{before['transfers_kept']} of {before['transfers_possible']} transfers"
         yield "kept", f"{kept}; before: time per byte {before['achieved']}, bound {before['lower_bound']}"
     yield "seconds", ", ".join(f"{name} {value:.3f}" for name, value in document["seconds"].items())
-    yield "verified", _VERIFIED[schedule["form"], schedule["kind"]]
+    base = "rank 0" if schedule["kind"] == "stepped" else "trees of one block"
+    is_whole = schedule["form"] == "columns"
+    yield "verified", "yes: every chunk replayed" if is_whole else f"yes: {base} replayed, symmetries checked"
     yield "id", tables.short_id(schedule["id"])
     if document["output"] is not None:
         yield "written to", document["output"]
@@ -283,16 +278,6 @@ def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
     gap = bound["gap"]
     verdict = "this is optimal" if gap == "0" else f"this takes {float(Fraction(gap)):.2%} longer"
     return f"{tables.time_per_byte_text(Fraction(bound['lower_bound']), unit)}: {verdict}"
-
-
-def _seconds_text(cost: Mapping[str, Any]) -> str:
-    text = f"{float(Fraction(cost['time_s'])) * 1e6:.6g} us"
-    if "hop_us" in cost:
-        text += f", with {cost['link_latency_us']} us a link and {cost['hop_us']} us a node"
-    if "divisible_time_s" not in cost:
-        return text
-    more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
-    return f"{text} ({f'{float(more):.2%} above that of' if more else 'as with'} divisible shards)"
 
 
 OUTSIDE_TOTAL = ("topology", "bound", "writing")

@@ -27,7 +27,18 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "simulated": is_simulated(report.launch.campaign["runner"]["kind"]),
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
         "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
-        "answer": [_range_row(item) for item in tables.table_ranges(tuning_table_of(report))],
+        "answer": [
+            {
+                "from_bytes": one.first_bytes,
+                "to_bytes": one.last_bytes,
+                "run": "program" if one.entry.trial else "baseline",
+                "baseline": None if one.entry.trial else one.entry.baseline,
+                "parameters": one.entry.trial.candidate.parameters if one.entry.trial else None,
+                "program_id": one.entry.trial.program_id if one.entry.trial else None,
+                "trial_id": one.entry.trial.trial_id if one.entry.trial else None,
+            }
+            for one in tables.table_ranges(tuning_table_of(report))
+        ],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
         "within_5_percent": approach(report.trials),
         "overhead": {key: value for key, value in report.overhead.items() if key != "priors"},
@@ -149,19 +160,6 @@ def _best_row(report: TuneReport, choice: tables.TableEntry) -> dict[str, Any]:
         "launches": verdict.launches,
         "to_decide": {"launches": verdict.more_launches, "seconds": round(verdict.more_seconds, 3)},
         "outliers": list(verdict.outliers),
-    }
-
-
-def _range_row(one: tables.TableRange) -> dict[str, Any]:
-    trial = one.entry.trial
-    return {
-        "from_bytes": one.first_bytes,
-        "to_bytes": one.last_bytes,
-        "run": "program" if trial else "baseline",
-        "baseline": None if trial else one.entry.baseline,
-        "parameters": trial.candidate.parameters if trial else None,
-        "program_id": trial.program_id if trial else None,
-        "trial_id": trial.trial_id if trial else None,
     }
 
 

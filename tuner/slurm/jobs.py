@@ -28,7 +28,7 @@ from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth import InvalidInput, Topology, Unavailable
 from chorale.tuner.config.values import CampaignSection
-from chorale.tuner.files.read_write import render_script, write_file
+from chorale.tuner.files.read_write import rendered, write_file
 from chorale.tuner.files.yaml_text import load_yaml
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
@@ -386,8 +386,9 @@ class SlurmJob:
         requeues = {REQUEUE_VARIABLE: str(profile.requeue_at_most)} if self.resumes and profile.requeue_at_most else {}
         words = [profile.command or this_command(), *self.arguments]
         inside = profile.container is not None or profile.command is not None
-        return render_script(
+        return rendered(
             TEMPLATE,
+            is_html=False,
             requests=[*self._requests(profile), *profile.requests()],
             title=f"chorale {self.arguments[0]} --slurm",
             prologue=profile.prologue,

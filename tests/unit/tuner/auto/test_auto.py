@@ -16,9 +16,14 @@ from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.auto.fabric_discovery import EMULATED, discover
-from chorale.tuner.auto.programs import program_rows, runnable_programs
-from chorale.tuner.auto.roofline import MeasuredContest, synthesized_allreduce
+from chorale.tuner.auto.roofline import (
+    EMULATED,
+    MeasuredContest,
+    discover,
+    program_rows,
+    runnable_programs,
+    synthesized_allreduce,
+)
 from chorale.tuner.auto.roofline import contest as real_contest
 from chorale.tuner.cli import auto as demo_command
 from chorale.tuner.files.topology_specs import load_topology
@@ -102,11 +107,10 @@ def test_what_no_target_can_run_is_not_advised(monkeypatch):
             raise InvalidInput("steps must be at most 64", "67", "take fewer trees")
         return build_program(verified, options)
 
-    monkeypatch.setattr("chorale.tuner.auto.programs.build_program", limited)
+    monkeypatch.setattr("chorale.tuner.auto.roofline.build_program", limited)
     programs = runnable_programs(network, best, (2**16,), math.inf)
-    assert (programs[0].refused, programs[-1].refused) == (None, "steps must be at most 64, got 67")
-    documents = [program.document() for program in programs]
-    assert list(program_rows(documents, 1.0))[-1][1] == "msccl-xml refuses it: steps must be at most 64, got 67"
+    assert (programs[0]["refused"], programs[-1]["refused"]) == (None, "steps must be at most 64, got 67")
+    assert list(program_rows(programs, 1.0))[-1][1] == "msccl-xml refuses it: steps must be at most 64, got 67"
 
 
 def test_the_network_of_a_dump_is_kept(tmp_path, capsys):

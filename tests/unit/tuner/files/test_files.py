@@ -16,7 +16,7 @@ from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.costs.training import load_profile
 from chorale.tuner.files.machine_files import MachineOptions, read_network
-from chorale.tuner.files.read_write import write_file, write_parts
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.replay.tasks import read_records
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -107,6 +107,6 @@ def test_a_disk_that_fails_meanwhile_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(Unavailable, match="No space left on device; free some space"):
         write_file(file, b"new")
     with pytest.raises(Unavailable, match="Input/output error"):
-        write_parts(file, [b"new" * 50, b"more"])
+        write_file(file, b"new" * 50)
     assert file.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
