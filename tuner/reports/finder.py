@@ -97,8 +97,8 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
         ports[other].add(other_port)
         panels[panel] += 2
 
-    def filled(cable: Cable, place: tuple[str, str, str]) -> list[str]:
-        ends, panel = list(place[:2]), place[2]
+    def filled(cable: Cable, labels: tuple[str, str, str]) -> list[str]:
+        ends, panel = list(labels[:2]), labels[2]
         for end, host in enumerate(cable):
             ends[end] = ends[end] or next(port for port in map(str, count(1)) if port not in ports[host])
             ports[host].add(ends[end])
