@@ -334,7 +334,7 @@ class Optimum:
     lower bound, and trees that reach it may not exist.
 
     Attributes:
-        shards: number of shards in the vector: N, or 1 for broadcast and reduce.
+        shards: number of shards in the vector: N, 1 for broadcast and reduce, or the total size of uneven shards.
         trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
             carries floor(U * b) trees.
         k: trees per shard.
@@ -391,9 +391,20 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
-    """Return a search for cuts that limit `collective`, on the transpose if it is reduce_scatter or reduce."""
+    """Return a search for cuts that limit `collective`, on the transpose if data are reduced."""
+    weights = shards_of_ranks(topology, collective)
+    return CutSearch.of(topology if cut_direction(collective) == "into" else transpose(topology), weights)
+
+
+def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
+    """Return int64 per rank: number of shards that all ranks must get from it, or, for reductions, that it must get.
+
+    For allgatherv and reduce_scatterv, these are the sizes of shards.
+    """
     rooted = collective.is_rooted
-    if not rooted and collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
+    if cut_direction(collective) == "into" and collective.name not in (
+        CollectiveName.ALLGATHER, CollectiveName.ALLGATHERV, CollectiveName.BROADCAST
+    ):  # fmt: skip
         known = "allgather, reduce_scatter, broadcast and reduce"
         raise InvalidInput(
             f"the optimum of trees is computed for {known}, not for {{}}", collective.name, "choose one of them"
@@ -401,9 +412,11 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
     root = (collective.root or 0) if rooted else 0
     if not 0 <= root < topology.compute_count:
         raise InvalidInput("the root {} is not a rank", root, f"choose from 0 to {topology.compute_count - 1}")
+    if collective.sizes is not None:
+        return np.array(collective.sizes, dtype=np.int64)
     weights = np.zeros(topology.compute_count, dtype=np.int64)
     weights[root if rooted else slice(None)] = 1
-    return CutSearch.of(topology if cut_direction(collective) == "into" else transpose(topology), weights)
+    return weights
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
@@ -421,11 +434,13 @@ def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
 
 def cut_direction(collective: Collective) -> Direction:
     """Return whether cuts limit the data that a set of nodes must receive ("into") or send ("out-of")."""
-    outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
+    outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE_SCATTERV, CollectiveName.REDUCE)
     return "out-of" if collective.name in outward else "into"
 
 
 def shards_of_vector(topology: Topology, collective: Collective) -> int:
+    if collective.sizes is not None:
+        return sum(collective.sizes)
     return 1 if collective.is_rooted else topology.compute_count
 
 

@@ -14,10 +14,10 @@ from chorale.runners.api.units import format_size
 from chorale.synth import InvalidInput, NetworkModel, Options, Topology, VerifiedSchedule, lower_bound, traffic_of
 from chorale.synth.bounds.certificate import PAIR_KINDS, check_pair_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, stronger
-from chorale.synth.bounds.optimum import Bound
+from chorale.synth.bounds.optimum import Bound, optimum
 from chorale.synth.collective import ALLREDUCE, Collective
 from chorale.synth.identity import rational_text
-from chorale.synth.methods.forest.forest import ShardUnits, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.forest.forest import ShardUnits, shard_units, uneven_forest, with_shards
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.simulation.simulate import HOP_US, LINK_LATENCY_US, congestion_of
 from chorale.synth.topology.abilities import SwitchAbility
@@ -384,17 +384,17 @@ def shards_synthesis(
     """
     units, facts = _read_shards(topology, shards, options.seed)
     with stages.stage("synthesis"):
-        what = collective.name, units.counts, options.objective
-        schedule = uneven_forest(topology, *what, options.seed, options.gap)
+        uneven = with_shards(topology, collective.name, units.counts)
+        schedule = uneven_forest(topology, uneven, options)
     with stages.stage("verification"):
         verified = verify(schedule)
     with stages.stage("bound"):
-        best = uneven_optimum(topology, collective.name, units.counts)
-        checked(topology, best.collective, best.bound)
+        bound = optimum(topology, uneven).bound
+        checked(topology, uneven, bound)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
-    document = synthesis_document(verified, best.bound, stages.report(OUTSIDE_TOTAL))
+    document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
     document |= {"shards": facts, "warnings": []}
     return synthesis_result(document, output, topology.bandwidth_unit)
 
@@ -405,16 +405,17 @@ def shards_bound(
     """Return the optimum for the given shard sizes, without a schedule; see `shards_synthesis`."""
     units, facts = _read_shards(topology, shards, seed)
     with stages.stage("bound"):
-        best = uneven_optimum(topology, collective.name, units.counts)
-        checked(topology, best.collective, best.bound)
+        uneven = with_shards(topology, collective.name, units.counts)
+        best = optimum(topology, uneven)
+        checked(topology, uneven, best.bound)
     certificate, unit = dict(best.bound.to_json(topology)), topology.bandwidth_unit
     document: dict[str, Any] = {
         "topology": topology.spec,
-        "collective": best.collective.name.value,
+        "collective": uneven.name.value,
         "time_per_byte": rational_text(best.bound.value),
         "algbw": float(1 / best.bound.value),
         "bottleneck_cut": certificate["nodes"],
-        "k_optimal": best.trees,
+        "k_optimal": best.k,
         "certificate": certificate,
         "in_network": None,
         "shards": facts,

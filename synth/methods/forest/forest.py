@@ -18,29 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.optimum import (
-    FEW_TREES,
-    Bound,
-    CutSearch,
     Optimum,
-    close_rates,
-    fewest_trees,
     fixed_k_optimum,
-    improving_cuts,
-    node_set,
     optima,
     optimum,
+    shards_of_ranks,
 )
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.bounds.switch_limits import within_switches
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork, Trees, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
-from chorale.synth.methods.method import DEFAULT_GAP, Objective, SynthesisTask
+from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
 from chorale.synth.schedule.transforms import reverse_allgather
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
@@ -180,13 +175,17 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     warm_start, k = options.warm_start, options.k
     best, split, carried = _optimum_without_switches(task)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
-    trees = pack_trees(split.network, options.objective, options.seed, transversal=_symmetries(topology), first=first)
+    can_move = not topology.switch_count and automorphisms_are_transitive(topology)
+    moves = Transversal.of(topology) if can_move else None
+    trees = pack_trees(split.network, options.objective, options.seed, transversal=moves, first=first)
     parameters: dict[str, Parameter] = {"k": k, "objective": options.objective, "seed": options.seed}
     if best.least_time is not None:
         parameters["gap"] = str(options.gap)
     if warm_start is not None:
         parameters["warm_start"] = warm_start.id
     certificate = best.bound.to_json(topology)
+    if collective.sizes is not None:
+        collective = uneven_collective(collective.name, [size * best.k for size in collective.sizes])
     return tree_schedule(
         topology, collective, best.trees_per_bandwidth, split, trees,
         method=method, parameters=parameters, certificate=certificate, carried=carried,
@@ -199,43 +198,31 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
     If there is no such k, a switch sends more than it receives; then less of its bandwidth is used (`within_switches`).
     """
     topology, collective = task.topology, task.collective
-    weights = np.zeros(topology.compute_count, dtype=np.int64)
-    weights[slice(None) if collective.root is None else collective.root] = 1
-    found, refusal = _removed(task, topology, np.arange(len(topology.links)), weights)
-    if found is None and topology.switch_count:
-        exact = optimum(topology, collective)
-        use = within_switches(topology, weights)
-        found, refusal = _removed(task, use.network, use.kept, weights)
-        if found is not None:
-            bound = replace(found[0], cut=exact.cut, least_time=exact.time_per_shard, is_fewest=False)
-            return bound, *found[1:]
-    if found is None:
-        raise refusal or CheckFailed(
-            "no number of trees is within --gap of the optimum", str(task.options.gap), "raise --gap"
-        )
-    return found
-
-
-def _removed(
-    task: SynthesisTask, network: Topology, kept: NDArray[np.int64], weights: NDArray[np.int64]
-) -> tuple[tuple[Optimum, SplitNetwork, NDArray[np.int64]] | None, InvalidInput | None]:
-    """Return (result of `_optimum_without_switches`, None), or (None, error). kept: ids of the links in `network`."""
+    weights = shards_of_ranks(topology, collective)
     refusal: InvalidInput | None = None
-    least_k = 1
-    for best in _optima(replace(task, topology=network)):
-        if best.k < least_k and best.least_time is not None:
-            continue
-        carried = np.zeros(len(task.topology.links), dtype=np.int64)
-        carried[kept] = trees_on_links(network, best.trees_per_bandwidth)
-        try:
-            split = remove_switches(
-                network_of_links(task.topology, carried, best.k * weights), names=task.topology.node_ids
-            )
-        except InvalidInput as error:
-            refusal, least_k = refusal or error, 2 * best.k  # rounding down then matters less, at switches too
-        else:
-            return (best, split, carried), None
-    return None, refusal
+    for uses_less in (False, True) if topology.switch_count else (False,):
+        network, kept = topology, np.arange(len(topology.links))  # the links that are used
+        if uses_less:
+            use = within_switches(topology, weights)
+            network, kept = use.network, use.kept
+        least_k = 1
+        for best in _optima(replace(task, topology=network)):
+            if best.k < least_k and best.least_time is not None:
+                continue
+            carried = np.zeros(len(topology.links), dtype=np.int64)
+            carried[kept] = trees_on_links(network, best.trees_per_bandwidth)
+            try:
+                split = remove_switches(network_of_links(topology, carried, best.k * weights), names=topology.node_ids)
+            except InvalidInput as error:
+                refusal, least_k = refusal or error, 2 * best.k  # rounding down then matters less, at switches too
+                continue
+            if uses_less:
+                exact = optimum(topology, collective)
+                best = replace(best, cut=exact.cut, least_time=exact.time_per_shard, is_fewest=False)  # noqa: PLW2901
+            return best, split, carried
+    raise refusal or CheckFailed(
+        "no number of trees is within --gap of the optimum", str(task.options.gap), "raise --gap"
+    )
 
 
 def _optima(task: SynthesisTask) -> Iterator[Optimum]:
@@ -255,13 +242,6 @@ def _optima(task: SynthesisTask) -> Iterator[Optimum]:
             return
     yield best
     yield from choices
-
-
-def _symmetries(topology: Topology) -> Transversal | None:
-    """Return known symmetries that map rank 0 to every rank, or None if there are none or the network has switches."""
-    if topology.switch_count or not automorphisms_are_transitive(topology):
-        return None
-    return Transversal.of(topology)
 
 
 MAX_UNITS = 4096
@@ -295,31 +275,10 @@ def shard_units(sizes: Sequence[int]) -> ShardUnits:
     return ShardUnits(tuple(-(-size * MAX_UNITS // most) for size in sizes), Fraction(most, MAX_UNITS))
 
 
-@dataclass(frozen=True, slots=True)
-class UnevenOptimum:
-    """Optimal trees for shards of different sizes.
+def with_shards(topology: Topology, name: CollectiveName, counts: Sequence[int]) -> Collective:
+    """Return the allgatherv or reduce_scatterv whose shards have `counts` units.
 
-    trees: number of trees per unit of a shard
-    bound: lower bound on the time per byte of all shards; the trees exceed it by at most the accepted gap
-    """
-
-    collective: Collective
-    trees: int
-    trees_per_bandwidth: Fraction
-    bound: Bound
-
-
-def uneven_optimum(
-    topology: Topology, name: CollectiveName, counts: Sequence[int], gap: Fraction = Fraction(0)
-) -> UnevenOptimum:
-    """Return the optimum of an allgather or reduce_scatter whose shards have `counts` units.
-
-    Args:
-        gap: time that may be lost, relative to the bound, if the optimum needs more than `FEW_TREES` trees per unit.
-
-    Raises:
-        InvalidInput: for another collective, if the number of sizes is not the number of ranks, and if amounts would
-            exceed 64 bits.
+    Raises InvalidInput for another collective, and if the number of sizes is not the number of ranks.
     """
     if name not in _NAMES:
         choice = " or ".join(each.value for each in _NAMES)
@@ -329,59 +288,14 @@ def uneven_optimum(
         raise InvalidInput(
             f"sizes of shards must be {ranks}, one per rank", f"{len(counts)} sizes", "give one per rank"
         )
-    collective = uneven_collective(_NAMES[name], counts)
-    is_gather = name == CollectiveName.ALLGATHER
-    network = topology if is_gather else transpose_with_links(topology)[0]
-    search = CutSearch.of(network, np.array(counts, dtype=np.int64))
-    *_, (time, cut) = improving_cuts(search)
-    bound = Bound("into" if is_gather else "out-of", node_set(cut), time / sum(counts))
-    trees = fewest_trees(search, time, cut)[0]
-    if trees <= FEW_TREES or gap == 0:
-        return UnevenOptimum(collective, trees, trees * time, bound)
-    rate, trees = next(close_rates(search, time, cut, gap), (trees * time, trees))
-    return UnevenOptimum(collective, trees, rate, bound)
+    return uneven_collective(_NAMES[name], counts)
 
 
-def uneven_forest(
-    topology: Topology,
-    name: CollectiveName,
-    counts: Sequence[int],
-    objective: Objective = "height",
-    seed: int = 0,
-    gap: Fraction = DEFAULT_GAP,
-) -> Schedule:
-    """Return the unverified pipelined schedule of trees that takes the optimal time, or at most `gap` longer.
-
-    The certificate is the cut that proves the optimum. As in `forest`, switches that send more than they receive may
-    make the schedule slower. Raises InvalidInput like `uneven_optimum`.
-    """
-    best = uneven_optimum(topology, name, counts, gap)
-    if name == CollectiveName.ALLGATHER:
-        return _gather(topology, best, counts, objective, seed, gap)
+def uneven_forest(topology: Topology, collective: Collective, options: Options | None = None) -> Schedule:
+    """Return the unverified pipelined schedule of trees for a collective from `with_shards`; see `forest`."""
+    task = SynthesisTask(topology, collective, options or Options(), SerialExecutor())
+    if not collective.reduces:
+        return forest(task)
     transposed, original_link = transpose_with_links(topology)
-    turned = uneven_optimum(transposed, CollectiveName.ALLGATHER, counts, gap)
-    gather = _gather(transposed, turned, counts, objective, seed, gap)
-    return reverse_allgather(gather, topology, original_link)
-
-
-def _gather(
-    topology: Topology, best: UnevenOptimum, counts: Sequence[int], objective: Objective, seed: int, gap: Fraction
-) -> Schedule:
-    certificate = best.bound.to_json(topology)
-    carried = trees_on_links(topology, best.trees_per_bandwidth)
-    try:
-        sizes = [count * best.trees for count in counts]
-        split = remove_switches(network_of_links(topology, carried, np.array(sizes)), names=topology.node_ids)
-    except InvalidInput:
-        if not topology.switch_count:
-            raise
-        use = within_switches(topology, np.array(counts))
-        best = uneven_optimum(use.network, CollectiveName.ALLGATHER, counts, gap)
-        sizes, carried = [count * best.trees for count in counts], np.zeros_like(carried)
-        carried[use.kept] = trees_on_links(use.network, best.trees_per_bandwidth)
-        split = remove_switches(network_of_links(topology, carried, np.array(sizes)), names=topology.node_ids)
-    return tree_schedule(
-        topology, uneven_collective(CollectiveName.ALLGATHERV, sizes), best.trees_per_bandwidth, split,
-        pack_trees(split.network, objective, seed), method="forest", parameters={"objective": objective, "seed": seed},
-        certificate=certificate, carried=carried,
-    )  # fmt: skip
+    gather = uneven_collective(CollectiveName.ALLGATHERV, collective.sizes or ())
+    return reverse_allgather(forest(replace(task, topology=transposed, collective=gather)), topology, original_link)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chorale.synth.build.build import build_program
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.vector_layout import rechunked
@@ -53,7 +53,9 @@ def test_parts_of_chunks(verified):
 def test_files_of_collectives_say_the_same(verified):
     for schedule in (
         verified,
-        verify(uneven_forest(parse_topology("ring:4"), CollectiveName.REDUCE_SCATTER, [3, 0, 1, 2])),
+        verify(
+            uneven_forest(parse_topology("ring:4"), uneven_collective(CollectiveName.REDUCE_SCATTERV, [3, 0, 1, 2]))
+        ),
     ):
         custom = build_program(schedule, LoweringOptions("msccl-xml")).program.collective.custom
         assert parse_collective_file(collective_file_text(custom)) == custom

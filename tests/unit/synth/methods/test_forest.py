@@ -15,7 +15,7 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Colle
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import METHODS, synthesize, synthesize_unverified
-from chorale.synth.methods.forest.forest import MAX_UNITS, reused_trees, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.forest.forest import MAX_UNITS, reused_trees, shard_units, uneven_forest, with_shards
 from chorale.synth.methods.forest.network import forest_network
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.symmetric import symmetric_forest
@@ -131,11 +131,12 @@ def test_schedules_take_what_the_narrowest_cut_needs(topology, data):
     sizes = data.draw(st.lists(st.integers(0, 9), min_size=ranks, max_size=ranks).filter(any))
     assume(sum(size > 0 for size in sizes) > 1)
     for name, outward in ((GATHER, False), (SCATTER, True)):
-        best = uneven_optimum(topology, name, sizes)
+        collective = with_shards(topology, name, sizes)
+        best = optimum(topology, collective)
         cuts = AllCuts(transpose(topology) if outward else topology, tuple(sizes))
         assert best.bound.value == cuts.optimum() / sum(sizes)
-        assert check_certificate(topology, best.collective, best.bound.to_json(topology)) == best.bound.value
-        time = verify(uneven_forest(topology, name, sizes)).cost.time_per_byte
+        assert check_certificate(topology, collective, best.bound.to_json(topology)) == best.bound.value
+        time = verify(uneven_forest(topology, collective)).cost.time_per_byte
         assert time >= best.bound.value
         assert time == best.bound.value or (topology.switch_count and not topology.is_eulerian)  # it cannot copy
 
@@ -148,13 +149,14 @@ def test_units_of_shards():
 def test_what_cannot_be_is_refused():
     ring = parse_topology("ring:4")
     with pytest.raises(InvalidInput, match="only allgather and reduce_scatter take sizes of shards, got broadcast"):
-        uneven_optimum(ring, CollectiveName.BROADCAST, [1] * 4)
+        with_shards(ring, CollectiveName.BROADCAST, [1] * 4)
     with pytest.raises(InvalidInput, match="sizes of shards must be 4, one per rank"):
-        uneven_optimum(ring, GATHER, [1] * 3)
-    best = uneven_optimum(ring, GATHER, [3, 0, 1, 2])
+        with_shards(ring, GATHER, [1] * 3)
+    collective = with_shards(ring, GATHER, [3, 0, 1, 2])
+    best = optimum(ring, collective)
     forged = {**best.bound.to_json(ring), "time_per_byte": str(best.bound.value * 2)}
     with pytest.raises(CheckFailed):
-        check_certificate(ring, best.collective, forged)
+        check_certificate(ring, collective, forged)
 
 
 def trees_kept(old: Schedule, topology: Topology, k: int | None = None):

@@ -10,7 +10,7 @@ from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.methods.forest.forest import uneven_forest
+from chorale.synth.methods.forest.forest import uneven_forest, with_shards
 from chorale.synth.methods.method import DEFAULT_GAP
 from chorale.synth.schedule.transforms import concatenate
 from chorale.synth.topology.abilities import SwitchAbility
@@ -78,7 +78,8 @@ def test_a_switch_that_sends_more_than_it_receives_sends_less(seed: int) -> None
     check_all(seed)
     topology = measured(seed)
     for name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
-        assert verify(uneven_forest(topology, name, [1 + rank % 3 for rank in range(topology.compute_count)]))
+        sizes = [1 + rank % 3 for rank in range(topology.compute_count)]
+        assert verify(uneven_forest(topology, with_shards(topology, name, sizes)))
 
 
 SWITCHED = {
