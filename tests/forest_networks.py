@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, Collective
 from chorale.synth.methods.forest.forest import tree_schedule
-from chorale.synth.methods.forest.network import ForestNetwork, forest_network
+from chorale.synth.methods.forest.network import ForestNetwork, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.schedule.schedule import Schedule
@@ -90,6 +92,11 @@ def torus(rows: int, columns: int) -> ForestNetwork:
         for down, right in ((1, 0), (-1, 0), (0, 1), (0, -1)):
             arcs.append((node, (row + down) % rows * columns + (column + right) % columns, nodes - 1))
     return network_of(nodes, arcs, [4] * nodes)
+
+
+def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: NDArray[np.int64]) -> ForestNetwork:
+    """Return the network in which a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`."""
+    return network_of_links(topology, trees_on_links(topology, trees_per_bandwidth), supply)
 
 
 def optimal_network(topology: Topology, k: int | None = None) -> ForestNetwork:

@@ -16,7 +16,7 @@ from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
-from chorale.synth.methods.forest.network import forest_network
+from chorale.synth.methods.forest.network import network_of_links, trees_on_links
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
@@ -219,7 +219,8 @@ def _pipeline_examples_rows(_figure: str) -> list[Row]:
     best, fixed = optimum(topology, ALLGATHER), fixed_k_optimum(topology, ALLGATHER, 1)
     out_of_one = Fraction(sum(links.bandwidths[place] for place in links.bandwidth_class[links.src == 0]))
     supply = np.full(ranks, best.k, dtype=np.int64)
-    split = remove_switches(forest_network(topology, best.trees_per_bandwidth, supply), names=topology.node_ids)
+    carried = trees_on_links(topology, best.trees_per_bandwidth)
+    split = remove_switches(network_of_links(topology, carried, supply), names=topology.node_ids)
     verified = synthesize("forest", topology, ALLGATHER, None, executor).cost.time_per_byte * ranks
     naive = optimum(unwound(), ALLGATHER).time_per_shard
     broadcast = optimum(topology, Collective(CollectiveName.BROADCAST, 0)).time_per_byte

@@ -33,14 +33,13 @@ from chorale.synth.methods.forest.network import (
     carries_all_trees,
     network_of_links,
     overflow_error,
-    scale_within,
     tree_heights,
 )
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
 from chorale.synth.methods.method import SynthesisTask
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
 from chorale.synth.schedule.transforms import joined_routes, reversed_routes
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
@@ -108,7 +107,13 @@ def _apportioned_pairs(
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
     """Return (function that rounds `split` to `pairs` pairs at a scale, function that tests all cuts of the result)."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
-    return lambda scale: _rounded_down(topology, split, roots, scale), lambda whole: _fits(topology, whole)
+    turned, origin = transpose_with_links(topology)
+
+    def fits(whole: IntegralPairs) -> bool:
+        outward = network_of_links(topology, whole.gather, roots)
+        return carries_all_trees(outward) and carries_all_trees(network_of_links(turned, whole.reduce[origin], roots))
+
+    return lambda scale: _rounded_down(topology, split, roots, scale), fits
 
 
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
@@ -125,9 +130,10 @@ def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fr
         for k in (*few, *(k for k in COARSE_K if k > few[-1])):
             if k * ranks >= best.roots.sum():
                 break
-            close = scale_within(k * ranks * least, gap, *_apportioned_pairs(topology, split, k * ranks))
-            if close is not None:
-                return close
+            rounded_down, fits = _apportioned_pairs(topology, split, k * ranks)
+            low, high = k * ranks * least, k * ranks * least * (1 + gap)
+            if fits(rounded_down(high)):
+                return at_least_scale(low, rounded_down, fits, high)
     for candidate in _alternatives(topology, split) if best.time_per_byte > least * _CLOSE else ():
         if candidate.time_per_byte < best.time_per_byte:
             best = candidate
@@ -137,8 +143,12 @@ def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fr
 
 
 def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPairs]:
-    coarser = (without_traces(topology, split, least) for least in _TRACES)
-    tries: list[tuple[PairSplit | None, int | None]] = [(other, None) for other in coarser]
+    tries: list[tuple[PairSplit | None, int | None]] = []
+    for least in _TRACES:  # without roots and flows below `least` times the largest
+        root, width = max(split.roots) * least, max(split.arcs.width) * least
+        roots = [value if value >= root else Fraction(0) for value in split.roots]
+        amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
+        tries.append((split_of_values(topology, split.arcs, [*roots, *amounts]), None))
     tries += [(split, k) for k in _SMALL_K if k * topology.compute_count <= MAX_PAIRS]
     for other, k in tries:
         if other is None:
@@ -147,14 +157,6 @@ def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPair
             yield integral_pairs(topology, other, k)
         except InvalidInput:  # amounts exceed 64 bits: the next try has smaller ones
             continue
-
-
-def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> PairSplit | None:
-    """Return `split` without roots and flows below `least` times the largest, or None if nothing is left."""
-    root, width = max(split.roots) * least, max(split.arcs.width) * least
-    roots = [value if value >= root else Fraction(0) for value in split.roots]
-    amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
-    return split_of_values(topology, split.arcs, [*roots, *amounts])
 
 
 def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> IntegralPairs:
@@ -188,16 +190,6 @@ def _integers(amounts: Sequence[int | Fraction]) -> Integers:
     return np.array([int(amount) for amount in amounts], dtype=np.int64)
 
 
-def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
-    """Return whether each cut is wide enough for the out-trees and in-trees that must cross the cut."""
-    turned, origin = transpose_with_links(topology)
-    networks = (
-        network_of_links(topology, pairs.gather, pairs.roots),
-        network_of_links(turned, pairs.reduce[origin], pairs.roots),
-    )
-    return all(map(carries_all_trees, networks))
-
-
 Pack: TypeAlias = Callable[[ForestNetwork], Trees]
 
 
@@ -220,8 +212,15 @@ def pair_schedule(
     turned, origin = transpose_with_links(topology)
     inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack, highest_first=False)
     outward = _packed(topology, pairs.gather, pairs.roots, pack, highest_first=True)
-    routes, inward_route, outward_route = _all_routes(topology, inward.rows, outward.rows, origin)
-    summed, start = _times(inward, outward)
+    if topology.switch_count == 0:
+        routes, inward_route, outward_route = outward.rows.routes, origin[inward.rows.route], outward.rows.route
+    else:
+        turned_routes = reversed_routes(inward.rows.routes, origin)
+        routes, inward_route = joined_routes(turned_routes, outward.rows.routes), inward.rows.route
+        outward_route = outward.rows.route + np.int32(len(turned_routes))
+    summed = np.repeat(inward.height, inward.weight)  # number of steps until each unit's sum is complete
+    first = np.cumsum(outward.weight) - outward.weight
+    start = np.repeat(np.maximum.reduceat(summed, first), outward.weight)  # step in which each unit's out-tree starts
     backwards = slice(None, None, -1)
     lo = np.concatenate([inward.lo[backwards], outward.lo])
     hi = lo + np.concatenate([(inward.rows.hi - inward.rows.lo)[backwards], outward.rows.hi - outward.rows.lo])
@@ -259,23 +258,6 @@ def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, 
     rows = tree_transfers(topology, carried, split, trees)
     before = np.cumsum(roots) - roots
     return _Half(rows, trees.weight, height[order], before[rows.root] + rows.lo)
-
-
-def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
-    """Return (number of steps until each unit's sum is complete, step in which its out-tree starts)."""
-    summed = np.repeat(inward.height, inward.weight)
-    first = np.cumsum(outward.weight) - outward.weight
-    return summed, np.repeat(np.maximum.reduceat(summed, first), outward.weight)
-
-
-def _all_routes(
-    topology: Topology, inward: TreeTransfers, outward: TreeTransfers, origin: Ranks
-) -> tuple[Routes, Ranks, Ranks]:
-    """Return (routes of both halves on `topology`, route of each inward row, route of each outward row)."""
-    if topology.switch_count == 0:
-        return outward.routes, origin[inward.route], outward.route
-    backwards = reversed_routes(inward.routes, origin)
-    return joined_routes(backwards, outward.routes), inward.route, outward.route + np.int32(len(backwards))
 
 
 def faster_pairs(task: SynthesisTask) -> Schedule | None:

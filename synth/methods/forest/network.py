@@ -38,14 +38,6 @@ class ForestNetwork:
     supply: NDArray[np.int64]
 
 
-def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: Integers) -> ForestNetwork:
-    """Return the network in which a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
-
-    supply: int64 per rank, number of trees rooted there
-    """
-    return network_of_links(topology, trees_on_links(topology, trees_per_bandwidth), supply)
-
-
 def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
     """Return int64 per link: a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
 
@@ -121,38 +113,22 @@ def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
     return whole
 
 
-def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]) -> Whole:
+def at_least_scale(
+    start: Fraction,
+    rounded_down: Callable[[Fraction], Whole],
+    fits: Callable[[Whole], bool],
+    high: Fraction | None = None,
+) -> Whole:
     """Return the result of `rounded_down` at the smallest scale found, >= `start`, at which the result fits.
 
     The scale is doubled until the result fits, and then bisected.
 
     rounded_down: returns the number of whole trees per link at a scale; may raise InvalidInput above a limit
+    high: a scale at which the result is known to fit, if any
     """
-    low = high = start
+    low, high = start, high or start
     while not fits(whole := rounded_down(high)):
         low, high = high, 2 * high
-    return _bisected(low, high, whole, rounded_down, fits)
-
-
-def scale_within(
-    start: Fraction, gap: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]
-) -> Whole | None:
-    """Return the result of `rounded_down` at the smallest fitting scale found from `start` to `start` * (1 + `gap`).
-
-    Returns None if the result does not fit even at the largest of these scales.
-    """
-    high = start * (1 + gap)
-    whole = rounded_down(high)
-    return _bisected(start, high, whole, rounded_down, fits) if fits(whole) else None
-
-
-def _bisected(
-    low: Fraction,
-    high: Fraction,
-    whole: Whole,
-    rounded_down: Callable[[Fraction], Whole],
-    fits: Callable[[Whole], bool],
-) -> Whole:
     for _ in range(_HALVINGS if low < high else 0):
         middle = (low + high) / 2
         if fits(tried := rounded_down(middle)):

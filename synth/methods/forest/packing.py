@@ -132,12 +132,7 @@ MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
 
-def layered_trees(
-    network: ForestNetwork,
-    transversal: Transversal | None = None,
-    most_work: int = MOST_WORK,
-    most_nodes: int = MOST_NODES,
-) -> Trees:
+def layered_trees(network: ForestNetwork, transversal: Transversal | None = None, most_work: int = MOST_WORK) -> Trees:
     """Return trees within the capacities, of least height or close to it. Nodes choose their arcs independently.
 
     If all nodes find enough arcs, the trees are a complete packing. Otherwise some trees are missing, and the remaining
@@ -145,11 +140,11 @@ def layered_trees(
 
     Args:
         transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
-        most_work: limit of nodes * arcs above which no trees are returned, unless there are symmetries.
-        most_nodes: limit of nodes above which no trees are returned.
+        most_work: limit of nodes * arcs above which no trees are returned, unless there are symmetries. Above
+            `MOST_NODES` nodes, none are returned.
     """
     nodes = network.nodes
-    if not 1 < nodes <= most_nodes or not network.supply.any():
+    if not 1 < nodes <= MOST_NODES or not network.supply.any():
         return no_trees(nodes)
     offsets = np.searchsorted(network.dst, np.arange(nodes + 1)).astype(np.int64)
     if transversal is not None and _is_invariant(network, transversal):

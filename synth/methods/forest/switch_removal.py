@@ -11,7 +11,7 @@ are removed first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -89,12 +89,6 @@ class SplitNetwork:
         return SplitNetwork(
             network, network, PathPieces(each, network.capacity.copy(), each[:-1], ones, each[:-1].astype(np.int32))
         )
-
-    def paths(self, arc: int) -> list[tuple[int, list[int]]]:
-        """Return the pieces of `arc` as (units of capacity, original arcs in travel order)."""
-        amount, start, length, hops = self.pieces[1:]
-        own = range(int(self.pieces.offsets[arc]), int(self.pieces.offsets[arc + 1]))
-        return [(int(amount[piece]), hops[start[piece] : start[piece] + length[piece]].tolist()) for piece in own]
 
 
 class Splits(NamedTuple):
@@ -183,25 +177,7 @@ def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
     No cut between the other nodes gets smaller, because a switch forwards at most the smaller of both capacities. If
     two such switches are neighbours, the higher-numbered switch is left for the next call. O(arcs log arcs).
     """
-    first, last = _outer_neighbours(network)
-    # Narrow: a switch with arcs, but without neighbours other than `first` and `last`.
-    wide = np.zeros(network.nodes, dtype=bool)
-    for node, other in ((network.src, network.dst), (network.dst, network.src)):
-        wide[node[(other != first[node]) & (other != last[node])]] = True
-    used = np.zeros(network.nodes, dtype=bool)
-    used[network.src] = used[network.dst] = True
-    narrow = used & ~wide & (np.arange(network.nodes) >= network.compute_count)
-    chosen = narrow.copy()
-    for neighbour in (first, last):
-        switch = np.flatnonzero(narrow)
-        beside = neighbour[switch]
-        waits = narrow[beside] & (beside < switch)
-        chosen[switch[waits]] = False
-    return chosen, _through(network, chosen, first + last)
-
-
-def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
-    """Return the lowest- and highest-numbered neighbour of each node, in either direction; the node itself if alone."""
+    # The lowest- and highest-numbered neighbour of each node, in either direction; the node itself if it has none.
     first = np.arange(network.nodes, dtype=np.int64)
     last = first.copy()
     nodes, others = np.concatenate([network.src, network.dst]), np.concatenate([network.dst, network.src])
@@ -210,20 +186,26 @@ def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
     first[~alone], last[~alone] = network.nodes, -1
     np.minimum.at(first, nodes, others)
     np.maximum.at(last, nodes, others)
-    return first, last
-
-
-def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
-    """Return the splits between the neighbours of each chosen switch, whose numbers add up to `ends[switch]`."""
+    # Narrow: a switch with arcs, but without neighbours other than `first` and `last`.
+    wide = np.zeros(network.nodes, dtype=bool)
+    wide[nodes[(others != first[nodes]) & (others != last[nodes])]] = True
+    narrow = ~alone & ~wide & (np.arange(network.nodes) >= network.compute_count)
+    chosen = narrow.copy()
+    for neighbour in (first, last):
+        switch = np.flatnonzero(narrow)
+        beside = neighbour[switch]
+        waits = narrow[beside] & (beside < switch)
+        chosen[switch[waits]] = False
+    # Split off the arcs between the two neighbours of each chosen switch.
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     entry = np.flatnonzero(chosen[network.dst])
     switch = network.dst[entry]
-    wanted = (ends[switch] - network.src[entry]) * network.nodes + switch
+    wanted = (first[switch] + last[switch] - network.src[entry]) * network.nodes + switch
     leave = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     real = (keys[leave] == wanted) & (network.src[entry] != network.dst[leave])
     pairs = np.stack([entry[real], leave[real]], axis=1)
     offsets = 2 * np.arange(len(pairs) + 1, dtype=np.int64)
-    return Splits(network.capacity[pairs].min(axis=1), offsets, pairs.ravel())
+    return chosen, Splits(network.capacity[pairs].min(axis=1), offsets, pairs.ravel())
 
 
 PATIENCE = 8
@@ -246,15 +228,23 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
     Raises:
         InvalidInput: if a switch cannot be removed; the message names it.
     """
-    removal = _Removal(SplitNetwork.of(network), levels(network), patience)
+    removal = _Removal(network, patience)
     removal.remove_series()
     removal.remove_fabrics()
     while removal.anything_left():
         removal.remove_lowest(names)
-    return _between_ranks(removal.split)
+    # Only the ranks remain as nodes. The pieces of each arc are sorted by path length.
+    network, pieces = removal.split.network, removal.split.pieces
+    owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
+    order = np.lexsort((pieces.length, owner))
+    sorted_pieces = PathPieces(
+        pieces.offsets, pieces.amount[order], pieces.start[order], pieces.length[order], pieces.hops
+    )
+    ranks = network.compute_count
+    between = ForestNetwork(ranks, ranks, network.src, network.dst, network.capacity, network.supply[:ranks])
+    return SplitNetwork(removal.split.original, between, sorted_pieces)
 
 
-@dataclass(slots=True)
 class _Removal:
     """State of the removal of switches.
 
@@ -262,18 +252,20 @@ class _Removal:
     sets:  sink sides of the cuts that are known so far
     """
 
-    split: SplitNetwork
-    level: Integers
-    patience: int
-    sets: Sets = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sets = np.zeros((0, self.split.network.nodes), dtype=np.bool_)
+    def __init__(self, network: ForestNetwork, patience: int) -> None:
+        self.split, self.level, self.patience = SplitNetwork.of(network), levels(network), patience
+        self.sets = np.zeros((0, network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
         """Drop switches that no tree can use, or all if they are not needed. Return whether switches are left."""
         network = self.split.network
-        while (useless := _blind_switches(network)).any():
+        while True:
+            entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
+            entered[network.dst], left[network.src] = True, True
+            useless = entered ^ left  # only incoming or only outgoing arcs
+            useless[: network.compute_count] = False
+            if not useless.any():
+                break
             self.split = without_switches(self.split, useless)
             network = self.split.network
         if not _used_switches(network).any():
@@ -357,25 +349,3 @@ def _used_switches(network: ForestNetwork) -> NDArray[np.bool_]:
     used[network.src] = used[network.dst] = True
     used[: network.compute_count] = False
     return used
-
-
-def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
-    """Return flags of switches with only incoming or only outgoing arcs, which no tree can use."""
-    entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
-    entered[network.dst], left[network.src] = True, True
-    blind = entered ^ left
-    blind[: network.compute_count] = False
-    return blind
-
-
-def _between_ranks(split: SplitNetwork) -> SplitNetwork:
-    """Return `split` with only the ranks as nodes, and with the pieces of each arc sorted by path length."""
-    network, pieces = split.network, split.pieces
-    owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
-    order = np.lexsort((pieces.length, owner))
-    sorted_pieces = PathPieces(
-        pieces.offsets, pieces.amount[order], pieces.start[order], pieces.length[order], pieces.hops
-    )
-    ranks = network.compute_count
-    between = ForestNetwork(ranks, ranks, network.src, network.dst, network.capacity, network.supply[:ranks])
-    return SplitNetwork(split.original, between, sorted_pieces)

@@ -17,21 +17,6 @@ from chorale.synth.methods.forest.switch_removal import PathPieces, SplitNetwork
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
-
-def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> PathPieces:
-    """Return the pieces of the arcs in `split.network` as paths over links of `topology`.
-
-    `split` must come from `network_of_links(topology, carried, ...)`. No link gets more trees than `carried`. If there
-    are several links between two nodes, a piece may be divided into several pieces. O(links + hops of all pieces).
-    """
-    table, original = topology.links, split.original
-    links = np.flatnonzero((table.src != table.dst) & (carried > 0)).astype(np.int32)
-    keys = table.dst[links].astype(np.int64) * original.nodes + table.src[links]
-    arcs = original.dst.astype(np.int64) * original.nodes + original.src
-    offsets = np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64)
-    return PathPieces(*native.pieces_over_links(split.pieces, offsets, links, carried[links]))
-
-
 MAX_TREES_PER_ROOT = 2**31 - 1
 
 
@@ -60,15 +45,31 @@ class TreeTransfers:
 
 
 def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
-    """Return the transfers of `trees` over the links of `topology`. O(trees * ranks + hops of all paths).
+    """Return the transfers of `trees` over the links of `topology`. O(links + trees * ranks + hops of all paths).
 
     A root's trees take its units in order. If an arc stands for several paths, they are used in order, and a transfer
-    of several units may be divided.
+    of several units may be divided. No link gets more trees than `carried`.
 
     split: `network_of_links(topology, carried, ...)` after removing its switches; `trees` are trees of `split.network`
     """
-    first, units = _first_units(trees)
-    paths = link_paths(topology, carried, split)
+    # The first unit that each tree sends.
+    order = np.argsort(trees.root, kind="stable")
+    before = np.cumsum(trees.weight[order]) - trees.weight[order]
+    starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
+    of_root = np.diff(starts, append=len(trees))
+    first = np.empty(len(trees), dtype=np.int64)
+    first[order] = before - np.repeat(before[starts], of_root)
+    units = int((first + trees.weight).max(initial=0))
+    if units > MAX_TREES_PER_ROOT:
+        rule = f"a schedule has at most {MAX_TREES_PER_ROOT} trees per root"
+        raise InvalidInput(rule, units, "round the bandwidths to fewer digits, or choose a fixed k")
+    # The pieces of the arcs as paths over links. A piece is divided if several links lead from one node to another.
+    table, original = topology.links, split.original
+    links = np.flatnonzero((table.src != table.dst) & (carried > 0)).astype(np.int32)
+    keys = table.dst[links].astype(np.int64) * original.nodes + table.src[links]
+    arcs = original.dst.astype(np.int64) * original.nodes + original.src
+    offsets = np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64)
+    paths = PathPieces(*native.pieces_over_links(split.pieces, offsets, links, carried[links]))
     columns = (trees.root, trees.weight, trees.parent_arc)
     network = split.network
     depth, path, *rows = native.send_trees(*columns, first, network.src, paths.offsets, paths.amount)
@@ -94,21 +95,6 @@ def split_over_shards(
     begin = np.maximum(lo[row] - shard * chunks, 0)
     end = np.minimum(hi[row] - shard * chunks, chunks)
     return chunks, (row, shard, begin, end)
-
-
-def _first_units(trees: Trees) -> tuple[Integers, int]:
-    """Return (first unit that each tree sends, largest number of units of any root)."""
-    order = np.argsort(trees.root, kind="stable")
-    before = np.cumsum(trees.weight[order]) - trees.weight[order]
-    starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
-    of_root = np.diff(starts, append=len(trees))
-    first = np.empty(len(trees), dtype=np.int64)
-    first[order] = before - np.repeat(before[starts], of_root)
-    k = int((first + trees.weight).max(initial=0))
-    if k > MAX_TREES_PER_ROOT:
-        rule = f"a schedule has at most {MAX_TREES_PER_ROOT} trees per root"
-        raise InvalidInput(rule, k, "round the bandwidths to fewer digits, or choose a fixed k")
-    return first, k
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:

@@ -16,7 +16,6 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import METHODS, synthesize, synthesize_unverified
 from chorale.synth.methods.forest.forest import MAX_UNITS, reused_trees, shard_units, uneven_forest, with_shards
-from chorale.synth.methods.forest.network import forest_network
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.symmetric import symmetric_forest
 from chorale.synth.methods.method import Options
@@ -27,7 +26,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
-from tests.forest_networks import trees_on
+from tests.forest_networks import forest_network, trees_on
 from tests.properties import random_cases
 from tests.random_fabrics import random_fabric, with_parallel_links
 from tests.reference.all_cuts import AllCuts

@@ -18,13 +18,22 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.methods.forest import packing
-from chorale.synth.methods.forest.network import ForestNetwork, Trees, forest_network, tree_heights
+from chorale.synth.methods.forest.network import ForestNetwork, Trees, tree_heights
 from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, hypercube_trees, layered_trees, pack_trees
 from chorale.synth.methods.method import Objective
 from chorale.synth.topology.distance import hop_distances
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.translations import Transversal
-from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
+from tests.forest_networks import (
+    boxes,
+    can_be_packed,
+    forest_network,
+    network_of,
+    random_arcs,
+    random_supply,
+    tight_network,
+    torus,
+)
 from tests.properties import random_cases
 from tests.reference.crossing_cuts import Arc
 from tests.reference.packed_trees import faults_of, height_of
@@ -114,7 +123,7 @@ def test_switches_and_huge_amounts_are_refused() -> None:
 
 def test_the_same_trees_in_every_process() -> None:
     program = (
-        "from tests.forest_networks import torus\n"
+        "from tests.forest_networks import forest_network, torus\n"
         "from chorale.synth.methods.forest.packing import pack_trees\n"
         "from tests.unit.synth.methods.test_packing import _digest\n"
         "print(*(_digest(pack_trees(torus(5, 4), objective, 3)) for objective in ('height', 'trees')))"

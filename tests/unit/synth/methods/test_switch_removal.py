@@ -27,11 +27,13 @@ def carries(network: ForestNetwork) -> bool:
 
 def assert_paths_are_real(split: SplitNetwork) -> None:
     """Every piece is a path between the ends of its arc that visits no node twice; loads stay within capacity."""
-    original, network = split.original, split.network
+    original, network, pieces = split.original, split.network, split.pieces
     load = np.zeros(len(original.src), dtype=np.int64)
     for arc in range(len(network.src)):
         total = 0
-        for units, path in split.paths(arc):
+        for piece in range(pieces.offsets[arc], pieces.offsets[arc + 1]):
+            start, units = pieces.start[piece], int(pieces.amount[piece])
+            path = pieces.hops[start : start + pieces.length[piece]].tolist()
             visited = [int(original.src[path[0]]), *(int(original.dst[hop]) for hop in path)]
             assert visited[0] == network.src[arc]
             assert visited[-1] == network.dst[arc]
