@@ -22,9 +22,8 @@ from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.runners.measurement.driver import measure_on
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.build.build import build_program
+from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule, verify_schedule
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import LoweredProgram, verified_schedule, verify_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.executor.base import Executor, Progress, SerialExecutor

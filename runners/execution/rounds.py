@@ -34,7 +34,7 @@ from chorale.runners.measurement.machine import Facts, environment_id, load_aver
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.memory import with_idle_switches
 from chorale.synth.programs.program import Program
-from chorale.synth.topology.relabelling import process_network
+from chorale.synth.topology.expansions import process_network
 
 _SHOWN_BLOCKS = 8
 

@@ -24,8 +24,8 @@ from chorale.runners.simulated.library_graph import (
     library_fabric,
 )
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.executor.base import SerialExecutor

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from chorale.synth.build.build import BuiltSchedule, LoweredProgram, Observer, build_schedule, unobserved
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest, program_id
-from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, build_schedule, unobserved
 from chorale.synth.errors import CheckFailed
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower

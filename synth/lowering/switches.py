@@ -34,7 +34,7 @@ from chorale.synth.programs.plans.plan import (
 )
 from chorale.synth.programs.program import Buffer
 from chorale.synth.schedule.schedule import ColumnBounds, ProcessSchedule, Routes, Schedule
-from chorale.synth.topology.relabelling import process_network, promoted
+from chorale.synth.topology.expansions import process_network, promoted
 
 Numbers = NDArray[np.int64]
 LONGEST_NAME = 63

@@ -14,7 +14,7 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.programs.program import AnyProgram, Op, Program, ProgramViolation
 from chorale.synth.targets.registry import XML_TARGETS, Lifted, target_named
-from chorale.synth.topology.relabelling import process_network
+from chorale.synth.topology.expansions import process_network
 from chorale.synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]

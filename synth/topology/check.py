@@ -9,16 +9,16 @@ from typing import NamedTuple, get_args
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
-from chorale.synth.topology.abilities import SwitchAbility, read_ability
 from chorale.synth.topology.distance import require_strongly_connected
 from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.provenance import Assumption, Provenance
 from chorale.synth.topology.registry import require_size
 from chorale.synth.topology.symmetry_search import with_symmetries_found
-from chorale.synth.topology.topology import BandwidthUnit, Topology
+from chorale.synth.topology.topology import Assumption, BandwidthUnit, Provenance, SwitchAbility, Topology
 
 MAX_BANDWIDTH_UNITS = 2**53
 _NODE_ID = re.compile(r"[A-Za-z0-9_.:]+")
+_MAX_NAMES = 32
+_MAX_NAME = 32
 
 
 def check_topology(topology: Topology) -> Topology:
@@ -70,8 +70,9 @@ def _check_rates(bandwidths: tuple[Fraction, ...], latencies_s: tuple[Fraction, 
         raise InvalidInput(rule, f"a common unit of 1/{scale}", "round the bandwidths to fewer digits")
 
 
-KINDS = ("compute", "switch")
-UNITS: tuple[str, ...] = get_args(BandwidthUnit)
+REDUCE_LISTS = ("reduce_types", "reduce_operations")
+ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
+"""Names of a switch's attributes in topology files."""
 
 
 class NamedNode(NamedTuple):
@@ -111,11 +112,12 @@ def assemble_topology(
     For large networks, the result includes symmetries that map rank 0 to every other rank, if any are found. If a node
     or link is invalid, raises InvalidInput with its name. O(L log L), plus the search for symmetries.
     """
-    if unit not in UNITS:
-        raise InvalidInput("unknown bandwidth_unit {}", repr(unit), f"choose from {', '.join(UNITS)}")
+    units: tuple[BandwidthUnit, ...] = get_args(BandwidthUnit)
+    if unit not in units:
+        raise InvalidInput("unknown bandwidth_unit {}", repr(unit), f"choose from {', '.join(units)}")
     require_size(spec, len(nodes), sum(1 + link.bidirectional for link in links))
     for node in nodes:
-        if node.kind not in KINDS:
+        if node.kind not in ("compute", "switch"):
             raise InvalidInput(f"the kind of node {node.id} must be compute or switch", repr(node.kind), "correct it")
     ordered = sorted(nodes, key=lambda node: node.kind == "switch")
     position = {node.id: index for index, node in enumerate(ordered)}
@@ -135,7 +137,7 @@ def assemble_topology(
         node_ids=tuple(node.id for node in ordered),
         compute_count=sum(node.kind == "compute" for node in nodes),
         links=Links.build(directed),
-        bandwidth_unit=next(name for name in get_args(BandwidthUnit) if name == unit),
+        bandwidth_unit=next(name for name in units if name == unit),
         abilities=abilities,
     )
     topology = with_symmetries_found(check_topology(topology))
@@ -150,6 +152,44 @@ def assemble_topology(
     if guessed or facts or expected is not None:
         topology = replace(topology, provenance=Provenance(facts, frozenset(guessed), expected, topology.id))
     return topology
+
+
+def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
+    """Return the ability of a switch, read from its attributes in a file, or None if the switch only forwards data.
+
+    `reduce_types` and `reduce_operations` are lists or comma-separated text. Raises InvalidInput, which names the
+    wrong attribute.
+    """
+    reduce = _flag(attributes, "reduce", node)
+    given = attributes.get("reduce_bandwidth")
+    bandwidth = None if given is None else parse_rational(given, f"the reduce_bandwidth of node {node}")
+    if bandwidth is not None and bandwidth <= 0:
+        way_out = "correct it, or write reduce: false"
+        raise InvalidInput(f"the reduce_bandwidth of node {node} must be positive", bandwidth, way_out)
+    names: dict[str, tuple[str, ...]] = {}
+    for key in REDUCE_LISTS:
+        value, where = attributes.get(key), f"{key} of node {node}"
+        items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+        if items is not None and not isinstance(items, (list, tuple)):
+            raise InvalidInput(f"{where} must be a list of names", repr(value), 'write for example ["float32"]')
+        for item in items or ():
+            if not (isinstance(item, str) and item.isidentifier() and len(item) <= _MAX_NAME):
+                raise InvalidInput(f"{where} must hold names of letters, digits and _", repr(item), "correct it")
+        if len(items or ()) > _MAX_NAMES:
+            raise InvalidInput(f"{where} must hold at most {_MAX_NAMES} names", len(items or ()), "leave some out")
+        names[key] = tuple(items or ())
+    if not reduce and (bandwidth is not None or any(names.values())):
+        rule = f"node {node} must reduce if it says how"
+        raise InvalidInput(rule, "reduce: false", "write reduce: true, or leave reduce_bandwidth, … out")
+    ability = SwitchAbility(_flag(attributes, "multicast", node), reduce, bandwidth, **names)
+    return ability if ability.is_able else None
+
+
+def _flag(attributes: Mapping[str, object], key: str, node: str) -> bool:
+    value = attributes.get(key, False)
+    if isinstance(value, bool):
+        return value
+    raise InvalidInput(f"{key} of node {node} must be true or false", repr(value), "correct it")
 
 
 def _directed(link: NamedLink, position: dict[str, int]) -> list[Link]:

@@ -1,14 +1,15 @@
-"""Builds larger networks from given ones: bidirectional copy, degree expansion, line graph, product."""
+"""Builds networks from given ones: bidirectional copy, degree expansion, line graph, product, promoted switches."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.links import Column, Links, Rates, sorted_links
 from chorale.synth.topology.registry import require_size
 from chorale.synth.topology.topology import Topology
@@ -169,3 +170,47 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
         for symmetry in factor.automorphisms
     ]
     return ranked_topology(spec, rank.size, product, factors[0], symmetries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relabelled:
+    """A network in which some switches of another are compute nodes.
+
+    origin: int32 per link of `network`: the original link
+    roots:  number of compute nodes that may be tree roots: nodes 0 to `roots` - 1
+    """
+
+    network: Topology
+    origin: NDArray[np.int32]
+    roots: int
+
+
+def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
+    """Return the network in which `switches` become compute nodes, numbered after the ranks. O(links log links)."""
+    ranks, nodes, links = topology.compute_count, topology.node_count, topology.links
+    chosen = sorted(switches)
+    order = np.concatenate([np.arange(ranks), chosen, np.setdiff1d(np.arange(ranks, nodes), chosen)]).astype(np.int64)
+    label = np.argsort(order)
+    useful = np.flatnonzero(links.src != links.dst)
+    src, dst = label[links.src[useful]], label[links.dst[useful]]
+    wide, late = links.bandwidth_class[useful], links.latency_class[useful]
+    by_end = np.lexsort((late, -wide.astype(np.int64), src, dst))
+    moved_links = sorted_links(src, dst, Rates(wide, links.bandwidths, late, links.latencies_s))
+    names = tuple(topology.node_ids[node] for node in order.tolist())
+    network = Topology(topology.spec, names, ranks + len(chosen), moved_links, topology.bandwidth_unit)
+    moved = (label[symmetry[order]].astype(np.int32) for symmetry in topology.automorphisms)
+    network = replace(network, automorphisms=tuple(each for each in moved if is_automorphism(network, each)))
+    return Relabelled(network, useful[by_end].astype(np.int32), ranks)
+
+
+def process_network(topology: Topology) -> Topology:
+    """Return the network in which switches that add or multicast become compute nodes, numbered after the ranks.
+
+    The local runner emulates each of these switches with a process. O(links log links). Raises InvalidInput if no
+    switch has such an ability.
+    """
+    if not topology.abilities:
+        rule = "{} has no switches that add or multicast"
+        raise InvalidInput(rule, topology.spec, "declare them with able(SPEC)")
+    network = promoted(topology, sorted(topology.abilities)).network
+    return replace(network, spec=f"processes({topology.spec})")

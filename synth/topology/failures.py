@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.abilities import moved_abilities
 from chorale.synth.topology.automorphism import connected_labels, is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.links import Links, Rates, sorted_links
@@ -74,7 +73,7 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
         compute_count=compute_count,
         links=sorted_links(new_index[src], new_index[dst], rates),
         automorphisms=(),
-        abilities=moved_abilities(topology.abilities, new_index, alive),
+        abilities={int(new_index[node]): able for node, able in topology.abilities.items() if alive[node]},
     )
 
 
@@ -177,7 +176,7 @@ NVLINK, PLANE = "nvlink", "plane"
 """Parts of links that can fail: one NVLink of a GPU, or one of a NIC's two planes."""
 
 
-def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
+def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
     """Return `part` as a fraction of the link between two nodes, or None if the link has no part of this kind.
 
     Imported machines state the rate of one NVLink. In others, it is 25 GB/s (generations 2 to 4), or 50 GB/s if the
@@ -214,13 +213,20 @@ def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) ->
     src, dst = topology.links.src.astype(np.int64), topology.links.dst.astype(np.int64)
     keys = np.minimum(src, dst) * topology.node_count + np.maximum(src, dst)
     low, high = np.divmod(np.unique(keys[src != dst]), topology.node_count)
+    # Pairs of linked nodes, in ascending order, and the pairs to which symmetries move them
+    pairs, here, there = low * topology.node_count + high, [np.arange(len(low))], [np.arange(len(low))]
+    for symmetry in symmetries:
+        moved = symmetry[low].astype(np.int64), symmetry[high].astype(np.int64)
+        here.append(here[0])
+        there.append(np.searchsorted(pairs, np.minimum(*moved) * topology.node_count + np.maximum(*moved)))
+    pair_orbit = connected_labels(len(pairs), np.concatenate(here), np.concatenate(there))
     links: list[tuple[tuple[str, ...], int]] = []
-    for pair, copies in zip(*_firsts(_pair_orbits(low, high, symmetries, topology.node_count)), strict=True):
+    for pair, copies in zip(*_firsts(pair_orbit), strict=True):
         links.append(((topology.node_ids[low[pair]], topology.node_ids[high[pair]]), int(copies)))
     yield from (Failure("link", names, copies) for names, copies in links)
     for wanted in parts:
         for names, copies in links:
-            if (part := part_of(topology, names, wanted)) is not None:
+            if (part := _part_of(topology, names, wanted)) is not None:
                 yield Failure("link", names, copies, part)
 
 
@@ -229,16 +235,3 @@ def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.i
     _, first, counts = np.unique(orbit, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order]
-
-
-def _pair_orbits(
-    low: NDArray[np.int64], high: NDArray[np.int64], symmetries: list[NDArray[np.int32]], nodes: int
-) -> NDArray[np.int32]:
-    """Return the orbit number (int32) of each pair (low, high) under `symmetries`. Pairs must be in ascending order."""
-    keys = low * nodes + high
-    here, there = [np.arange(len(keys))], [np.arange(len(keys))]
-    for symmetry in symmetries:
-        moved = symmetry[low].astype(np.int64), symmetry[high].astype(np.int64)
-        here.append(np.arange(len(keys)))
-        there.append(np.searchsorted(keys, np.minimum(*moved) * nodes + np.maximum(*moved)))
-    return connected_labels(len(keys), np.concatenate(here), np.concatenate(there))

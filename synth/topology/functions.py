@@ -10,14 +10,19 @@ import numpy as np
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
-from chorale.synth.topology.abilities import SwitchAbility, read_ability
 from chorale.synth.topology.automorphism import is_automorphism
-from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
+from chorale.synth.topology.check import read_ability
+from chorale.synth.topology.expansions import (
+    bidirectional,
+    cartesian_product,
+    degree_expansion,
+    line_graph,
+    process_network,
+)
 from chorale.synth.topology.failures import LostLink, rescaled, scaled, without
 from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
 from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require, require_size
-from chorale.synth.topology.relabelling import process_network
-from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, Topology, transpose
+from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, SwitchAbility, Topology, transpose
 
 _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")
 _MAX_TIMES = MAX_NODES.bit_length() - 1

@@ -87,10 +87,7 @@ SpecTree = FamilyCall | FileCall | FunctionCall
 Argument = SpecTree | Option | Number
 
 
-_SPECS_KEPT = 4096
-
-
-@lru_cache(maxsize=_SPECS_KEPT)
+@lru_cache(maxsize=4096)
 def parse_spec(text: str) -> SpecTree:
     """Return the syntax tree of `text` (cached). str(tree) is the spec without unnecessary blanks."""
     if len(text) > MAX_SPEC_LENGTH:
@@ -134,7 +131,12 @@ class _Reader:
             rule = "a family or function is missing in the spec {}"
             raise InvalidInput(rule, self.text or '""', _WAY_OUT)
         if piece.lstrip().startswith(FILE_PREFIX):
-            return _file((piece + self._rest_of_path()).strip())
+            path, open_count = piece, 0
+            while (piece := self.peek()) is not None and piece != ";" and not (piece == ")" and open_count == 0):
+                open_count += {"(": 1, ")": -1}.get(piece, 0)
+                path += piece
+                self.take()
+            return _file(path.strip())
         if self.peek() == "(":
             return FunctionCall(_name(piece, self.text), self._arguments(depth))
         return _leaf(piece, self.text)
@@ -147,15 +149,6 @@ class _Reader:
         if piece != ")":
             raise InvalidInput("a parenthesis is missing in {}", self.text, 'add the missing ")"')
         return tuple(arguments)
-
-    def _rest_of_path(self) -> str:
-        path: list[str] = []
-        open_count = 0
-        while (piece := self.peek()) is not None and piece != ";" and not (piece == ")" and open_count == 0):
-            open_count += {"(": 1, ")": -1}.get(piece, 0)
-            path.append(piece)
-            self.take()
-        return "".join(path)
 
 
 def _leaf(piece: str, spec: str) -> Argument:

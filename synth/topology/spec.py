@@ -25,9 +25,8 @@ from chorale.synth.topology.grammar import (
     SpecTree,
     parse_spec,
 )
-from chorale.synth.topology.provenance import merged
 from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Provenance, Topology
 
 _FAMILIES = (*GRID_FAMILIES, *DIRECTED_FAMILIES, *BASE_FAMILIES, *DISTANCE_REGULAR_FAMILIES, *FABRIC_FAMILIES)
 FAMILIES: Mapping[str, Family] = {family.name: family for family in _FAMILIES}
@@ -117,7 +116,8 @@ def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
         return topology
     has_expected = any(part.expected is not None for part in inner.values())
     slower = function.plan(call, lambda tree: planned(tree, True)).build().links if has_expected else None
-    provenance = merged(known, slower, topology.id)
+    facts = tuple(dict.fromkeys(fact for part in known for fact in part.assumptions))
+    provenance = Provenance(facts, frozenset().union(*(part.guessed for part in known)), slower, topology.id)
     if provenance.guessed and call.name not in _KEEP_IDS:
         ids, links = topology.node_ids, topology.links
         ends = zip(links.src.tolist(), links.dst.tolist(), strict=True)

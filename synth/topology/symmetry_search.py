@@ -15,7 +15,7 @@ part of a split cell need not be used to split other cells.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -88,6 +88,10 @@ class OrderedCells(NamedTuple):
         self.size[[cell, cell + 1]] = 1, size - 1
         return cell
 
+    def members(self, cell: int) -> NDArray[np.int32]:
+        """Return the nodes of `cell`."""
+        return self.order[cell : cell + self.size[cell]]
+
     def smallest_shared(self) -> int:
         """Return the first of the smallest cells with several nodes, or -1 if all cells have a single node."""
         starts = np.flatnonzero(self.cell[self.order] == np.arange(len(self.order)))
@@ -110,8 +114,7 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
         return None
     if not search.turns:
         return search.renaming(second.cells)
-    cell = search.turns[0].cell
-    nodes = second.cells.order[cell : cell + second.cells.size[cell]]
+    nodes = second.cells.members(search.turns[0].cell)
     return search.to(nodes, 0, second.cells, TRIES_PER_NODE * source.node_count)[0]
 
 
@@ -176,10 +179,26 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
     search = _Search.of(topology, topology, colouring)
     if search is None or len(search.turns) > _MAX_LEVELS:
         return ()
+    cells, before_turns = _copy(colouring.cells), []
+    for turn in search.turns:
+        before_turns.append(_copy(cells))
+        _refined(search.links, cells, cells.set_apart(turn.node))
     symmetries: list[Renaming] = []
-    tries = _TRIES + _TRIES_PER_NODE * topology.node_count
-    for level, cells in reversed(list(enumerate(search.levels(colouring.cells)))):
-        tries = search.add_images(level, cells, symmetries, tries)
+    tries, orbit = _TRIES + _TRIES_PER_NODE * topology.node_count, np.arange(topology.node_count)
+    for level in reversed(range(len(search.turns))):
+        # Add symmetries that fix the nodes of earlier turns and move the node of this one.
+        turn, cells = search.turns[level], before_turns[level]
+        others: list[int] = []  # nodes to which (and to whose orbits) no symmetry maps the node
+        for node in np.sort(cells.members(turn.cell)):
+            if orbit[node] == orbit[turn.node] or np.any(orbit[others] == orbit[node]):
+                continue
+            symmetry, used = search.to(np.array([node]), level, cells, min(tries, MAX_TRIES + len(search.turns)))
+            tries -= used
+            if symmetry is None:
+                others.append(int(node))
+            else:
+                symmetries.append(symmetry)
+                orbit = orbits(topology.node_count, symmetries)
     return tuple(symmetries)
 
 
@@ -198,7 +217,7 @@ class _Colouring:
     @staticmethod
     def of(topology: Topology) -> _Colouring:
         """Return the refined cells of `topology`. O(links * log nodes)."""
-        abilities = {node: content_id(ability.facts()) for node, ability in topology.abilities.items()}
+        abilities = {node: content_id(astuple(ability)) for node, ability in topology.abilities.items()}
         names = sorted(set(abilities.values()))
         kind = np.repeat([0, 1], [topology.compute_count, topology.switch_count])
         for node, name in abilities.items():
@@ -254,37 +273,10 @@ class _Search:
                 shared = int(cells.cell[first])
             if shared < 0:
                 return _Search(source, target, links, target_links, tuple(turns), cells.order)
-            node = int(cells.order[shared : shared + cells.size[shared]].min())
+            node = int(cells.members(shared).min())
             cell = cells.set_apart(node)
             turns.append(_Turn(node, cell, _refined(links, cells, cell)))
         return None
-
-    def levels(self, start: OrderedCells) -> Iterator[OrderedCells]:
-        """Yield the cells of `source` before each turn."""
-        cells = _copy(start)
-        for turn in self.turns:
-            yield _copy(cells)
-            _refined(self.links, cells, cells.set_apart(turn.node))
-
-    def add_images(self, level: int, cells: OrderedCells, symmetries: list[Renaming], tries: int) -> int:
-        """Add symmetries that fix the individualized nodes before `level` and move the node of that turn.
-
-        `symmetries` must already contain the symmetries that also fix this node. Returns how many `tries` are left.
-        """
-        turn, nodes = self.turns[level], self.source.node_count
-        orbit = orbits(nodes, symmetries)
-        others: list[int] = []  # nodes to which (and to whose orbits) no symmetry maps the node
-        for node in np.sort(cells.order[turn.cell : turn.cell + cells.size[turn.cell]]):
-            if orbit[node] == orbit[turn.node] or np.any(orbit[others] == orbit[node]):
-                continue
-            symmetry, used = self.to(np.array([node]), level, cells, min(tries, MAX_TRIES + len(self.turns)))
-            tries -= used
-            if symmetry is None:
-                others.append(int(node))
-                continue
-            symmetries.append(symmetry)
-            orbit = orbits(nodes, symmetries)
-        return tries
 
     def to(
         self, nodes: NDArray[np.integer], level: int, before: OrderedCells, most: int
@@ -307,8 +299,7 @@ class _Search:
             if cells is None:
                 continue
             if after < len(self.turns):
-                cell = self.turns[after].cell
-                branches.append(self._choices(cells, cells.order[cell : cell + cells.size[cell]]))
+                branches.append(self._choices(cells, cells.members(self.turns[after].cell)))
                 continue
             renaming = self.renaming(cells)
             if renaming is not None:

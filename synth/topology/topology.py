@@ -1,12 +1,12 @@
 """The network: compute nodes, switches and directed links with exact bandwidth and latency.
 
-Also its transpose (every link reversed), and the conversion of the bandwidth unit to bytes per second.
+Also the abilities of switches, the assumptions about a machine from which a network was read, and the transpose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -15,14 +15,80 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
-from chorale.synth.topology.abilities import Abilities
 from chorale.synth.topology.links import Links
-from chorale.synth.topology.provenance import Assumption, Provenance
 
 BandwidthUnit = Literal["link", "GB/s", "Gbit/s"]
 
 MAX_NODES = 2**20
 MAX_LINKS = 2**27
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAbility:
+    """What one switch can do with data that it receives, besides forwarding it.
+
+    multicast:         whether it can send identical copies to several neighbours
+    reduce:            whether it can add up data from several neighbours and forward the sum
+    reduce_bandwidth:  maximum output rate of sums, in the topology's bandwidth unit; None if only the links limit it
+    reduce_types:      supported element types, for example float32; empty if all are supported
+    reduce_operations: supported operations, for example sum; empty if all are supported
+    """
+
+    multicast: bool = False
+    reduce: bool = False
+    reduce_bandwidth: Fraction | None = None
+    reduce_types: tuple[str, ...] = ()
+    reduce_operations: tuple[str, ...] = ()
+
+    @property
+    def is_able(self) -> bool:
+        """Whether the switch can do anything besides forwarding."""
+        return self.multicast or self.reduce
+
+
+Abilities = Mapping[int, SwitchAbility]
+"""Abilities of switches by node; a switch without an entry only forwards data."""
+
+NVSWITCH = SwitchAbility(
+    multicast=True,
+    reduce=True,
+    reduce_types=("float16", "bfloat16", "float32", "float64", "int32", "uint32", "int64", "uint64"),
+    reduce_operations=("sum", "min", "max"),
+)
+"""NVSwitch 3 and later, with NVLink SHARP: the types and operations for which NCCL uses it (min and max not for float32
+and float64). Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x, src/include/device.h."""
+
+
+Source = Literal["file", "published", "guess"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A fact on which the network of a machine relies, such as the rate of its NVLinks.
+
+    source: "file" if the file or an option states it, "published" for data sheets and the source code of libraries
+    reference: the attribute, option, data sheet or source file; for guesses, what to do if the guess is wrong
+    """
+
+    what: str
+    value: str
+    source: Source
+    reference: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Provenance:
+    """The assumptions behind a network that was read from a machine's file.
+
+    guessed:  pairs of node ids whose links have a guessed rate
+    expected: the links at the rates that the machine's library expects, below the physical rates; None if unknown
+    network:  id of the topology to which `expected` belongs; networks derived from it have no expected rates
+    """
+
+    assumptions: tuple[Assumption, ...]
+    guessed: frozenset[tuple[str, str]] = frozenset()
+    expected: Links | None = None
+    network: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +124,7 @@ class Topology:
             "latencies_s": links.latencies_s,
         }
         if self.abilities:
-            facts["abilities"] = [[node, *ability.facts()] for node, ability in sorted(self.abilities.items())]
+            facts["abilities"] = [[node, *astuple(ability)] for node, ability in sorted(self.abilities.items())]
         object.__setattr__(
             self, "id", content_id(facts, (links.src, links.dst, links.bandwidth_class, links.latency_class))
         )

@@ -62,7 +62,21 @@ class Translations:
         moves = [topology.automorphisms[index].astype(np.int64) for index in generators]
         if not all(np.array_equal(one[other], other[one]) for one, other in combinations(moves, 2)):
             raise _error(topology, "some do not commute")
-        orders, carries = _relations(topology.node_count, moves)
+        orders: list[int] = []
+        carries = np.zeros((len(moves), len(moves)), dtype=np.int64)
+        images = np.zeros((1, 1), dtype=np.int32)  # images of rank 0 under all elements found so far
+        element_of = np.full(topology.node_count, -1)  # the element that moves rank 0 to a node
+        element_of[0] = 0
+        for number, move in enumerate(moves):
+            image, order = int(move[0]), 1
+            while element_of[image] < 0:
+                image, order = int(move[image]), order + 1
+            rest = int(element_of[image])
+            for before in reversed(range(number)):
+                rest, carries[number, before] = divmod(rest, orders[before])
+            orders.append(order)
+            images = _with_powers(images, move, order)
+            element_of[images[0]] = np.arange(images.shape[1])
         orbit, firsts = _orbits(topology.node_count, moves, orders)
         table = firsts[:, None].astype(np.int32)
         for move, order in zip(moves, orders, strict=True):
@@ -70,12 +84,15 @@ class Translations:
         element = np.zeros(topology.node_count, dtype=np.int32)
         element[table[:, ::-1]] = np.arange(table.shape[1], dtype=np.int32)[::-1]
         rank_orbits = int(np.count_nonzero(firsts < topology.compute_count))
-        result = Translations(orders, carries, table, orbit, element, rank_orbits)
+        result = Translations(tuple(orders), carries, table, orbit, element, rank_orbits)
         ranks = np.sort(table[:rank_orbits], axis=None)
         if not np.array_equal(ranks, np.arange(topology.compute_count)):
             raise _error(topology, "some keep a rank in its place")
         for move, order, carry in zip(moves, orders, carries.tolist(), strict=True):
-            if not np.array_equal(_power(move, order), _product(moves, carry)):
+            product = np.arange(topology.node_count)
+            for other, exponent in zip(moves, carry, strict=True):
+                product = _power(other, exponent)[product]
+            if not np.array_equal(_power(move, order), product):
                 raise _error(topology, "some keep rank 0 in its place, and move other nodes")
         return result
 
@@ -125,33 +142,6 @@ def _orbits(count: int, moves: Sequence[Numbers], orders: Sequence[int]) -> tupl
             first, reach, step = np.minimum(first, first[step]), 2 * reach, step[step]
     firsts, orbit = np.unique(first, return_inverse=True)
     return orbit.astype(np.int32), firsts
-
-
-def _relations(nodes: int, moves: Sequence[Numbers]) -> tuple[tuple[int, ...], Numbers]:
-    """Return `orders` and `carries` of `Translations`, computed from the images of rank 0. O(elements)."""
-    orders: list[int] = []
-    carries = np.zeros((len(moves), len(moves)), dtype=np.int64)
-    images = np.zeros((1, 1), dtype=np.int32)  # images of rank 0 under all elements found so far
-    element = np.full(nodes, -1)
-    element[0] = 0
-    for number, move in enumerate(moves):
-        image, order = int(move[0]), 1
-        while element[image] < 0:
-            image, order = int(move[image]), order + 1
-        rest = int(element[image])
-        for before in reversed(range(number)):
-            rest, carries[number, before] = divmod(rest, orders[before])
-        orders.append(order)
-        images = _with_powers(images, move, order)
-        element[images[0]] = np.arange(images.shape[1])
-    return tuple(orders), carries
-
-
-def _product(moves: Sequence[Numbers], exponents: Sequence[int]) -> Numbers:
-    result = np.arange(len(moves[0]))
-    for move, exponent in zip(moves, exponents, strict=True):
-        result = _power(move, exponent)[result]
-    return result
 
 
 def _power(move: Numbers, exponent: int) -> Numbers:
@@ -235,8 +225,15 @@ class Transversal:
         O(generators * N). Raises InvalidInput if there are switches, or if the symmetries do not map rank 0 to every
         rank.
         """
-        nodes = topology.compute_count
-        moves = _moves(topology)
+        nodes, generators = topology.compute_count, topology.automorphisms
+        if topology.switch_count or not generators:
+            rule = "the symmetric form needs known symmetries and no switches: {}"
+            raise InvalidInput(rule, topology.spec, "use the column form")
+        inverses = (np.argsort(generator).astype(np.int32) for generator in generators)
+        others = (
+            inverse for one, inverse in zip(generators, inverses, strict=True) if not np.array_equal(one, inverse)
+        )
+        moves = np.array([*generators, *others], dtype=np.int32).reshape(-1, nodes)
         parent, move = np.full(nodes, -1, dtype=np.int32), np.full(nodes, -1, dtype=np.int32)
         reached = np.zeros(nodes, dtype=bool)
         reached[0] = True
@@ -275,15 +272,3 @@ class Transversal:
         for layer in self.layers[1:]:
             result[layer] = self.moves[self.move[layer][:, None], result[self.parent[layer]]]
         return result
-
-
-def _moves(topology: Topology) -> NDArray[np.int32]:
-    """Return int32[moves, N]: the generators of the known symmetries, then the inverses that differ from them."""
-    nodes = topology.compute_count
-    if topology.switch_count or not topology.automorphisms:
-        rule = "the symmetric form needs known symmetries and no switches: {}"
-        raise InvalidInput(rule, topology.spec, "use the column form")
-    inverses = [np.argsort(generator).astype(np.int32) for generator in topology.automorphisms]
-    pairs = zip(topology.automorphisms, inverses, strict=True)
-    others = [inverse for generator, inverse in pairs if not np.array_equal(generator, inverse)]
-    return np.array([*topology.automorphisms, *others], dtype=np.int32).reshape(-1, nodes)

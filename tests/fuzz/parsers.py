@@ -19,8 +19,8 @@ from chorale.job.table.layout import table_bytes
 from chorale.job.table.verification import checked_table
 from chorale.runners.msccl.results import parse_output
 from chorale.runners.recorded.table import read_runs
+from chorale.synth.build.build import build_schedule
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.schedule.codec import METADATA_KEY, from_json_text, from_parquet, stated_id, to_json_text
 from chorale.synth.schedule.schedule import AnySchedule

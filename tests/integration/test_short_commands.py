@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from chorale.synth.build.build import build_schedule
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.topology.spec import parse_topology
 

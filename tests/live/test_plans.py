@@ -7,8 +7,8 @@ import pytest
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.plans.rank_plans import MEMORY, PORTS, SWITCH
+from chorale.synth.build.build import build_schedule
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions

@@ -20,8 +20,7 @@ from chorale.runners.simulated import library_model as models
 from chorale.runners.simulated.library_graph import LibraryName, has_gpus
 from chorale.synth import ChoraleError, LoweringOptions, NetworkModel, Options, ScheduleRequest, SerialExecutor
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
-from chorale.synth.build.build import build_program
-from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.processors import core_count

@@ -18,8 +18,7 @@ from chorale.runners.msccl.commands import RUNTIMES, JobOptions, served_size
 from chorale.runners.msccl.job_files import job_files
 from chorale.runners.process_launch.launchers import Launcher, gpus_per_machine
 from chorale.synth import InvalidInput, LoweringOptions, Program, Topology, VerifiedSchedule, target_named
-from chorale.synth.build.build import build_program
-from chorale.synth.build.schedules import verify_schedule
+from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.collective import CollectiveName
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import with_default_channels

@@ -8,7 +8,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from chorale.synth import InvalidInput, Options, ScheduleRequest, parse_collective
-from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.build.build import verified_schedule
 from chorale.synth.identity import parse_rational
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named

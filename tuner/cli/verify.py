@@ -13,8 +13,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth import InvalidInput, LoweringOptions, VerifiedSchedule, target_named
-from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
-from chorale.synth.build.schedules import LoweredProgram, verify_schedule
+from chorale.synth.build.build import LoweredProgram, build_program, build_switch_plan, unexecuted_text, verify_schedule
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.switches import PROCESS_TARGET

@@ -36,8 +36,7 @@ from chorale.synth import (
     simulate,
     traffic_of,
 )
-from chorale.synth.build.build import build_program
-from chorale.synth.build.schedules import build_schedule, verified_schedule
+from chorale.synth.build.build import build_program, build_schedule, verified_schedule
 from chorale.synth.collective import CollectiveName
 from chorale.synth.executor.base import Progress
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
@@ -50,7 +49,7 @@ from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.simulate import HOP_US, LINK_LATENCY_US, Fidelity, simulate_flows
 from chorale.synth.targets.judge import network_of
-from chorale.synth.topology.relabelling import promoted
+from chorale.synth.topology.expansions import promoted
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_in_its_form
 from chorale.tuner.files.topology_specs import load_topology

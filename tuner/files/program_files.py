@@ -7,8 +7,7 @@ from pathlib import Path
 from chorale.job.files import read_file
 from chorale.runners.api.base import ProgramSettings
 from chorale.synth import CheckFailed, InvalidInput, LoweringOptions, Program, Topology
-from chorale.synth.build.build import build_program
-from chorale.synth.build.schedules import verify_schedule
+from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.lowering.lower import LONGEST_NAME
 from chorale.synth.methods.catalog import METHODS

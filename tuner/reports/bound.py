@@ -4,7 +4,7 @@ import csv
 import io
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ from chorale.synth.bounds.certificate import check_certificate, check_pair_certi
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
-from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.build.build import verified_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, CollectiveName
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.identity import rational_text
@@ -87,7 +87,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
 
 def assumption_facts(topology: Topology) -> dict[str, Any]:
     """Return a document's key `assumptions`, or an empty mapping if the network was not read from a machine."""
-    return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
+    return {"assumptions": [asdict(fact) for fact in topology.assumptions]} if topology.assumptions else {}
 
 
 def network_facts(topology: Topology) -> dict[str, Any]:

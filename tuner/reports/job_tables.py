@@ -37,8 +37,7 @@ from chorale.synth import (
 )
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.build.build import build_program
-from chorale.synth.build.schedules import verify_schedule
+from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import SynthesisTask

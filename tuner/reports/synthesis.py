@@ -1,6 +1,7 @@
 """Reports for `chorale synth` and the service: networks, and schedules compared with bounds and older schedules."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from fractions import Fraction
 from itertools import repeat
 from pathlib import Path
@@ -20,10 +21,10 @@ from chorale.synth.identity import rational_text
 from chorale.synth.methods.forest.forest import ShardUnits, shard_units, uneven_forest, with_shards
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.simulation.simulate import HOP_US, LINK_LATENCY_US, congestion_of
-from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
+from chorale.synth.topology.topology import SwitchAbility
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import save_schedule
@@ -50,7 +51,7 @@ def show_topology(topology: Topology) -> dict[str, Any]:
     ids, expected = topology.node_ids, topology.expected
     return {
         "topology": describe_topology(topology),
-        "assumptions": [fact.to_json() for fact in topology.assumptions],
+        "assumptions": [asdict(fact) for fact in topology.assumptions],
         "vertex_transitive": is_vertex_transitive(topology),
         "eulerian": topology.is_eulerian,
         "nodes_list": [

@@ -12,9 +12,8 @@ from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.merging import SizeRange
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.job.table.verification import table_program
-from chorale.synth.build.build import build_program
+from chorale.synth.build.build import build_program, build_schedule
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions

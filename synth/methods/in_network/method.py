@@ -23,7 +23,7 @@ from chorale.synth.methods.in_network.trees import (
 )
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.topology.relabelling import promoted
+from chorale.synth.topology.expansions import promoted
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
 

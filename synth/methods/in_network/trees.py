@@ -39,7 +39,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.transforms import joined_routes
 from chorale.synth.topology.automorphism import orbits
-from chorale.synth.topology.relabelling import Relabelled, promoted
+from chorale.synth.topology.expansions import Relabelled, promoted
 from chorale.synth.topology.topology import Topology
 
 

@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.identity import parse_rational
-from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.links import Links, Rates, sorted_links
 from chorale.synth.topology.registry import require, whole_numbers
-from chorale.synth.topology.topology import MAX_NODES, Topology
+from chorale.synth.topology.topology import MAX_NODES, SwitchAbility, Topology
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
 from chorale.synth.topology.families.builders import FabricBuilder, grid_ids, positive_bandwidth, switch_ids
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import NVSWITCH, SwitchAbility, Topology
 
 _SWITCH_SYNTAX = "switch:m,bw"
 

@@ -35,7 +35,7 @@ from chorale.synth.topology.formats.rates import (
     pci_rate_of,
     xgmi_rate,
 )
-from chorale.synth.topology.provenance import Assumption
+from chorale.synth.topology.topology import Assumption
 
 Pair = tuple[int, int]
 Cells = Mapping[Pair, str]

@@ -25,7 +25,7 @@ from chorale.synth.topology.formats.rates import (
     pci_rate_of,
     rate,
 )
-from chorale.synth.topology.provenance import Assumption
+from chorale.synth.topology.topology import Assumption
 
 MAX_OBJECTS = 2**17
 _MAX_DEVICES = 1024

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.abilities import ABILITY_KEYS
-from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.check import ABILITY_KEYS, NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.formats.labels import labelled_parts, plain_text
 from chorale.synth.topology.formats.machine_network import NO_RANKS, Fabric, Machine, without_dead_ends
-from chorale.synth.topology.provenance import Assumption
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Assumption, Topology
 
 LANE_GBIT_PER_S = {
     "SDR": Fraction(2),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from fractions import Fraction
 from itertools import repeat
 from typing import Any, NoReturn, get_args
@@ -9,10 +10,8 @@ from typing import Any, NoReturn, get_args
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.topology.abilities import ABILITY_KEYS
-from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
-from chorale.synth.topology.provenance import Assumption, Source
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.check import ABILITY_KEYS, NamedLink, NamedNode, assemble_topology, first_repeated
+from chorale.synth.topology.topology import Assumption, Source, Topology
 
 FORMAT = "chorale-topology/1"
 _WAY_OUT = f"follow the format {FORMAT} in the guide"
@@ -60,7 +59,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
             for link, slower in zip(topology.links, expected.links if expected else repeat(None), strict=False)
         ],
     }
-    assumptions = [fact.to_json() for fact in topology.assumptions]
+    assumptions = [asdict(fact) for fact in topology.assumptions]
     return document | ({"assumptions": assumptions} if assumptions else {})
 
 

@@ -13,14 +13,12 @@ import numpy as np
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
-from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, check_topology
 from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids
 from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.formats.rates import LOCAL, Rate, narrowest, rate
-from chorale.synth.topology.provenance import Assumption, Provenance
 from chorale.synth.topology.registry import require_size
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import NVSWITCH, Assumption, Provenance, SwitchAbility, Topology
 
 WireKind = Literal["gpu", "nvswitch", "cpu"]
 

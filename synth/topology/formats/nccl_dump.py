@@ -20,7 +20,7 @@ from chorale.synth.topology.formats.machine_network import (
     shared_gpus,
 )  # fmt: skip
 from chorale.synth.topology.formats.rates import LOCAL, Rate, c2c_rate, cpu_rate, nvlink_rate, pci_rate, rate, xgmi_rate
-from chorale.synth.topology.provenance import Assumption
+from chorale.synth.topology.topology import Assumption
 
 _NVLS_COMPUTE_CAPABILITY = 90
 """From Hopper on, GPUs behind NVSwitches use them to add and multicast (NVLink SHARP; NCCL's NVLS)."""

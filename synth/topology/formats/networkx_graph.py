@@ -17,8 +17,7 @@ from defusedxml.common import DefusedXmlException
 from chorale.synth.document_limits import require_shallow, require_small_xml
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import networkx as nx
-from chorale.synth.topology.abilities import ABILITY_KEYS
-from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
+from chorale.synth.topology.check import ABILITY_KEYS, NamedLink, NamedNode, assemble_topology, first_repeated
 from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.topology import Topology
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.provenance import Assumption, Source
+from chorale.synth.topology.topology import Assumption, Source
 
 _NCCL = "NCCL src/graph/topo.h"
 _RCCL = "RCCL src/graph/topo.h"

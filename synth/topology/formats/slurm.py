@@ -20,8 +20,7 @@ from chorale.synth.topology.formats.machine_network import (
     without_dead_ends,
 )
 from chorale.synth.topology.formats.rates import rate
-from chorale.synth.topology.provenance import Assumption
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Assumption, Topology
 
 MAX_NAMES, MAX_LEVELS, _MAX_NAME, _MAX_DIGITS = 2**20, 32, 255, 20
 _WAY_OUT = "give topology.conf of topology/tree, or the output of `scontrol show topology`"

@@ -3,9 +3,8 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-from chorale.synth.build.build import CachingBuilder, build
+from chorale.synth.build.build import CachingBuilder, build, build_schedule
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
-from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options

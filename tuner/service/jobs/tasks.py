@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chorale.synth import InvalidInput, ScheduleRequest, target_named
-from chorale.synth.build.build import build_program
-from chorale.synth.build.schedules import verified_schedule, verify_schedule
+from chorale.synth.build.build import build_program, verified_schedule, verify_schedule
 from chorale.synth.executor.base import Progress, SerialExecutor
 from chorale.synth.finder.find import FinderQuery
 from chorale.synth.finder.find import find as find_topologies

@@ -18,11 +18,10 @@ from chorale.synth.methods.in_network import trees as undirected_split
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
 from chorale.synth.methods.in_network.trees import best_split, mates_of, rate_of_pairs, schedule_of_pairs, whole_units
 from chorale.synth.methods.method import Options
-from chorale.synth.topology.abilities import SwitchAbility
+from chorale.synth.topology.expansions import promoted
 from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import SwitchAbility, Topology
 from chorale.synth.verify.verify import verify
 from tests.synthesis import synthesized
 

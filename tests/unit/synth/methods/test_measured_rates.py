@@ -13,9 +13,8 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.forest.forest import uneven_forest, with_shards
 from chorale.synth.methods.method import DEFAULT_GAP
 from chorale.synth.schedule.transforms import concatenate
-from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import SwitchAbility, Topology
 from chorale.synth.verify.verify import verify
 from tests.synthesis import synthesized
 

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from chorale.runners.measurement.driver import link_limit
-from chorale.synth.build.build import build_program
-from chorale.synth.build.schedules import LoweredProgram
+from chorale.synth.build.build import LoweredProgram, build_program
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.lowering.options import LoweringOptions
