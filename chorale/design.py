@@ -22,7 +22,7 @@ from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.runners.measurement.driver import measure_on
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule, verify_schedule
+from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
@@ -42,6 +42,7 @@ from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.grammar import FILE_PREFIX, MODEL_MARK
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify as verify_schedule
 from chorale.tuner import plots
 from chorale.tuner.costs.pricing import Pricing, goodput_row, simulate_program, usual_buffer_bytes
 from chorale.tuner.files.home import Home
@@ -195,7 +196,7 @@ def synthesize(
     options = options_of(Options, "a parameter must be an option of methods", **parameters)
     name = method_named(method).name
     request = ScheduleRequest(topology(network), parse_collective(collective, root), name, options)
-    return DesignedSchedule.of(verified_schedule(request, executor or SerialExecutor(), progress))
+    return DesignedSchedule.of(verified_schedule(request, executor, progress))
 
 
 @in_words_of_arguments
@@ -219,7 +220,7 @@ def verify(schedule: SomeSchedule, size_bytes: int | None = None) -> DesignedSch
 
 
 def _verified(schedule: SomeSchedule) -> VerifiedSchedule:
-    return schedule if isinstance(schedule, VerifiedSchedule) else verify(schedule)
+    return schedule if isinstance(schedule, VerifiedSchedule) else verify_schedule(schedule)
 
 
 @in_words_of_arguments

@@ -28,7 +28,6 @@ from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel, congestion_of
 from chorale.synth.topology.topology import Topology
@@ -322,7 +321,7 @@ def unit_bytes_per_s(topology: Topology) -> Fraction:
 def library_schedule(topology: Topology, collective: Collective, method: str) -> VerifiedSchedule | None:
     """Return the verified schedule of an MPI library's algorithm; None if it does not suit the network."""
     try:
-        return verified_schedule(ScheduleRequest(topology, collective, method), SerialExecutor())
+        return verified_schedule(ScheduleRequest(topology, collective, method))
     except (InvalidInput, Unavailable):
         return None
 

@@ -1,33 +1,71 @@
-"""Runs the build stages synthesize, verify, lower and check: separately, all together, or with a cache."""
+"""Runs the build stages synthesize, verify, lower and check: separately, all together, or with a cache.
+
+A caller that wants to measure stages passes an `Observer`: each of the stages `synthesis`, `verification`, `lowering`
+and `check` runs inside a context manager that the observer returns.
+"""
+
+from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from chorale.synth.build.build import BuiltSchedule, LoweredProgram, Observer, build_schedule, unobserved
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest, program_id
 from chorale.synth.errors import CheckFailed
+from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switches import switch_plan
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.program import AnyProgram, Program
+from chorale.synth.schedule.codec import to_parquet
+from chorale.synth.schedule.transforms import pipeline_split
 from chorale.synth.targets.lift import lift_code, read_checked
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+
+Observer = Callable[[str], AbstractContextManager[object]]
+"""Called with a stage's name; returns a context manager in which the stage runs."""
 
 
-def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-    """Synthesize, verify, lower and check. Never raises an exception: every error is returned as a BuildFailure."""
-    try:
-        schedule = build_schedule(request.source, observe)
-        return build_result(schedule, build_program(schedule.verified, request.lowering, observe), request.lowering)
-    except Exception as error:  # one bad candidate must not end a campaign
-        return BuildFailure.of(error)
+def verified_schedule(
+    request: ScheduleRequest,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    observe: Observer = nullcontext,
+) -> VerifiedSchedule:
+    """Synthesize and verify the schedule of `request`, in symmetric form if the network is large and symmetric."""
+    with observe("synthesis"):
+        schedule = synthesize_unverified(
+            request.method,
+            request.topology,
+            request.collective,
+            request.options,
+            executor or SerialExecutor(),
+            progress,
+        )
+        if request.depth > 1:
+            schedule = pipeline_split(schedule.expand(), request.depth)
+    with observe("verification"):
+        return verify(schedule, request.options.verified_bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredProgram:
+    """A checked program: as lowered, as text in its target's format, and as read back from that text."""
+
+    program: Program
+    text: str
+    read_back: AnyProgram
 
 
 def build_program(
-    verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = unobserved
+    verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = nullcontext
 ) -> LoweredProgram:
     """Lower `verified` to a program, write the program as text, read it back, and check it on its topology.
 
@@ -73,22 +111,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
     return SwitchPlan(text, read_back)
 
 
-def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:
-    """Return the schedule and the program in a single value that can be pickled."""
-    schedule = built.verified.schedule
-    return BuildResult(
-        schedule_id=schedule.id,
-        schedule=built.file,
-        program_id=program_id(schedule.id, lowering),
-        program=program.program,
-        program_text=program.text,
-        time_per_byte=rational_text(built.verified.cost.time_per_byte),
-        steps=built.verified.cost.steps,
-        chunks_per_shard=schedule.chunks_per_shard,
-    )
-
-
-LARGEST_UNITS = 2**21
+_LARGEST_UNITS = 2**21
 """Memory limit of a `CachingBuilder`, in units of about 50 bytes. A transfer takes 1 unit, an instruction 4."""
 
 _INSTRUCTION_UNITS = 4
@@ -96,11 +119,12 @@ _INSTRUCTION_UNITS = 4
 
 @dataclass(slots=True)
 class _Entry:
-    """A schedule and the programs lowered from it, by the ids of their requests."""
+    """A schedule, its Parquet file, and the programs lowered from it, by the ids of their requests."""
 
-    schedule: BuiltSchedule
+    verified: VerifiedSchedule
+    file: bytes
+    units: int
     programs: dict[str, LoweredProgram] = field(default_factory=dict)
-    units: int = 0
 
 
 class CachingBuilder:
@@ -111,36 +135,48 @@ class CachingBuilder:
     schedules are dropped together with their programs.
     """
 
-    def __init__(self, largest_units: int = LARGEST_UNITS) -> None:
+    def __init__(self, largest_units: int = _LARGEST_UNITS) -> None:
         self._largest_units = largest_units
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self.synthesized = 0
         self.lowered = 0
 
-    def build(self, request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-        """Build `request` or take the result from memory. The result is the same as for the function `build`."""
+    def build(self, request: BuildRequest) -> BuildResult | BuildFailure:
+        """Synthesize, verify, lower and check, or take the result from memory. Every error becomes a BuildFailure."""
         try:
-            entry = self._entry(request.source, observe)
-            return build_result(entry.schedule, self._program(entry, request, observe), request.lowering)
+            return self._build(request)
         except Exception as error:  # one bad candidate must not end a campaign
             return BuildFailure.of(error)
 
-    def _entry(self, request: ScheduleRequest, observe: Observer) -> _Entry:
-        entry = self._entries.get(request.id)
+    def _build(self, request: BuildRequest) -> BuildResult:
+        entry = self._entries.get(request.source.id)
         if entry is None:
             self.synthesized += 1
-            built = build_schedule(request, observe)
-            entry = self._entries[request.id] = _Entry(built, units=built.verified.schedule.transfer_count)
-        self._entries.move_to_end(request.id)
-        return entry
-
-    def _program(self, entry: _Entry, request: BuildRequest, observe: Observer) -> LoweredProgram:
+            verified = verified_schedule(request.source)
+            entry = _Entry(verified, to_parquet(verified.schedule), verified.schedule.transfer_count)
+            self._entries[request.source.id] = entry
+        self._entries.move_to_end(request.source.id)
         program = entry.programs.get(request.id)
         if program is None:
             self.lowered += 1
-            program = entry.programs[request.id] = build_program(entry.schedule.verified, request.lowering, observe)
+            program = entry.programs[request.id] = build_program(entry.verified, request.lowering)
             instructions = (len(block.instructions) for rank in program.program.ranks for block in rank.blocks)
             entry.units += _INSTRUCTION_UNITS * sum(instructions)
             while len(self._entries) > 1 and sum(each.units for each in self._entries.values()) > self._largest_units:
                 self._entries.popitem(last=False)  # the first entry is the least recently used
-        return program
+        schedule, cost = entry.verified.schedule, entry.verified.cost
+        return BuildResult(
+            schedule_id=schedule.id,
+            schedule=entry.file,
+            program_id=program_id(schedule.id, request.lowering),
+            program=program.program,
+            program_text=program.text,
+            time_per_byte=rational_text(cost.time_per_byte),
+            steps=cost.steps,
+            chunks_per_shard=schedule.chunks_per_shard,
+        )
+
+
+def build(request: BuildRequest) -> BuildResult | BuildFailure:
+    """Synthesize, verify, lower and check without a cache. Never raises: every error is returned as a BuildFailure."""
+    return CachingBuilder().build(request)

@@ -51,12 +51,10 @@ def to_parquet(schedule: AnySchedule) -> bytes:
     """
     if schedule.form == "columns":
         expanded = schedule.expand()
-        metadata = _metadata(expanded)
         columns = dict(zip(COLUMN_NAMES, expanded.transfers.columns, strict=True))
         columns |= {"src": expanded.src.astype(np.uint32), "dst": expanded.dst.astype(np.uint32)}
     else:
-        compact = cast("symmetric.SymmetricSchedule", schedule)
-        metadata, bases = _symmetric_metadata(compact), [part.base for part in compact.parts]
+        bases = [part.base for part in cast("symmetric.SymmetricSchedule", schedule).parts]
         joined = (
             np.concatenate(each).astype(np.uint32) for each in zip(*(base.columns for base in bases), strict=True)
         )
@@ -67,7 +65,7 @@ def to_parquet(schedule: AnySchedule) -> bytes:
         content = np.ascontiguousarray(column)
         buffers = [None, arrow.py_buffer(content)]
         arrays[name] = arrow.Array.from_buffers(arrow.from_numpy_dtype(content.dtype), len(content), buffers)
-    table = arrow.table(arrays).replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+    table = arrow.table(arrays).replace_schema_metadata({METADATA_KEY: json.dumps(_metadata(schedule), sort_keys=True)})
     sink = arrow.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd", use_dictionary=False, column_encoding="DELTA_BINARY_PACKED")
     return bytes(sink.getvalue())
@@ -142,63 +140,51 @@ def stated_id(content: bytes) -> str:
     return str(_parse_document(content).get("id"))
 
 
-def _metadata(schedule: Schedule) -> dict[str, Any]:
-    return {
+def _metadata(schedule: AnySchedule) -> dict[str, Any]:
+    """Return everything but the rows. The network itself is included if the spec refers to a file."""
+    topology, collective = schedule.topology, schedule.collective
+    reference = {"spec": topology.spec, "id": topology.id}
+    document = {
         "format": FORMAT,
         "id": schedule.id,
-        "topology": _topology_reference(schedule.topology),
-        "collective": schedule.collective.name.value,
-        "root": schedule.collective.root,
-        "kind": schedule.kind,
-        "steps": schedule.steps,
-        "chunks_per_shard": schedule.chunks_per_shard,
-        "trees_per_root": schedule.trees_per_root,
-        "barriers": list(schedule.barriers),
+        "topology": reference | ({"network": to_json(topology)} if "file:" in topology.spec else {}),
+        "collective": collective.name.value,
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
-        "certificate": dict(schedule.certificate),
-        "routes": None if schedule.routes.is_direct(len(schedule.topology.links)) else _route_lists(schedule.routes),
-        **({} if schedule.collective.sizes is None else {"sizes": list(schedule.collective.sizes)}),
-        **({} if schedule.collective.members is None else {"members": list(map(list, schedule.collective.members))}),
     }
-
-
-def _symmetric_metadata(schedule: symmetric.SymmetricSchedule) -> dict[str, Any]:
+    if isinstance(schedule, Schedule):
+        return document | {
+            "root": collective.root,
+            "kind": schedule.kind,
+            "steps": schedule.steps,
+            "chunks_per_shard": schedule.chunks_per_shard,
+            "trees_per_root": schedule.trees_per_root,
+            "barriers": list(schedule.barriers),
+            "certificate": dict(schedule.certificate),
+            "routes": _route_lists(schedule.routes, topology),
+            **({} if collective.sizes is None else {"sizes": list(collective.sizes)}),
+            **({} if collective.members is None else {"members": list(map(list, collective.members))}),
+        }
+    compact = cast("symmetric.SymmetricSchedule", schedule)
     parts: list[dict[str, Any]] = []
-    for part in schedule.parts:
-        parts.append(
-            {
-                "name": "scatter" if part is schedule.scatter else "gather",
-                "steps": part.steps,
-                "chunks_per_shard": part.chunks_per_shard,
-                "certificate": dict(part.certificate),
-            }
-        )
+    for part in compact.parts:
+        facts: dict[str, Any] = {
+            "name": "scatter" if part is compact.scatter else "gather",
+            "steps": part.steps,
+            "chunks_per_shard": part.chunks_per_shard,
+            "certificate": dict(part.certificate),
+        }
         if isinstance(part, symmetric.SymmetricTrees):
-            routes = None if part.routes.is_direct(len(part.topology.links)) else _route_lists(part.routes)
-            trees = {"generators": list(part.generators), "trees_per_root": part.trees_per_root, "routes": routes}
-            parts[-1] |= trees
-    return {
-        "format": FORMAT,
-        "form": "symmetric",
-        "id": schedule.id,
-        "topology": _topology_reference(schedule.topology),
-        "collective": schedule.collective.name.value,
-        "method": schedule.method,
-        "parameters": dict(schedule.parameters),
-        "parts": parts,
-    }
+            facts |= {"generators": list(part.generators), "trees_per_root": part.trees_per_root}
+            facts["routes"] = _route_lists(part.routes, part.topology)
+        parts.append(facts)
+    return document | {"form": "symmetric", "parts": parts}
 
 
-def _topology_reference(topology: Topology) -> dict[str, Any]:
-    """Return the topology's spec and id, and the complete network if the spec refers to a file."""
-    reference: dict[str, Any] = {"spec": topology.spec, "id": topology.id}
-    if "file:" in topology.spec:
-        reference["network"] = to_json(topology)
-    return reference
-
-
-def _route_lists(routes: Routes) -> dict[str, list[int]]:
+def _route_lists(routes: Routes, topology: Topology) -> dict[str, list[int]] | None:
+    """Return the table of routes, or None if each route is a single link."""
+    if routes.is_direct(len(topology.links)):
+        return None
     return {"offsets": routes.offsets.tolist(), "link_ids": routes.link_ids.tolist()}
 
 
@@ -251,31 +237,29 @@ def _build_symmetric(
     topology = _read_topology(document["topology"], parse_spec)
     parts: dict[str, symmetric.SymmetricPart] = {}
     for index, facts in enumerate(document["parts"]):
-        if facts["name"] not in ("scatter", "gather"):
-            raise ValueError("the name of a part")
-        oriented = topology if facts["name"] == "gather" else transpose_with_links(topology)[0]
-        parts[facts["name"]] = _build_part(oriented, facts, [column[owner == index] for column in columns])
+        steps, chunks = int(facts["steps"]), int(facts["chunks_per_shard"])
+        if facts["name"] not in ("scatter", "gather") or steps < 0 or not 1 <= chunks < 2**31:
+            raise ValueError("name, steps or chunks_per_shard of a part")
+        network = topology if facts["name"] == "gather" else transpose_with_links(topology)[0]
+        routes = _read_routes(facts["routes"] if "generators" in facts else None, network)
+        bounds = ColumnBounds(steps, len(routes), network.compute_count, chunks)
+        base = _packed(bounds, [column[owner == index] for column in columns])
+        part: symmetric.SymmetricPart
+        if "generators" not in facts:
+            part = symmetric.SymmetricGather(network, steps, chunks, base, facts["certificate"])
+        else:
+            generators = tuple(int(number) for number in facts["generators"])
+            known = range(len(network.automorphisms))
+            if not set(generators) <= set(known) or len(set(generators)) < len(generators):
+                raise ValueError("generators")
+            part = symmetric.SymmetricTrees(
+                network, generators, steps, chunks, base, routes, facts["certificate"], facts["trees_per_root"]
+            )
+        parts[facts["name"]] = part
     return symmetric.SymmetricSchedule(
         topology, parse_collective(document["collective"]), parts.get("scatter"), parts.get("gather"),
         str(document["method"]), document["parameters"],
     )  # fmt: skip
-
-
-def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.ndarray]) -> symmetric.SymmetricPart:
-    steps, chunks = int(facts["steps"]), int(facts["chunks_per_shard"])
-    if steps < 0 or not 1 <= chunks < 2**31:
-        raise ValueError("steps or chunks_per_shard")
-    if "generators" in facts:
-        routes = _read_routes(facts["routes"], topology)
-        generators = tuple(int(index) for index in facts["generators"])
-        if not set(generators) <= set(range(len(topology.automorphisms))) or len(set(generators)) < len(generators):
-            raise ValueError("generators")
-        base = _packed(ColumnBounds(steps, len(routes), topology.compute_count, chunks), columns)
-        return symmetric.SymmetricTrees(
-            topology, generators, steps, chunks, base, routes, facts["certificate"], facts["trees_per_root"]
-        )
-    bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
-    return symmetric.SymmetricGather(topology, steps, chunks, _packed(bounds, columns), facts["certificate"])
 
 
 def _packed(bounds: ColumnBounds, columns: list[np.ndarray]) -> Transfers:

@@ -7,6 +7,7 @@ the links on this route (full paper, appendix E.3, for single-link routes). The 
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,34 +93,24 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
     if size_bytes is not None and schedule.kind == "pipelined":
         time_s = latency_s + time_per_byte * size_bytes / bytes_per_second(topology)
     elif size_bytes is not None:
-        chunk_s = size_bytes * Fraction(1, bytes_per_second(topology)) * schedule.chunk_part
-        of_step = _direct_time_s if schedule.routes.is_direct(len(topology.links)) else _routed_time_s
-        time_s = sum((of_step(schedule, step, loads[step], chunk_s) for step in range(schedule.steps)), Fraction(0))
+        # A route takes its latency plus the time of its busiest link. All times are integers: multiples of `tick_s`.
+        links, routes, rows = topology.links, schedule.routes, schedule.transfers
+        latency, parts = routes.latencies(links)
+        widest = lcm(*(bandwidth.numerator for bandwidth in links.bandwidths))
+        chunk_s = size_bytes * schedule.chunk_part / bytes_per_second(topology) / widest  # at bandwidth `widest`
+        tick_s = Fraction(1, parts * chunk_s.denominator)
+        latency = latency * chunk_s.denominator
+        of_chunk = [int(widest / bandwidth) * chunk_s.numerator * parts for bandwidth in links.bandwidths]
+        of_link = np.array(of_chunk, dtype=object)[links.bandwidth_class]
+        order, ticks = np.argsort(rows.step, kind="stable"), 0
+        ends = np.cumsum(np.bincount(rows.step, minlength=schedule.steps))
+        for step, rows_of_step in enumerate(np.split(order, ends[:-1])[: schedule.steps]):
+            is_used = np.zeros(len(routes), dtype=np.bool_)
+            is_used[rows.route[rows_of_step]] = True
+            busiest = np.maximum.reduceat((loads[step] * of_link)[routes.link_ids], routes.offsets[:-1])
+            ticks += max((latency + busiest)[is_used], default=0)
+        time_s = ticks * tick_s
     return Cost(schedule.steps, time_per_byte, factor, latency_s, time_s)
-
-
-def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return the seconds that a step takes if every route is a single link. O(links)."""
-    links = schedule.topology.links
-    kinds = links.bandwidth_class * len(links.latencies_s) + links.latency_class
-    most = np.zeros(len(links.bandwidths) * len(links.latencies_s), dtype=np.int64)
-    np.maximum.at(most, kinds, loads)
-    times = []
-    for kind in np.flatnonzero(most):
-        bandwidth, latency = divmod(int(kind), len(links.latencies_s))
-        times.append(links.latencies_s[latency] + int(most[kind]) * chunk_s / links.bandwidths[bandwidth])
-    return max(times, default=Fraction(0))
-
-
-def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return the seconds that `step` takes if routes consist of several links."""
-    links, routes = schedule.topology.links, schedule.routes
-    latencies = np.array(links.latencies_s, dtype=object)[links.latency_class[routes.link_ids]]
-    carried = loads.astype(object) / np.array(links.bandwidths, dtype=object)[links.bandwidth_class]
-    starts = routes.offsets[:-1]
-    times = np.add.reduceat(latencies, starts) + np.maximum.reduceat(carried[routes.link_ids], starts) * chunk_s
-    used = np.unique(schedule.transfers.route[schedule.transfers.step == step])
-    return max(times[used], default=Fraction(0))
 
 
 def period_latency_s(schedule: Schedule) -> Fraction:

@@ -19,10 +19,10 @@ from chorale.job.table.layout import table_bytes
 from chorale.job.table.verification import checked_table
 from chorale.runners.msccl.results import parse_output
 from chorale.runners.recorded.table import read_runs
-from chorale.synth.build.build import build_schedule
+from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
-from chorale.synth.schedule.codec import METADATA_KEY, from_json_text, from_parquet, stated_id, to_json_text
+from chorale.synth.schedule.codec import METADATA_KEY, from_json_text, from_parquet, stated_id, to_json_text, to_parquet
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_unchecked
@@ -74,8 +74,8 @@ def schedules() -> tuple[tuple[AnySchedule, bytes], ...]:
             ("forest", "switch:3,1", "allgather"),
         )
     ]
-    built = [build_schedule(request) for request in requests]
-    return tuple((one.verified.schedule, one.file) for one in built)
+    schedules = [verified_schedule(request).schedule for request in requests]
+    return tuple((schedule, to_parquet(schedule)) for schedule in schedules)
 
 
 def damage_parquet(content: bytes, draw: random.Random) -> bytes:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chorale.synth.build.build import build_schedule
+from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
+from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.topology.spec import parse_topology
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ print(len(set(os.listdir("/proc/self/task")) - before))
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_reading_a_schedule_starts_no_thread(tmp_path):
     request = ScheduleRequest(parse_topology("ring:4"), parse_collective("allreduce"), "ring")
-    (tmp_path / "s.parquet").write_bytes(build_schedule(request).file)
+    (tmp_path / "s.parquet").write_bytes(to_parquet(verified_schedule(request).schedule))
     command = [sys.executable, "-c", THREADS, str(tmp_path / "s.parquet")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr

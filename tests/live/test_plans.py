@@ -7,7 +7,7 @@ import pytest
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.plans.rank_plans import MEMORY, PORTS, SWITCH
-from chorale.synth.build.build import build_schedule
+from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.lowering.lower import lower
@@ -107,7 +107,7 @@ def test_plans_are_refused_where_ranks_share_no_memory():
 @pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce", "broadcast"])
 def test_plans_of_more_ranks_and_their_programs_side_by_side(collective):
     network = parse_topology("complete:4")
-    verified = build_schedule(ScheduleRequest(network, parse_collective(collective), "auto")).verified
+    verified = verified_schedule(ScheduleRequest(network, parse_collective(collective), "auto"))
     program = lower(verified, LoweringOptions("msccl-xml"))
     plan = plan_of(program)
     with LocalRunner() as opened:

@@ -18,7 +18,7 @@ from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
 from chorale.runners.simulated import library_model as models
 from chorale.runners.simulated.library_graph import LibraryName, has_gpus
-from chorale.synth import ChoraleError, LoweringOptions, NetworkModel, Options, ScheduleRequest, SerialExecutor
+from chorale.synth import ChoraleError, LoweringOptions, NetworkModel, Options, ScheduleRequest
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.collective import ALLREDUCE
@@ -380,7 +380,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def synthesized_allreduce(topology: Topology, method: str, options: Options = _BY_BANDWIDTH) -> VerifiedSchedule:
-    return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, options), SerialExecutor())
+    return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, options))
 
 
 def _measured(

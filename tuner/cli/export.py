@@ -18,11 +18,12 @@ from chorale.runners.msccl.commands import RUNTIMES, JobOptions, served_size
 from chorale.runners.msccl.job_files import job_files
 from chorale.runners.process_launch.launchers import Launcher, gpus_per_machine
 from chorale.synth import InvalidInput, LoweringOptions, Program, Topology, VerifiedSchedule, target_named
-from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.build.build import build_program
 from chorale.synth.collective import CollectiveName
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.programs.program import as_protocol
+from chorale.synth.verify.verify import verify
 from chorale.tuner import load_schedule, load_topology
 from chorale.tuner.cli.options import ElementTypeName, Protocol, RunnableFile, SpecOfProgram, named, target_name
 from chorale.tuner.cli.output import notice, people
@@ -208,7 +209,7 @@ def export(
             )
         programs: tuple[Program, ...] = (program,)
     else:
-        verified = verify_schedule(load_schedule(file))
+        verified = verify(load_schedule(file))
         schedule, topology = verified.schedule, verified.schedule.topology
         if network is not None:
             raise InvalidInput("the schedule file already names its topology", f"--spec {network.spec}", "leave it out")

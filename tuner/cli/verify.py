@@ -13,7 +13,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth import InvalidInput, LoweringOptions, VerifiedSchedule, target_named
-from chorale.synth.build.build import LoweredProgram, build_program, build_switch_plan, unexecuted_text, verify_schedule
+from chorale.synth.build.build import LoweredProgram, build_program, build_switch_plan, unexecuted_text
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.switches import PROCESS_TARGET
@@ -28,6 +28,7 @@ from chorale.synth.targets.registry import TARGETS, is_in_place_by_default
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verified import ScheduleViolation
 from chorale.synth.verify.verify import inspect
+from chorale.synth.verify.verify import verify as verify_schedule
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import stage_display
 from chorale.tuner.costs.pricing import program_loads

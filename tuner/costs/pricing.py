@@ -36,7 +36,7 @@ from chorale.synth import (
     simulate,
     traffic_of,
 )
-from chorale.synth.build.build import build_program, build_schedule, verified_schedule
+from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.collective import CollectiveName
 from chorale.synth.executor.base import Progress
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
@@ -184,7 +184,7 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
         return {}
     programs = {}
     for method in CALIBRATION_METHODS:
-        verified = build_schedule(ScheduleRequest(topology, collective, method)).verified
+        verified = verified_schedule(ScheduleRequest(topology, collective, method))
         for instances in CALIBRATION_INSTANCES:
             options = LoweringOptions(target, instances=instances)
             programs[f"{method} in {instances}"] = build_program(verified, options).program
@@ -329,7 +329,7 @@ def traffic_of_method(
         pattern = ALGORITHMS[method].pattern(topology, target)
         return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     request = ScheduleRequest(topology, target, method)
-    return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
+    return _priced(verified_schedule(request, progress=progress).schedule)
 
 
 def fastest_traffic(

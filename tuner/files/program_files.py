@@ -7,7 +7,7 @@ from pathlib import Path
 from chorale.job.files import read_file
 from chorale.runners.api.base import ProgramSettings
 from chorale.synth import CheckFailed, InvalidInput, LoweringOptions, Program, Topology
-from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.build.build import build_program
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.lowering.lower import LONGEST_NAME
 from chorale.synth.methods.catalog import METHODS
@@ -17,6 +17,7 @@ from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.targets.mscclpp_text import is_plan_text
 from chorale.synth.targets.registry import Lifted
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
+from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 
@@ -116,7 +117,7 @@ def load_runnable(
     """
     if not is_schedule_name(file) or is_plan_file(file):
         return Runnable(*load_code(file, network, any_network=any_network, collective=collective))
-    verified = verify_schedule(load_schedule(file))
+    verified = verify(load_schedule(file))
     topology = verified.schedule.topology
     if collective is not None:
         rule = "the schedule already names its collective"

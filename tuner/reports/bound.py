@@ -376,7 +376,7 @@ def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str,
     try:
         if failure is not None:
             request = replace(request, topology=failure.survivor(topology))
-        verified = verified_schedule(request, SerialExecutor())
+        verified = verified_schedule(request)
         schedule, achieved = verified.schedule, verified.cost.time_per_byte
         bound = checked(request.topology, request.collective, lower_bounds.bound_of_schedule(schedule, achieved))
     except ChoraleError as error:  # one failure without a plan must not hide the other plans

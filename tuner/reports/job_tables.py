@@ -37,7 +37,7 @@ from chorale.synth import (
 )
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import SynthesisTask
@@ -233,7 +233,7 @@ def table_of_files(
 def _row_of_file(file: str, sizes: SizeRange, given: Topology | None, group: JobGroup) -> tuple[Row, Topology | None]:
     verified = None
     if is_schedule_name(file) and not is_plan_file(file):  # lowered as for campaign runners
-        verified = verify_schedule(load_schedule(file))
+        verified = verify(load_schedule(file))
         own_network = verified.schedule.topology
         if given is not None and given.id != own_network.id:
             rule = f"--topology must be the topology of the schedule, {own_network.spec}"

@@ -12,7 +12,7 @@ from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.merging import SizeRange
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.job.table.verification import table_program
-from chorale.synth.build.build import build_program, build_schedule
+from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
@@ -184,8 +184,8 @@ def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
     """
     if (method, collective) == ("forest", "allreduce"):
         method = "forest-phases"
-    built = build_schedule(ScheduleRequest(topology, parse_collective(collective), method))
-    program = build_program(built.verified, LoweringOptions(TARGET))
-    schedule = built.verified.schedule
+    verified = verified_schedule(ScheduleRequest(topology, parse_collective(collective), method))
+    program = build_program(verified, LoweringOptions(TARGET))
+    schedule = verified.schedule
     entry = table_program(program.text.encode(), TARGET, schedule.method, {"chunks": schedule.chunks_per_shard})
-    return _Candidate(entry, program.program, schedule_certificate(built.verified))
+    return _Candidate(entry, program.program, schedule_certificate(verified))

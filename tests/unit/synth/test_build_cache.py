@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-from chorale.synth.build.build import CachingBuilder, build, build_schedule
+from chorale.synth.build.build import CachingBuilder, build, build_program, verified_schedule
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.lowering.options import LoweringOptions
@@ -48,7 +48,7 @@ def test_what_goes_wrong_is_a_failure():
 
 def test_requests_have_content_ids():
     """Everything that decides the result counts, a schedule to start from by its own id."""
-    warm = build_schedule(replace(SOURCE, method="forest", options=Options())).verified.schedule
+    warm = verified_schedule(replace(SOURCE, method="forest", options=Options())).schedule
     others = (
         SOURCE,
         replace(SOURCE, depth=2),
@@ -72,5 +72,5 @@ def test_stages_can_be_observed():
         stages.append(stage)
         return nullcontext()
 
-    build(REQUEST, observe)
+    build_program(verified_schedule(SOURCE, observe=observe), REQUEST.lowering, observe)
     assert stages == ["synthesis", "verification", "lowering", "check"]

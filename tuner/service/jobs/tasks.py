@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chorale.synth import InvalidInput, ScheduleRequest, target_named
-from chorale.synth.build.build import build_program, verified_schedule, verify_schedule
+from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.executor.base import Progress, SerialExecutor
 from chorale.synth.finder.find import FinderQuery
 from chorale.synth.finder.find import find as find_topologies
@@ -13,6 +13,7 @@ from chorale.synth.methods.bfb.plan import MAX_CHUNKS
 from chorale.synth.methods.catalog import IN_NETWORK, method_named
 from chorale.synth.methods.method import Method
 from chorale.synth.schedule.codec import from_parquet, to_parquet
+from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, goodput_row, traffic_of_content
 from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.files.topology_specs import load_topology
@@ -151,7 +152,7 @@ def run_task(task: JobTask, progress: Progress) -> TaskResult:
                 findings = find_topologies(query, SerialExecutor(), lambda _name: progress, {})
             return TaskResult(find_document(findings, None) | {"seconds": stages.seconds["search"]})
         case job_specs.ProgramSpec():
-            verified = verify_schedule(from_parquet(task.schedule, load_topology))
+            verified = verify(from_parquet(task.schedule, load_topology))
             built = build_program(verified, spec.options())
             name = PLAN_FILE if built.program.target.endswith("-json") else PROGRAM_FILE
             document = program_facts(built.program) | {"schedule": verified.schedule.id}
