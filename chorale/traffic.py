@@ -98,8 +98,9 @@ class AllToAllPlan:
         """Return arrays `source`, `target`, `sender`, `receiver`, `amount` of all transfers; only for boxes with rails.
 
         Row i: `amount` goes from `source` to `sender` in its box, over its NIC to the NIC of `receiver`, and from there
-        to `target`. Within a box, sender and receiver are -1, or both are the relaying rank. The rows of a pair carry
-        consecutive parts of its amount, in order.
+        to `target`. Within a box, sender and receiver are -1, or both are the relaying rank, or they are source and
+        target, which then use their NICs, or the ranks at their places in another box that relays: then all four use
+        their NICs. The rows of a pair carry consecutive parts of its amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"

@@ -374,7 +374,30 @@ def add_relayed_loads(
 def add_piece_loads(
     source: Ranks, target: Ranks, sender: Ranks, receiver: Ranks, amount: Ints, loads: RailLoads
 ) -> None:
-    """Add the loads of pieces, sent from the NIC of `sender` to the NIC of `receiver` (-1 inside a box). O(pieces)."""
+    """Add the loads of pieces, as `chorale.synth.methods.traffic.two_level.Pieces` describes their paths. O(pieces)."""
+
+def relieved(
+    source: Ranks,
+    target: Ranks,
+    sender: Ranks,
+    receiver: Ranks,
+    amount: Ints,
+    members: Matrix[np.int32],
+    place: Ranks,
+    rail: Ranks,
+    lanes: Matrix[np.int64],
+    nics: Matrix[np.int64],
+    has_switch: bool,
+    limit: float,
+    rounds: int,
+) -> tuple[Ranks, Ranks, Ranks, Ranks, Ints]:
+    """Move parts of pieces to other paths until no lane or NIC carries more than `limit` * width, or nothing helps.
+
+    Deterministic. O(pieces * rounds), and O(places + some boxes) for each piece that is moved.
+
+    Returns:
+        Columns of the pieces: source, target, sender, receiver, amount.
+    """
 
 def split_over_rails(
     amounts: Matrix[np.int64], members: Matrix[np.int32], widths: Matrix[np.float64], own: Matrix[np.float64]

@@ -1,4 +1,6 @@
 // Traffic over boxes with rails: distributes it over NICs, and computes the load of every lane and NIC.
+#include <unordered_map>
+
 #include "modules.hpp"
 
 namespace chorale {
@@ -14,6 +16,19 @@ struct RailLoads {
     void add(Int source, Int target, Int sender, Int receiver, Int amount) const {
         if (sender < 0) {
             inside(source, place[target]) += amount;
+            return;
+        }
+        if (sender == receiver) {
+            inside(source, place[sender]) += amount;
+            inside(sender, place[target]) += amount;
+            return;
+        }
+        if (sender != source && place[sender] == place[source]) {  // both are in another box, which relays
+            out[source] += amount;
+            in[sender] += amount;
+            inside(sender, place[receiver]) += amount;
+            out[receiver] += amount;
+            in[target] += amount;
             return;
         }
         if (sender != source) inside(source, place[sender]) += amount;
@@ -48,6 +63,11 @@ struct Pieces {
         sender.push_back(out);
         receiver.push_back(in);
         amount.push_back(count);
+    }
+    auto arrays() {
+        return std::make_tuple(Array<Rank>(std::move(source)), Array<Rank>(std::move(target)),
+                               Array<Rank>(std::move(sender)), Array<Rank>(std::move(receiver)),
+                               Array<Int>(std::move(amount)));
     }
 };
 
@@ -168,9 +188,172 @@ auto split_over_rails(Span<const Int, 2> amounts, Span<const Rank, 2> members, S
     for (Int turn = 1; turn < boxes; ++turn)
         for (Int a = 0; a < boxes; ++a)
             pair.split(members.row(a), members.row((a + turn) % boxes), busy_out, busy_in, pieces);
-    return std::make_tuple(Array<Rank>(std::move(pieces.source)), Array<Rank>(std::move(pieces.target)),
-                           Array<Rank>(std::move(pieces.sender)), Array<Rank>(std::move(pieces.receiver)),
-                           Array<Int>(std::move(pieces.amount)));
+    return pieces.arrays();
+}
+
+// Moves pieces from lanes and NICs that are busier than a limit to other paths, until none is or nothing helps.
+//
+// Each move lowers the sum over all links of the squares of what exceeds the limit. If a split within the limit exists
+// and paths have one relay in each box, the moves approach it.
+class Relief {
+public:
+    Relief(Span<const Rank, 2> members, Span<const Rank> place, Span<const Rank> rail, Span<const Int, 2> lanes,
+           Span<const Int, 2> nics, bool has_switch, double limit)
+        : members_(members), place_(place), rail_(rail), box_(place.size()), ranks_(place.size()), places_(members.shape[1]),
+          has_switch_(has_switch), nics_(has_switch ? 2 * ranks_ : ranks_ * places_),
+          room_(nics_ + 2 * ranks_), load_(room_.size()) {
+        for (Int b = 0; b < members.shape[0]; ++b)
+            for (const Rank rank : members.row(b)) box_[rank] = b;
+        const Int columns = lanes.shape[1];
+        for (Int i = 0; i < nics_; ++i) room_[i] = limit * static_cast<double>(lanes(i / columns, i % columns));
+        for (Int i = 0; i < 2 * ranks_; ++i) room_[nics_ + i] = limit * static_cast<double>(nics(i / ranks_, i % ranks_));
+        for (const double room : room_) per_room_.push_back(1 / std::max(room, kSlight));
+    }
+
+    void relieve(Pieces& pieces, Int rounds) {
+        for (Int i = 0; i < count_of(pieces); ++i) add(path_of(pieces, i), static_cast<double>(pieces.amount[i]));
+        double before = std::numeric_limits<double>::max();
+        for (Int round = 0; round < rounds; ++round) {
+            double squares = 0;
+            for (Int link = 0; link < static_cast<Int>(room_.size()); ++link)
+                if (load_[link] > room_[link]) squares += room_[link] * excess(link, 0) * excess(link, 0);
+            if (squares == 0 || squares > kSlow * before) break;
+            before = squares;
+            for (Int i = 0, count = count_of(pieces); i < count; ++i)
+                if (pieces.amount[i] > 0) move(pieces, i, round);
+        }
+    }
+
+private:
+    // The lanes and NICs of a path.
+    struct Path {
+        std::array<Int, 6> links;
+        Int size = 0;
+        void add(Int link) { links[size++] = link; }
+        const Int* begin() const { return links.data(); }
+        const Int* end() const { return links.data() + size; }
+    };
+
+    static Int count_of(const Pieces& pieces) { return static_cast<Int>(pieces.amount.size()); }
+    double use(Int link) const { return load_[link] * per_room_[link]; }
+    double excess(Int link, double more) const { return std::max(0.0, (load_[link] + more) * per_room_[link] - 1); }
+    void add(const Path& path, double amount) {
+        for (const Int link : path) load_[link] += amount;
+    }
+    void add_lane(Path& path, Int from, Int to) const {
+        if (!has_switch_) return path.add(from * places_ + place_[to]);
+        path.add(from);
+        path.add(ranks_ + to);
+    }
+    void add_rail(Path& path, Int from, Int to) const {
+        path.add(nics_ + from);
+        path.add(nics_ + ranks_ + to);
+    }
+    Path path(Rank source, Rank target, Rank sender, Rank receiver) const {
+        Path path;
+        if (sender < 0) {
+            add_lane(path, source, target);
+        } else if (sender == receiver) {
+            add_lane(path, source, sender);
+            add_lane(path, sender, target);
+        } else if (box_[source] == box_[target] && sender != source) {
+            add_rail(path, source, sender);
+            add_lane(path, sender, receiver);
+            add_rail(path, receiver, target);
+        } else {
+            if (sender != source) add_lane(path, source, sender);
+            add_rail(path, sender, receiver);
+            if (receiver != target) add_lane(path, receiver, target);
+        }
+        return path;
+    }
+    Path path_of(const Pieces& pieces, Int i) const {
+        return path(pieces.source[i], pieces.target[i], pieces.sender[i], pieces.receiver[i]);
+    }
+
+    // Calls function(sender, receiver) for the paths of a pair; of many boxes that may relay, only for a few.
+    template <class Function>
+    void each_choice(Rank source, Rank target, Int round, Function function) const {
+        const auto from = members_.row(box_[source]), to = members_.row(box_[target]);
+        if (box_[source] != box_[target]) {
+            for (Int r = 0; r < places_; ++r) function(from[r], to[r]);
+            return;
+        }
+        function(-1, -1);
+        for (const Rank relay : from)
+            if (!has_switch_ && relay != source && relay != target) function(relay, relay);
+        const Int boxes = members_.shape[0];
+        if (boxes > 1 && rail_[source] == rail_[target]) function(source, target);
+        for (Int turn = 0; turn < std::min(boxes - 1, kBoxes); ++turn) {
+            const Int b = (box_[source] + 1 + (source + target + round * kBoxes + turn) % (boxes - 1)) % boxes;
+            function(members_(b, place_[source]), members_(b, place_[target]));
+        }
+    }
+
+    void move(Pieces& pieces, Int i, Int round) {
+        const Path old = path_of(pieces, i);
+        double busiest = 0, old_price = 0;
+        for (const Int link : old) busiest = std::max(busiest, use(link));
+        if (busiest <= 1) return;
+        const auto price_of = [&](const Path& path) {
+            double price = 0;
+            for (const Int link : path) price += excess(link, 0) + kSlight * use(link);
+            return price;
+        };
+        old_price = price_of(old);
+        const Rank source = pieces.source[i], target = pieces.target[i];
+        Rank sender = -1, receiver = -1;
+        double best = old_price;
+        each_choice(source, target, round, [&](Rank out, Rank in) {
+            const double price = price_of(path(source, target, out, in));
+            if (price < best) std::tie(best, sender, receiver) = std::tie(price, out, in);
+        });
+        if (best >= old_price) return;
+        const Path now = path(source, target, sender, receiver);
+        // Bisection: the amount for which both paths exceed the limit by the same
+        add(old, -static_cast<double>(pieces.amount[i]));
+        const double all = static_cast<double>(pieces.amount[i]);
+        double low = 0, high = all;
+        for (int step = 0; step < 12; ++step) {
+            const double middle = (low + high) / 2;
+            double gain = 0;
+            for (const Int link : old) gain += excess(link, all - middle);
+            for (const Int link : now) gain -= excess(link, middle);
+            (gain > 0 ? low : high) = middle;
+        }
+        const Int part = std::min(static_cast<Int>(high + 0.5), pieces.amount[i]);
+        add(old, all - static_cast<double>(part));
+        add(now, static_cast<double>(part));
+        if (part == 0) return;
+        pieces.amount[i] -= part;
+        Word key = 0;
+        for (const Rank rank : {source, target, sender, receiver}) key = key << 16 | static_cast<Word>(rank + 1);
+        const auto [entry, is_new] = moved_.try_emplace(key, count_of(pieces));
+        if (is_new) pieces.add(source, target, sender, receiver, part);
+        else pieces.amount[entry->second] += part;
+    }
+
+    static constexpr Int kBoxes = 4;
+    static constexpr double kSlight = 1e-4, kSlow = 0.98;
+    Span<const Rank, 2> members_;
+    Span<const Rank> place_, rail_;
+    std::vector<Int> box_;
+    Int ranks_, places_;
+    bool has_switch_;
+    Int nics_;
+    std::vector<double> room_, load_, per_room_;
+    std::unordered_map<Word, Int> moved_;
+};
+
+auto relieved(Span<const Rank> source, Span<const Rank> target, Span<const Rank> sender, Span<const Rank> receiver,
+              Span<const Int> amount, Span<const Rank, 2> members, Span<const Rank> place, Span<const Rank> rail,
+              Span<const Int, 2> lanes, Span<const Int, 2> nics, bool has_switch, double limit, Int rounds) {
+    Pieces pieces, kept;
+    for (Int i = 0; i < amount.size(); ++i) pieces.add(source[i], target[i], sender[i], receiver[i], amount[i]);
+    Relief(members, place, rail, lanes, nics, has_switch, limit).relieve(pieces, rounds);
+    for (std::size_t i = 0; i < pieces.amount.size(); ++i)
+        kept.add(pieces.source[i], pieces.target[i], pieces.sender[i], pieces.receiver[i], pieces.amount[i]);
+    return kept.arrays();
 }
 
 }  // namespace
@@ -178,6 +361,7 @@ auto split_over_rails(Span<const Int, 2> amounts, Span<const Rank, 2> members, S
 void bind_rails(nanobind::module_& module) {
     define(module, "add_relayed_loads", add_relayed_loads);
     define(module, "add_piece_loads", add_piece_loads);
+    define(module, "relieved", relieved);
     define(module, "split_over_rails", split_over_rails);
 }
 

@@ -77,6 +77,12 @@ class RailFabric:
     narrowest: Ranks
     is_apart: bool
 
+    @cached_property
+    def rails(self) -> Ranks:
+        """int32[ranks]: the switch at which the path from each rank's NIC ends; zeros for a single box."""
+        ends = [path[-1] for path in self.nic_links[0]] or [0] * len(self.place)
+        return self.topology.links.dst[ends].astype(np.int32)
+
     @property
     def boxes(self) -> int:
         return len(self.members)
@@ -165,12 +171,17 @@ class RailFabric:
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`.
 
-        Inside a box, `sender` and `receiver` may both be the rank that relays.
+        Inside a box, `sender` and `receiver` may both be the rank that relays, or `source` and `target` if their rails
+        share a switch, or the ranks at their places in another box, which relays.
         """
         if sender < 0:
             return self.lane(source, target)
         if sender == receiver:
             return (*self.lane(source, sender), *self.lane(sender, target))
+        if self.box[source] == self.box[target] and sender != source:
+            ways = (source, sender), (receiver, target)
+            there, back = ((*self.nic_links[0][out], *self.nic_links[1][into]) for out, into in ways)
+            return (*there, *self.lane(sender, receiver), *back)
         before = self.lane(source, sender) if sender != source else ()
         after = self.lane(receiver, target) if receiver != target else ()
         return (*before, *self.nic_links[0][sender], *self.nic_links[1][receiver], *after)

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName, uneven_collective
+from chorale.synth.methods.alltoall.linear_program import Commodities
+from chorale.synth.methods.alltoall.rate import distances_by
 from chorale.synth.methods.alltoall.schedule import FlowPaths, schedule_of_paths
-from chorale.synth.methods.traffic.matrix import ChunkCounts, TrafficMatrix
+from chorale.synth.methods.traffic.matrix import Amounts, ChunkCounts, TrafficMatrix
 from chorale.synth.schedule.schedule import Parameter, Schedule
 from chorale.synth.topology.topology import Topology
 
@@ -23,6 +25,18 @@ class PriceBound(NamedTuple):
 
     time: Fraction
     prices: Prices
+
+
+def proven_time(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
+    """Return the lower bound on the time that `prices` prove, possibly 0. O(sources * links * log links).
+
+    prices: one for each link of `problem`, which has all ranks as sources
+    """
+    distances = distances_by(problem, prices)[:, : len(sent)].astype(np.int64)  # whole numbers below 2^53
+    paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
+    widths = problem.class_capacity[problem.link_class]
+    earned = sum(int(price) * int(width) for price, width in zip(prices, widths, strict=True) if price)
+    return Fraction(paid * problem.scale, earned) if paid else Fraction(0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

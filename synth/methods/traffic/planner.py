@@ -23,12 +23,11 @@ from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP as ALLTOALL_GAP
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate, approximate, choose_method
 from chorale.synth.methods.alltoall.balance import Flows, IntegralFlows, Router, SharedFlows, balanced, best_of
 from chorale.synth.methods.alltoall.linear_program import Commodities, commodities_of, reduced_problem
-from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, distances_by, integer_prices
+from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, integer_prices
 from chorale.synth.methods.alltoall.schedule import FlowPaths, flow_paths_of, require_schedule_size, shortened
 from chorale.synth.methods.traffic.cuts import cuts_of_amounts
 from chorale.synth.methods.traffic.fabric import RAILS, RailFabric, ShortestPaths, leg_demands, rail_fabric, relays_of
 from chorale.synth.methods.traffic.matrix import (
-    Amounts,
     ChunkCounts,
     TrafficMatrix,
     chunk_counts,
@@ -36,7 +35,7 @@ from chorale.synth.methods.traffic.matrix import (
     parts_of_chunks,
     require_ranks,
 )
-from chorale.synth.methods.traffic.plan import PriceBound, Prices, TrafficPlan
+from chorale.synth.methods.traffic.plan import PriceBound, Prices, TrafficPlan, proven_time
 from chorale.synth.methods.traffic.two_level import RailPlan, cut_bound, plan_rails, rails_along
 from chorale.synth.schedule.schedule import MAX_CHUNKS
 from chorale.synth.topology.topology import Topology
@@ -287,21 +286,12 @@ def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, cand
     inside = cut.inside
     best = PriceBound(cut.time, (inside[links.src] & ~inside[links.dst]).astype(np.int64))
     for prices in (*candidates, np.ones(problem.link_count, dtype=np.int64)):
-        time = _proven(problem, sent, prices)
+        time = proven_time(problem, sent, prices)
         if time > best.time:
             spread = np.zeros(len(links), dtype=np.int64)
             spread[problem.link_ids] = prices
             best = PriceBound(time, spread)
     return best
-
-
-def _proven(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
-    """Return the lower bound on the time that `prices` prove, possibly 0. O(sources * links * log links)."""
-    distances = distances_by(problem, prices)[:, : len(sent)].astype(np.int64)  # whole numbers below 2^53
-    paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
-    widths = problem.class_capacity[problem.link_class]
-    earned = sum(int(price) * int(width) for price, width in zip(prices, widths, strict=True) if price)
-    return Fraction(paid * problem.scale, earned) if paid else Fraction(0)
 
 
 def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64]) -> Fraction:

@@ -2,7 +2,8 @@
 
 If NICs are the bottleneck, filling all NICs of a box to the same level reaches the bound of the cut around the box.
 Ranks send as much as they can over their own NICs, so that little data crosses the box twice. If a rank's lane is the
-bottleneck, a larger part of its data uses its own NIC, up to the amount that the bound allows.
+bottleneck, a larger part of its data uses its own NIC, up to the amount that the bound allows. If the result is not
+close to the bound, parts of busy pieces move to other paths, also over other ranks or other boxes, one after another.
 """
 
 from __future__ import annotations
@@ -15,21 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
+from chorale.synth.methods.alltoall.linear_program import commodities_of
+from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.alltoall.schedule import FlowPaths
 from chorale.synth.methods.traffic.fabric import RailFabric, RailLoads, Ranks
 from chorale.synth.methods.traffic.matrix import Amounts, ChunkCounts, TrafficMatrix
-from chorale.synth.methods.traffic.plan import PriceBound, TrafficPlan
+from chorale.synth.methods.traffic.plan import PriceBound, TrafficPlan, proven_time
 
 _ROUNDS = 8
-_LEVELS, _RISE, _MOVES = 40, 1.015, 3
-"""Number of limits that are tried for lanes between ranks, their ratio, and how often data move at each limit."""
-_CLOSE = Fraction(1, 1000)
+_LIMITS, _MOVES = 4, 30
+"""Number of limits that are tried for lanes and NICs, and how often data move at each limit."""
+_CLOSE = Fraction(1, 500)
+_WEAK = Fraction(1, 100)
+_MOST_CELLS = 2**17
+"""Up to this number of ranks times links, a gap above `_WEAK` makes a bound from prices worth its time."""
 
 
 class Pieces(NamedTuple):
     """Pieces of traffic: piece i sends `amount` from source to target over the sender's and the receiver's NIC.
 
-    sender, receiver: within a box, both are -1 or the rank that relays
+    sender, receiver: within a box, both are -1 or the rank that relays; or they are source and target, whose NICs share
+                      a switch; or the ranks at their places in another box, which relays over the NICs of all four
     """
 
     source: Ranks
@@ -95,7 +102,7 @@ def cut_bound(fabric: RailFabric, matrix: TrafficMatrix) -> PriceBound:
 def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -> RailPlan:
     """Return a plan that is at least as fast as libraries, with the bound from cuts around ranks and boxes.
 
-    Deterministic. At most 8 rounds of O(ranks^2).
+    Deterministic. A few rounds of O(ranks^2). If the plan is more than 1 % above the bound, link prices may prove more.
     """
     bound, sent = cut_bound(fabric, matrix), counts.counts
     best, method = None, ""
@@ -109,19 +116,44 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
     least, pieces = bound.time / counts.chunk, None
     if best > least:
         reached, split = _balanced(fabric, sent, least)
-        # Overloaded lanes may be relieved in the box, so also try to balance NICs without regard to lanes
-        for rounds in (0, 1) if not fabric.has_switch else ():
-            if reached > least * (1 + _CLOSE):
-                other = _balanced(fabric, sent, least, rounds=rounds)[1] if rounds else split
-                other = _relayed_inside(fabric, other, float(least))
-                time = fabric.time(_loads_of(fabric, other))
-                reached, split = (time, other) if time < reached else (reached, split)
+        limit = least
+        for _ in range(_LIMITS):
+            if reached <= least * (1 + _CLOSE):
+                break
+            other = _relieved(fabric, split, limit)
+            time = fabric.time(_loads_of(fabric, other))
+            if time < reached:
+                reached, split = time, other
+            limit = (limit + reached) / 2
         if reached < best:
             best, pieces, method = reached, split, "two level"
     if pieces is None:
         pieces = _pieces_over(sent, *fabric.usual[method])
     took = best * counts.chunk
+    if took > bound.time * (1 + _WEAK) and len(sent) * len(fabric.topology.links) <= _MOST_CELLS:
+        bound = max(bound, _price_bound(fabric, matrix, pieces, best), key=lambda each: each.time)
     return RailPlan(fabric.topology, matrix, counts, took, took, bound, method.replace("_", " "), fabric, pieces)
+
+
+def _price_bound(fabric: RailFabric, matrix: TrafficMatrix, pieces: Pieces, time: Fraction) -> PriceBound:
+    """Return the bound from prices of the lanes and NICs that stay too busy for a limit just below `time`.
+
+    Where moving pieces ends, these prices balance: no path between the ends of a piece costs less than its own.
+    """
+    topology, limit = fabric.topology, time * (1 - 2 * _WEAK)
+    loads = fabric.tables(_loads_of(fabric, _relieved(fabric, pieces, limit)))
+    prices = np.zeros(len(topology.links))
+    links = [*fabric.lane_links.reshape(len(loads) - 2 * (fabric.boxes > 1), -1), *fabric.narrowest]
+    widths = [*fabric.lanes.reshape(len(links) - len(fabric.narrowest), -1), *fabric.nics]
+    for ids, load, width in zip(links, loads, widths, strict=False):
+        np.maximum.at(prices, ids, load / np.maximum(width * float(limit / fabric.scale), 1e-9) - 1)
+    problem = commodities_of(topology, symmetric=False)
+    of_links, bounds = prices[problem.link_ids], []
+    for whole in (integer_prices(of_links), (of_links > of_links.max() / 2).astype(np.int64)):
+        spread = np.zeros(len(prices), dtype=np.int64)
+        spread[problem.link_ids] = whole
+        bounds.append(PriceBound(proven_time(problem, matrix.sent, whole), spread))
+    return max(bounds, key=lambda each: each.time)
 
 
 def _pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
@@ -132,60 +164,15 @@ def _pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
 
 
 def _loads_of(fabric: RailFabric, pieces: Pieces) -> RailLoads:
-    loads, relayed = fabric.no_loads(), (pieces.sender >= 0) & (pieces.sender == pieces.receiver)
-    others: list[Any] = [column[~relayed] for column in pieces]
-    native.add_piece_loads(*Pieces(*others), loads)
-    source, target, relay, _, amount = (column[relayed] for column in pieces)
-    np.add.at(loads.inside, (source, fabric.place[relay]), amount)
-    np.add.at(loads.inside, (relay, fabric.place[target]), amount)
+    loads = fabric.no_loads()
+    native.add_piece_loads(*pieces, loads)
     return loads
 
 
-def _relayed_inside(fabric: RailFabric, pieces: Pieces, least: float) -> Pieces:
-    """Return `pieces`, with parts that stay in a box relayed over other ranks if their lanes are too busy.
-
-    For an increasing limit on lane times, the excess moves to pairs of lanes that are below the limit. O(rounds * ranks
-    * places^2).
-    """
-    members, place = fabric.members, fabric.place
-    boxes, places = members.shape
-    near = pieces.sender < 0
-    source, target = pieces.source[near], pieces.target[near]
-    direct = np.zeros((boxes, places, places))
-    direct[fabric.box[source], place[source], place[target]] = pieces.amount[near]
-    load = _loads_of(fabric, pieces).inside[members].astype(np.float64)
-    width = fabric.lanes[members] / fabric.scale
-    relayed = np.zeros((boxes, places, places, places))  # axes: box, from, over, to
-    other = ~np.eye(places, dtype=np.bool_)
-    may = (other[:, :, None] & other[None, :, :] & other[:, None, :]).astype(np.float64)
-    for step in range(_LEVELS):
-        limit = least * _RISE**step * width
-        for _ in range(_MOVES):
-            excess = np.minimum(np.maximum(load - limit, 0), direct)
-            if not excess.any():
-                break
-            slack = np.maximum(limit - load, 0)
-            room = np.minimum(slack[:, :, :, None], slack[:, None, :, :]) * may
-            wanted = room * (excess / np.maximum(room.sum(axis=2), 1e-9)).clip(max=1)[:, :, None, :]
-            first, second = wanted.sum(axis=3), wanted.sum(axis=1)
-            fit = (slack / np.maximum(first + second, 1e-9)).clip(max=1)
-            moved = wanted * np.minimum(fit[:, :, :, None], fit[:, None, :, :])
-            relayed += moved
-            direct -= moved.sum(axis=2)
-            load += moved.sum(axis=3) + moved.sum(axis=1) - moved.sum(axis=2)
-        else:
-            continue
-        break
-    # To get whole units, the fraction that one relay loses is added to the next
-    whole = np.diff(np.floor(np.cumsum(relayed, axis=2) + 1e-6), axis=2, prepend=0).astype(np.int64)
-    box, begin, over, end = np.nonzero(whole)
-    relay = members[box, over]
-    columns = members[box, begin], members[box, end], relay, relay, whole[box, begin, over, end]
-    stays = pieces.amount.copy()
-    stays[near] -= whole.sum(axis=2)[fabric.box[source], place[source], place[target]]
-    kept = stays > 0
-    parts: Any = zip(pieces._replace(amount=stays), columns, strict=True)
-    return Pieces(*(np.concatenate([column[kept], more]) for column, more in parts))
+def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
+    """Return `pieces`, with parts moved to other paths so that no lane or NIC takes longer than `limit` if possible."""
+    fields = fabric.members, fabric.place, fabric.rails, fabric.lanes, fabric.nics, fabric.has_switch
+    return Pieces(*native.relieved(*pieces, *fields, float(limit / fabric.scale), _MOVES))
 
 
 def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts) -> Pieces:
@@ -214,10 +201,11 @@ def _balanced(
         loads = fabric.no_loads(inside)
         native.add_piece_loads(*pieces, loads)
         time = fabric.time(loads)
+        is_slow = best is not None and 2 * (time - least) > best[0] - least
         if best is None or time < best[0]:
             best = time, pieces
         excess = _excess(fabric, loads, limit)
-        if best[0] <= least * (1 + _CLOSE) or not excess.any():
+        if best[0] <= least * (1 + _CLOSE) or is_slow or not excess.any():
             break
         moved = np.minimum(excess, np.maximum(limit * fabric.nics - own * ends, 0.0))
         own = np.minimum(own + moved / np.maximum(ends, 1), 1.0)
