@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -44,16 +44,7 @@ class RankTrace:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values. Times of steps are integers in nanoseconds, to keep the text short."""
-        steps = [
-            [
-                span.block,
-                span.step,
-                span.part,
-                span.piece,
-                *(round(t * 1e9) for t in (span.ready_s, span.start_s, span.end_s)),
-            ]
-            for span in self.steps
-        ]
+        steps = [[*astuple(span)[:4], *(round(time_s * 1e9) for time_s in astuple(span)[4:])] for span in self.steps]
         return {"start_s": self.start_s, "end_s": self.end_s, "cpu_s": self.cpu_s, "steps": steps}
 
     @staticmethod
@@ -75,11 +66,6 @@ class ExecutionTrace:
     def time_s(self) -> float:
         """Return the seconds from the common start until the last rank ends."""
         return max(rank.end_s for rank in self.ranks)
-
-
-def median_trace(traces: Sequence[ExecutionTrace]) -> ExecutionTrace:
-    """Return the trace with the median time, the lower of two medians. `traces` must not be empty."""
-    return sorted(traces, key=lambda trace: trace.time_s)[(len(traces) - 1) // 2]
 
 
 @dataclass(frozen=True, slots=True)

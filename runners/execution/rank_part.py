@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -47,6 +47,15 @@ class DataLayout:
     ranks: int
     chunks: int
     in_place: bool
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON values. A custom collective's demands are not part of them."""
+        return [self.collective.name.value, self.collective.root, self.ranks, self.chunks, self.in_place]
+
+    @staticmethod
+    def from_json(value: Sequence[Any], custom: CustomCollective | None = None) -> DataLayout:
+        name, root, *shape = value
+        return DataLayout(Collective(CollectiveName(name), root, custom), *shape)
 
 
 class RankMemory:
@@ -124,13 +133,13 @@ class RankPart:
 
     @staticmethod
     def of(program: AnyProgram, rank: int) -> RankPart:
+        shape = len(program.ranks), program.chunks, program.in_place
+        layout = DataLayout(program.collective, *shape)
         if isinstance(program, ExecutionPlan):
-            layout = DataLayout(program.collective, len(program.ranks), program.chunks, program.in_place)
             return RankPart(layout, encode_plan(program, rank).tobytes(), PlanBuffers.of(program))
         assert isinstance(program, Program)
-        shape = len(program.ranks), program.chunks, program.in_place
         words = encode_rank(program.collective, *shape, QUEUE_DEPTH[program.protocol], program.ranks[rank])
-        return RankPart(DataLayout(program.collective, *shape), words.tobytes())
+        return RankPart(layout, words.tobytes())
 
     @staticmethod
     def of_library(collective: Collective, ranks: int) -> RankPart:
@@ -138,24 +147,16 @@ class RankPart:
         return RankPart(DataLayout(collective, ranks, ranks, False))
 
     def to_json(self) -> dict[str, Any]:
-        layout = self.layout
-        document: dict[str, Any] = {
-            "layout": [
-                layout.collective.name.value, layout.collective.root, layout.ranks, layout.chunks, layout.in_place,
-            ],
-            "words": base64.b64encode(self.words).decode(),
-        }  # fmt: skip
-        if layout.collective.custom is not None:
-            document["custom"] = layout.collective.custom.to_json()
+        document = {"layout": self.layout.to_json(), "words": base64.b64encode(self.words).decode()}
+        if self.layout.collective.custom is not None:
+            document["custom"] = self.layout.collective.custom.to_json()
         return document if self.plan is None else document | {"plan": self.plan.to_json()}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> RankPart:
-        name, root, *shape = value["layout"]
         plan = PlanBuffers.from_json(value["plan"]) if "plan" in value else None
         custom = CustomCollective.from_json(value["custom"]) if "custom" in value else None
-        layout = DataLayout(Collective(CollectiveName(name), root, custom), *shape)
-        return RankPart(layout, base64.b64decode(value["words"]), plan)
+        return RankPart(DataLayout.from_json(value["layout"], custom), base64.b64decode(value["words"]), plan)
 
 
 LibraryCall = Callable[[int, Collective, RankMemory, float, float], None]

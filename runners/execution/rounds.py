@@ -8,9 +8,9 @@ import random
 import selectors
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from chorale.runners.api.base import (
     ExecutionTrace,
@@ -22,17 +22,17 @@ from chorale.runners.api.base import (
     SizeMeasurement,
     StuckInstruction,
     library_result,
-    median_trace,
 )
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import equal_parts
 from chorale.runners.api.units import divisible_size
-from chorale.runners.api.validation import RequestFault
-from chorale.runners.execution.rank_part import FramedSocket, Message
+from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.execution.rank_part import FramedSocket, Message, RankPart
 from chorale.runners.measurement.clocks import SAME_CLOCK, ClockOffset
 from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.memory import with_idle_switches
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.expansions import process_network
 
@@ -42,13 +42,15 @@ _SHOWN_BLOCKS = 8
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
     """Ends a measurement; becomes the RunFailure of the request. blocked: see `RunFailure`"""
 
-    blocked: tuple[tuple[int, int, int], ...] = ()
-
-    def __init__(self, kind: FailureKind, message: str, rank: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: FailureKind,
+        message: str,
+        rank: int | None = None,
+        blocked: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.rank = rank
+        self.kind, self.message, self.rank, self.blocked = kind, message, rank, blocked
 
 
 class DeadlinePassed(RunStopped):
@@ -172,6 +174,16 @@ class SocketRanks(ABC):
         self.send(command, deadline)
         return self.receive(deadline, doing)
 
+    def load_parts(
+        self, programs: Sequence[AnyProgram], library: Sequence[str], more: Message, deadline: float, doing: str
+    ) -> None:
+        """Send every rank the command `load` with its parts: first of `programs`, then of the library's algorithms
+        `library` for the same collective. more: what else the command contains
+        """
+        call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
+        parts = ([RankPart.of(one, rank).to_json() for one in programs] + [call] * len(library) for rank in self.ranks)
+        self.request([{"do": "load", **more, "part": part} for part in parts], deadline, doing)
+
     def timed_start(self, deadline: float, doing: str) -> float:
         offsets = self._clock_offsets(deadline)
         start = time.monotonic() + _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
@@ -227,9 +239,12 @@ class LiveRunner(ABC, Generic[Group]):
     """A `Runner` with one process per rank. The processes are kept if the next request can use them too.
 
     A failed measurement becomes a RunFailure and ends the processes. Processes also end when this process ends.
+
+    accepts: what requests may contain, as keyword arguments of `validate_request`
     """
 
     name: str
+    accepts: ClassVar[Mapping[str, bool]] = {}
 
     def __init__(self) -> None:
         self._group: Group | None = None
@@ -239,9 +254,15 @@ class LiveRunner(ABC, Generic[Group]):
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the runtime's own algorithms; see `Runner.library`."""
 
-    @abstractmethod
     def _fault(self, request: RunRequest) -> RequestFault | None:
         """Return why `request` cannot run, or None if it can."""
+        return validate_request(request, self.library, self._faults, **self.accepts)
+
+    def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
+        """Yield reasons why this runner cannot run `request`, which satisfies the rules for all runners."""
+        most = ELEMENT_TYPES[request.dtype].max_ranks
+        if request.topology.compute_count > most:
+            yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
 
     @abstractmethod
     def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
@@ -330,48 +351,44 @@ class MeasurementRounds:
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
         """Return, for each name, one measurement per size in the request's order. Also fills `traces`."""
-        results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
-        element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
-        counts = [equal_parts(program, element_bytes) for program in self._request.programs.values()]
-        for position, requested_bytes in enumerate(self._request.sizes_bytes):
+        request, results = self._request, {name: list[SizeMeasurement]() for name in self._names}
+        element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
+        counts = [equal_parts(program, element_bytes) for program in request.programs.values()]
+        for position, requested_bytes in enumerate(request.sizes_bytes):
             shared = divisible_size(requested_bytes, element_bytes, counts) // element_bytes
             elements = {name: self._library_elements.get((name, position), shared) for name in self._names}
-            for name, runs in self._measure_size(elements).items():
+            times_s = {name: list[float]() for name in self._names}
+            traces = {name: list[ExecutionTrace]() for name in request.programs if request.trace}
+            for round_number in range(-request.warmup, request.repeats):
+                for program in self._random.sample(range(len(self._names)), len(self._names)):
+                    name = self._names[program]
+                    seconds = self._run_once(program, elements[name])
+                    if round_number >= 0:
+                        times_s[name].append(seconds)
+                    if round_number >= 0 and name in traces:
+                        answers = self._group.request({"do": "trace"}, self._deadline, "traces were collected")
+                        ranks = tuple(RankTrace.from_json(answers[rank]["trace"]) for rank in self._group.ranks)
+                        traces[name].append(ExecutionTrace(name, elements[name] * element_bytes, ranks))
+            for name, runs in times_s.items():
                 size_bytes = elements[name] * element_bytes
                 results[name].append(SizeMeasurement(size_bytes, requested_bytes, tuple(runs), correct=True))
+            for name, collected in traces.items():
+                median = sorted(collected, key=lambda trace: trace.time_s)[(len(collected) - 1) // 2]
+                self.traces[name] = (*self.traces.get(name, ()), median)
         return {name: tuple(sizes) for name, sizes in results.items()}
-
-    def _measure_size(self, elements: Mapping[str, int]) -> dict[str, list[float]]:
-        times_s: dict[str, list[float]] = {name: [] for name in self._names}
-        traces: dict[str, list[ExecutionTrace]] = {name: [] for name in self._request.programs}
-        for round_number in range(-self._request.warmup, self._request.repeats):
-            for program in self._random.sample(range(len(self._names)), len(self._names)):
-                name = self._names[program]
-                seconds = self._run_once(program, elements[name])
-                if round_number >= 0:
-                    times_s[name].append(seconds)
-                    self._collect_trace(name, elements[name], traces)
-        for name, collected in traces.items():
-            if collected:
-                self.traces[name] = (*self.traces.get(name, ()), median_trace(collected))
-        return times_s
-
-    def _collect_trace(self, name: str, elements: int, traces: dict[str, list[ExecutionTrace]]) -> None:
-        if not self._request.trace or name not in traces:
-            return
-        answers = self._group.request({"do": "trace"}, self._deadline, "traces were collected")
-        ranks = tuple(RankTrace.from_json(answers[rank]["trace"]) for rank in self._group.ranks)
-        size_bytes = elements * ELEMENT_TYPES[self._request.dtype].dtype.itemsize
-        traces[name].append(ExecutionTrace(name, size_bytes, ranks))
 
     def _run_once(self, program: int, elements: int) -> float:
         """Return the seconds from the common start to the last rank's end."""
         self._runs += 1
-        request = self._request
+        request, name = self._request, self._names[program]
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed)
         task["trace"] = request.trace and program < len(request.programs)
-        task["parts"] = self._parts(self._names[program], elements)
-        doing = f"program {self._names[program]} ran on {elements} elements"
+        if (settings := request.settings.get(name)) is not None and settings.buffer_bytes is not None:
+            # Chunks are cut into parts that fit into a buffer.
+            chunk_elements = elements // request.programs[name].chunks
+            chunk_bytes = chunk_elements * ELEMENT_TYPES[request.dtype].dtype.itemsize
+            task["parts"] = min(-(-chunk_bytes // settings.buffer_bytes), chunk_elements)
+        doing = f"program {name} ran on {elements} elements"
         self._group.request(task, self._deadline, f"the data were prepared: {doing}")
         seconds = self._group.timed_start(self._deadline, doing)
         answers = self._group.request({"do": "check"}, self._deadline, f"checking what {doing}")
@@ -381,15 +398,6 @@ class MeasurementRounds:
             message = f"{doing} and gave a wrong result on {len(wrong)} of {len(self._group.ranks)} ranks"
             raise RunStopped(FailureKind.WRONG_RESULT, f"{message}; rank {rank}: {wrong[rank]}", rank)
         return seconds
-
-    def _parts(self, name: str, elements: int) -> int:
-        """Return the number of parts into which chunks are cut to fit in a buffer; 1 if there is no buffer size."""
-        settings = self._request.settings.get(name)
-        if settings is None or settings.buffer_bytes is None:
-            return 1
-        chunk_elements = elements // self._request.programs[name].chunks
-        chunk_bytes = chunk_elements * ELEMENT_TYPES[self._request.dtype].dtype.itemsize
-        return min(-(-chunk_bytes // settings.buffer_bytes), chunk_elements)
 
 
 def prepare_task(program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0) -> Message:

@@ -16,13 +16,14 @@ from typing import Any
 from chorale.runners.api.base import FailureKind
 from chorale.runners.execution.rank_part import FramedSocket, Message
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, SocketRanks
-from chorale.runners.measurement.clocks import ClockOffset, clock_identity, clock_offset, clock_samples, same_clocks
-from chorale.runners.process_launch.placement import RankHost, this_host
+from chorale.runners.measurement.clocks import SAME_CLOCK, ClockOffset, ClockSample, clock_identity, clock_offset
+from chorale.runners.process_launch.launchers import RankHost, this_host
 from chorale.runners.process_launch.processes import STDERR, ProcessHandle
 from chorale.synth.errors import Unavailable
 
 _LOOK_S = 0.1  # interval for checking whether a rank has died before its hello
 _HELLO_S = 5.0  # from a hello's first byte to its last
+_CLOCK_SAMPLES = 20
 _SETTLE_S = 0.3  # until killed ranks can be distinguished from ranks that only lost a neighbour
 TOKEN = "CHORALE_TOKEN"  # noqa: S105 - a variable's name
 """Environment variable that contains the token by which the runner recognizes its ranks."""
@@ -98,23 +99,22 @@ class StartedRanks(SocketRanks):
         return {rank: RankHost.of_words(self.hellos[rank]["host"]) for rank in self.ranks}
 
     def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
-        own = clock_identity()
-        offsets = same_clocks([own, *(self.hellos[rank]["clock"] for rank in self.ranks)])
-        offsets = {position - 1: offset for position, offset in offsets.items() if position > 0}
-        for rank in set(self.ranks) - offsets.keys():
-            offsets[rank] = self._measured_offset(rank, deadline)
+        own, offsets = clock_identity(), dict[int, ClockOffset]()
+        for rank in self.ranks:
+            if self.hellos[rank]["clock"] == own:
+                offsets[rank] = SAME_CLOCK
+                continue
+            samples = []
+            for _ in range(_CLOCK_SAMPLES):
+                asked_s = time.monotonic()
+                try:
+                    self._channels[rank].send({"do": "clock"}, deadline)
+                except OSError:
+                    raise self._death() from None
+                remote_s = float(self._read(rank, deadline)["time"])
+                samples.append(ClockSample(asked_s, remote_s, time.monotonic()))
+            offsets[rank] = clock_offset(samples)
         return offsets
-
-    def _measured_offset(self, rank: int, deadline: float) -> ClockOffset:
-        def exchange() -> tuple[float, float]:
-            self._channels[rank].send({"do": "clock"}, deadline)
-            at_s = float(self._read(rank, deadline)["time"])
-            return at_s, at_s
-
-        try:
-            return clock_offset(clock_samples(exchange, time.monotonic))
-        except OSError:
-            raise self._death() from None
 
     def _refusal(self, rank: int, message: str) -> RunStopped:
         """Return the failure for `rank`'s error. If any rank was killed, its death is the cause, because ranks that

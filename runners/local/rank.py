@@ -33,22 +33,21 @@ class LocalRank(SocketRank[RankParts]):
     """
 
     def __init__(self, control: FramedSocket, engine: Engine, plans: RankPlans, rank: int, ranks: int) -> None:
-        super().__init__(control, RankParts(engine, rank, _run_gloo, plans))
-        self._engine, self._plans, self._rank, self._ranks = engine, plans, rank, ranks
-        self._commands |= {
-            "listen": lambda command: {"answer": "listening", "address": engine.listen(command["address"])},
-            "gloo": self._join_gloo,
-            "load": self._load,
-        }
+        def listen(command: Message) -> Message:
+            return {"answer": "listening", "address": engine.listen(command["address"])}
 
-    def _join_gloo(self, command: Message) -> Message:
-        from chorale.runners.local import gloo  # noqa: PLC0415 - only if requested
+        def join(command: Message) -> Message:
+            from chorale.runners.local import gloo  # noqa: PLC0415 - only if requested
 
-        gloo.join_group(self._rank, self._ranks, command["store"], command["interface"])
-        return {"answer": "joined"}
+            gloo.join_group(rank, ranks, command["store"], command["interface"])
+            return {"answer": "joined"}
+
+        parts = RankParts(engine, rank, _run_gloo, plans)
+        super().__init__(control, parts, listen=listen, gloo=join, load=self._load)
+        self._engine, self._plans = engine, plans
 
     def _load(self, command: Message) -> Message:
-        self._parts.load(command["programs"])
+        self._parts.load(command["part"])
         self._plans.close()
         if plans := self._parts.plans:
             self._plans.load(Path(command["plans"]), plans)
@@ -60,12 +59,8 @@ class LocalRank(SocketRank[RankParts]):
 def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float, __: float) -> None:
     from chorale.runners.local import gloo  # noqa: PLC0415 - only if requested
 
-    _wait_until(start_s)
+    time.sleep(max(0.0, start_s - time.monotonic()))
     gloo.run_collective(collective, memory.input, memory.output)
-
-
-def _wait_until(at_s: float) -> None:
-    time.sleep(max(0.0, at_s - time.monotonic()))
 
 
 NETWORK = -1
@@ -94,7 +89,13 @@ def main(arguments: Sequence[str]) -> None:
     children = _start_children(streams, task | {"memory": memory}, (wake_read, wake_write))
     try:
         channel.send({"pids": [pid for pid, rank in children.items() if rank != NETWORK]})
-        _supervise(channel, children, wake_read)
+        while (
+            channel.fileno() not in select.select([channel.fileno(), wake_read], [], [])[0]
+        ):  # until the runner is gone
+            os.read(wake_read, 4096)
+            for pid, status in [os.waitpid(pid, os.WNOHANG) for pid in children]:
+                if pid:
+                    channel.send({"died": children.pop(pid), "code": os.waitstatus_to_exitcode(status)})
     finally:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
@@ -148,18 +149,6 @@ def _serve_as_rank(channel: FramedSocket, rank: int, ranks: int, task: Message) 
         _live_no_longer_than(launcher)  # entering namespaces cancels it
     engine, plans = Engine(rank, ranks, Path(task["library"])), RankPlans(rank, ranks, task["memory"])
     LocalRank(channel, engine, plans, rank, ranks).serve()
-
-
-def _supervise(channel: FramedSocket, children: dict[int, int], wake: int) -> None:
-    """Report each child that ends; return when the runner is gone."""
-    while True:
-        readable, _, _ = select.select([channel.fileno(), wake], [], [])
-        if channel.fileno() in readable:
-            return
-        os.read(wake, 4096)
-        for pid, status in [os.waitpid(pid, os.WNOHANG) for pid in children]:
-            if pid:
-                channel.send({"died": children.pop(pid), "code": os.waitstatus_to_exitcode(status)})
 
 
 if __name__ == "__main__":

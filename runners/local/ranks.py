@@ -29,7 +29,7 @@ from chorale.runners.api.programs import (
 )
 from chorale.runners.engine.build import build_native
 from chorale.runners.engine.library import engine_library
-from chorale.runners.execution.rank_part import FramedSocket, Message, RankPart
+from chorale.runners.execution.rank_part import FramedSocket, Message
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, SocketRanks
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
@@ -42,11 +42,6 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
-
-
-def network_program() -> Path:
-    """Return the network program's path; build it first if necessary. Raises Unavailable without a compiler."""
-    return build_native(network_target())
 
 
 class NetworkControl:
@@ -129,7 +124,7 @@ def native_code() -> tuple[Path, Path]:
 
     Raises Unavailable without a compiler.
     """
-    return engine_library(), network_program()
+    return engine_library(), build_native(network_target())
 
 
 class LocalRanks(SocketRanks):
@@ -195,19 +190,9 @@ class LocalRanks(SocketRanks):
         self._programs = list(programs)
         if link_mbps is not None:
             self._network.load(only_programs(self._programs), link_mbps, deadline)
-        call = RankPart.of_library(self._programs[0].collective, len(self.ranks)).to_json()
-        head = {
-            "do": "load",
-            "deadline": deadline,
-            "token": self._token.hex(),
-            "addresses": self._addresses,
-            "plans": str(plan_library()) if only_plans(self._programs) else None,
-        }
-        commands = [
-            head | {"programs": [RankPart.of(each, rank).to_json() for each in self._programs] + [call] * len(library)}
-            for rank in self.ranks
-        ]
-        self.request(commands, deadline, "the programs were loaded")
+        plans = str(plan_library()) if only_plans(self._programs) else None
+        more = {"deadline": deadline, "token": self._token.hex(), "addresses": self._addresses, "plans": plans}
+        self.load_parts(self._programs, library, more, deadline, "the programs were loaded")
 
     def close(self, gracefully: bool = True) -> None:
         """End and reap every process immediately, even if `gracefully` is set. Safe to call twice."""
@@ -271,20 +256,15 @@ class LocalRanks(SocketRanks):
                 rank = None if report["died"] == NETWORK else int(report["died"])
                 name = "the emulated network" if rank is None else f"rank {rank}"
                 if code < 0:
-                    how = f"was killed by {signal.Signals(-code).name}"
-                else:
-                    how = f"failed: {self._network.error() if rank is None else self._last_words(rank, deadline)}"
-                return RunStopped(FailureKind.CRASH, f"{name} {how}", rank)
+                    return RunStopped(FailureKind.CRASH, f"{name} was killed by {signal.Signals(-code).name}", rank)
+                reason = self._network.error() if rank is None else "it gave no reason"
+                with contextlib.suppress(OSError):
+                    while rank is not None and (answer := self._channels[rank].receive(deadline)) is not None:
+                        reason = answer.get("message", reason)
+                return RunStopped(FailureKind.CRASH, f"{name} failed: {reason}", rank)
         except OSError:
             return RunStopped(FailureKind.CRASH, "a rank ended without a reason")
         return RunStopped(FailureKind.CRASH, f"the launcher died: {self._last_error()}")
-
-    def _last_words(self, rank: int, deadline: float) -> str:
-        reason = "it gave no reason"
-        with contextlib.suppress(OSError):
-            while (answer := self._channels[rank].receive(deadline)) is not None:
-                reason = answer.get("message", reason)
-        return reason
 
     def _last_error(self) -> str:
         self._errors.seek(0)

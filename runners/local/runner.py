@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
-from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import only_plans
-from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
+from chorale.runners.api.validation import RequestFault, memory_shortage
 from chorale.runners.execution.rounds import (
     Environment,
     LiveRunner,
@@ -81,9 +81,11 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     path, network = home / _CACHE_NAME, f"{nodes} nodes, {links} links"
-    cached = read_probe_cache(path).get(machine, {}).get(network)
-    if cached is not None and _is_fresh(cached, time.time()):
-        return LinkRate(cached["link_mbps"], cached["efficiency"])
+    if (cached := read_probe_cache(path).get(machine, {}).get(network)) is not None:
+        is_busy = cached.get("load", math.inf) > BUSY_SHARE * (os.cpu_count() or 1)
+        # A rate without a time, from an earlier version, is not valid.
+        if 0 <= time.time() - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S):
+            return LinkRate(cached["link_mbps"], cached["efficiency"])
     load = load_average() or 0.0  # for the minute before the probe, which adds to it
     with _probe_ranks(nodes, links) as probe:
         rate = _climb(probe)
@@ -91,12 +93,6 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     cache.setdefault(machine, {})[network] = asdict(rate) | {"load": load, "unix_s": int(time.time())}
     write_probe_cache(path, cache)
     return rate
-
-
-def _is_fresh(cached: Mapping[str, float], unix_s: float) -> bool:
-    """Return whether a cached rate is still valid. A rate without a time (from an earlier version) is not valid."""
-    is_busy = cached.get("load", math.inf) > BUSY_SHARE * (os.cpu_count() or 1)
-    return 0 <= unix_s - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S)
 
 
 def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:
@@ -182,33 +178,12 @@ MAX_NODES = 512
 MAX_LINKS = 4096
 LOW_EFFICIENCY = 0.7
 _WORK_BYTES = 40  # per element, to create and check data
-_PLANS_SHARE_MEMORY = (
-    "plans are executed in memory that ranks share, not over links: set where to loopback, and leave link_mbps out"
-)
-_TOO_FAST = "this machine cannot keep up with the links, so times depend more on it than on the network"
 
 LIBRARY_ALGORITHMS = ("gloo",)
 """Library algorithms that torch provides, if it is installed."""
 
 TORCH_LIMIT_S = 60.0
 """Time that ranks with torch may need to start, in addition to a request's time limit."""
-
-
-def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
-    """Yield the reasons why `request` is too large for this runner or for this machine's memory."""
-    topology = request.topology
-    most = ELEMENT_TYPES[request.dtype].max_ranks
-    if sys.platform != "linux":
-        yield FailureKind.UNAVAILABLE, "the local runner needs Linux"
-    elif topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
-        found = f"{topology.node_count} and {len(topology.links)}"
-        reason = f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {found}"
-        yield FailureKind.UNAVAILABLE, reason
-    elif topology.compute_count > most:
-        reason = f"data of type {request.dtype} can be checked on at most {most} ranks, not {topology.compute_count}"
-        yield FailureKind.UNAVAILABLE, reason
-    elif (shortage := memory_shortage(request, _WORK_BYTES)) is not None:
-        yield FailureKind.UNAVAILABLE, shortage
 
 
 class LocalRunner(LiveRunner[LocalRanks]):
@@ -228,6 +203,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
     """
 
     name = "local"
+    accepts: ClassVar[Mapping[str, bool]] = {"plans": True, "switches": True}
 
     def __init__(
         self,
@@ -258,11 +234,20 @@ class LocalRunner(LiveRunner[LocalRanks]):
         """Return Gloo, which has every collective; () with emulated links, because Gloo would bypass them."""
         return () if self._place[0] in (None, EMULATED) else LIBRARY_ALGORITHMS
 
-    def _fault(self, request: RunRequest) -> RequestFault | None:
-        fault = validate_request(request, self.library, precondition_faults, plans=True, switches=True)
-        if fault is None and request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps):
-            return FailureKind.REJECTED, _PLANS_SHARE_MEMORY
-        return fault
+    def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
+        """Yield the reasons why `request` is too large for this runner or this machine, or needs another network."""
+        yield from super()._faults(request)
+        if sys.platform != "linux":
+            yield FailureKind.UNAVAILABLE, "the local runner needs Linux"
+        nodes, links = request.topology.node_count, len(request.topology.links)
+        if nodes > MAX_NODES or links > MAX_LINKS:
+            most = f"{MAX_NODES} nodes and {MAX_LINKS} links"
+            yield FailureKind.UNAVAILABLE, f"the local runner takes at most {most}, not {nodes} and {links}"
+        if (shortage := memory_shortage(request, _WORK_BYTES)) is not None:
+            yield FailureKind.UNAVAILABLE, shortage
+        if request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps):
+            rule = "plans are executed in memory that ranks share, not over links"
+            yield FailureKind.REJECTED, f"{rule}: set where to loopback, and leave link_mbps out"
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         where = self._place[0] or (LOOPBACK if request.has_plans else EMULATED)
@@ -279,7 +264,8 @@ class LocalRunner(LiveRunner[LocalRanks]):
         if rate is not None:
             environment["link_efficiency"] = rate.efficiency
             if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
-                environment["warning"] = _TOO_FAST
+                warning = "this machine cannot keep up with the links, so times depend more on it than on the network"
+                environment["warning"] = warning
         native_code()  # not counted, because it is built only once
         if request.has_plans:
             plan_library()

@@ -1,10 +1,10 @@
 """Offsets between the monotonic clocks of processes, with an error bound that holds for any message delays.
 
-Also finds processes that read the same clock, for which no offset has to be measured.
+Processes that read the same clock, for which no offset has to be measured, are known by `clock_identity`.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,17 +19,16 @@ _RESOLUTION_S = 1e-9  # readings are rounded to this
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """Times of a question and its answer: sent and returned (local clock), received and replied (remote clock)."""
+    """Times of a question and its answer: sent and returned (local clock), and what the remote clock showed between."""
 
     sent_s: float
-    received_s: float
-    replied_s: float
+    remote_s: float
     returned_s: float
 
     @property
     def delay_s(self) -> float:
         """Total travel time of question and answer."""
-        return (self.returned_s - self.sent_s) - (self.replied_s - self.received_s)
+        return self.returned_s - self.sent_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ SAME_CLOCK = ClockOffset(0.0, 0.0, 0.0, 0.0)
 def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -> ClockOffset:
     """Return the clock offset in the middle of its tightest bounds. O(samples).
 
-    No message arrives before it was sent. So every sample shows replied - returned <= offset <= received - sent,
+    No message arrives before it was sent. So every sample shows remote - returned <= offset <= remote - sent,
     widened by the possible drift of the clocks between the sample and the time of the result. The tightest bounds come
     from the fastest message in each direction, so delays may differ between directions. (NTP's minimum-delay
     filter, RFC 5905, section 10, uses one sample for both.) Raises CheckFailed if no offset satisfies all bounds, which
@@ -76,30 +75,12 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
     low, high = -float("inf"), float("inf")
     for sample in samples:
         slack = _RESOLUTION_S + max_drift * max(abs(at_s - sample.sent_s), abs(at_s - sample.returned_s))
-        low = max(low, sample.replied_s - sample.returned_s - slack)
-        high = min(high, sample.received_s - sample.sent_s + slack)
+        low = max(low, sample.remote_s - sample.returned_s - slack)
+        high = min(high, sample.remote_s - sample.sent_s + slack)
     if low > high:
         rule = f"two clocks must keep within {max_drift * 1e6:g} us per second of each other"
         raise CheckFailed(rule, f"bounds that miss by {low - high:.3g} s", "check whether the clock was set meanwhile")
     return ClockOffset((low + high) / 2, (high - low) / 2, at_s, max_drift)
-
-
-ROUNDS = 20
-
-Clock = Callable[[], float]
-"""A monotonic clock in seconds."""
-
-
-def clock_samples(
-    exchange: Callable[[], tuple[float, float]], clock_s: Clock, rounds: int = ROUNDS
-) -> list[ClockSample]:
-    """Return `rounds` samples; `exchange` asks the other process and returns when it got the question and replied."""
-    samples = []
-    for _ in range(rounds):
-        asked_s = clock_s()
-        received_s, answered_s = exchange()
-        samples.append(ClockSample(asked_s, received_s, answered_s, clock_s()))
-    return samples
 
 
 def clock_identity() -> str:
@@ -110,8 +91,3 @@ def clock_identity() -> str:
     space = Path("/proc/self/ns/time")
     since = boot.read_text().strip() if boot.exists() else f"process {os.getpid()}"
     return f"{since} {os.readlink(space) if space.exists() else ''}"
-
-
-def same_clocks(identities: Sequence[str]) -> dict[int, ClockOffset]:
-    """Return a zero offset for each rank that reads the same clock as rank 0; no messages are needed."""
-    return {rank: SAME_CLOCK for rank, identity in enumerate(identities) if identity == identities[0]}

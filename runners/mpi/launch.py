@@ -29,7 +29,6 @@ from chorale.runners.process_launch.processes import (
 from chorale.runners.process_launch.slurm import (
     HYDRA_SCRIPT,
     SlurmAllocation,
-    SlurmProcess,
     in_slurm_job,
     require_one_process,
     start_launcher,
@@ -311,7 +310,7 @@ def _in_fabric(mpiexec: str, launcher: MpichLauncher, fabric: EmulatedFabric, co
 
 def start_launch(
     launch: MpiLaunch, words: Sequence[str] = (), variables: Mapping[str, str] = MappingProxyType({})
-) -> LocalProcess | SlurmProcess:
+) -> LocalProcess:
     """Start the launcher. words, variables: additional arguments and environment variables for the ranks
 
     The caller must also end all processes that the launcher starts.

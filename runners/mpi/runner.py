@@ -1,19 +1,88 @@
 """MpiRunner: times programs over MPI messages, alternately with MPI's own collectives."""
 
+import contextlib
+import re
+import signal
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import psutil
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
-from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
+from chorale.runners.execution.started_ranks import StartedRanks
 from chorale.runners.mpi.algorithms import mpi_algorithms
-from chorale.runners.mpi.launch import mpi_launch_of, require_known_hosts
-from chorale.runners.mpi.messages import native_libraries
-from chorale.runners.mpi.ranks import MpiRanks
-from chorale.runners.process_launch.placement import host_names, placement_fault
+from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of, require_known_hosts, start_launch
+from chorale.runners.mpi.messages import NativeLibraries, native_libraries
+from chorale.runners.process_launch.launchers import host_names, placement_fault
+from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess
 from chorale.runners.process_launch.slurm import in_slurm_job
 from chorale.synth.errors import Unavailable
+
+_SETTLE_S = 0.5  # time until all deaths are reported, to distinguish a killed rank from ranks that lost a neighbour
+_SIGNALS = 128  # a shell adds this to the signal that ended a process
+_DIED = re.compile(rb"^chorale: rank (-?\d+) ended with code (\d+)$", re.MULTILINE)
+
+
+class MpiRanks(StartedRanks):
+    """The ranks of one MPI job, which serves one request after another.
+
+    transport: (`mpi` or `tcp`, network device for `tcp`)
+    """
+
+    def __init__(
+        self,
+        launch: MpiLaunch,
+        ranks: int,
+        native: NativeLibraries,
+        transport: tuple[str, str | None],
+        deadline: float,
+    ) -> None:
+        self._launcher: LocalProcess | None = None
+        words = (transport[0], transport[1] or "", *map(str, native))
+
+        def start(meeting: str, variables: Mapping[str, str]) -> list[LocalProcess]:
+            self._launcher = start_launch(launch, (*words, meeting), variables)
+            return [self._launcher]
+
+        super().__init__(ranks, "" if launch.is_here else socket.getfqdn(), start, deadline)
+        self.mpi = str(self.hellos[0]["mpi"])
+
+    def close(self, gracefully: bool = True) -> None:
+        """End the ranks, the launcher and all its descendants on this machine, even in other process groups."""
+        descendants: list[psutil.Process] = []
+        if self._launcher is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                descendants = psutil.Process(self._launcher.pid).children(recursive=True)
+            self._launcher = None
+        super().close(gracefully)
+        for process in descendants:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def _death(self, otherwise: str = "", rank: int | None = None) -> RunStopped:
+        """Return the failure to report after a rank's death. If a signal killed a rank, it caused the other deaths.
+
+        otherwise, rank: reason and rank to report if the output of the ranks' shells does not show a death
+        """
+        time.sleep(_SETTLE_S)
+        said = [b"", b""] if self._launcher is None else [self._launcher.read(name) for name in (STDOUT, STDERR)]
+        deaths = [(int(number), int(code)) for number, code in _DIED.findall(said[0])]
+        dead, code = min(deaths, key=lambda death: death[1] <= _SIGNALS, default=(None, 0))
+        if code > _SIGNALS:
+            message = f"rank {dead} was killed by {signal.Signals(code - _SIGNALS).name}"
+            return RunStopped(FailureKind.CRASH, message, dead)
+        if otherwise:
+            return RunStopped(FailureKind.CRASH, " ".join(otherwise.split()), rank)  # MPI's own errors have many lines
+        text = _DIED.sub(b"", b"\n".join(said)).decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        # The launcher's own last line gives no reason; ssh and the ranks have printed it before.
+        reasons = [line for line in lines if not line.startswith("[mpiexec@")]
+        who = "the MPI job ended" if dead is None else f"rank {dead} failed"
+        return RunStopped(FailureKind.CRASH, f"{who}: {(reasons or lines or ['no reason given'])[-1]}", dead)
+
 
 LIBRARY_ALGORITHMS = ("mpi",)
 """MPI's own choice: the plain MPI call for the collective. A request may also name MPI's individual algorithms (see
@@ -63,7 +132,13 @@ class MpiRunner(LiveRunner[MpiRanks]):
         except Unavailable as missing:
             return FailureKind.UNAVAILABLE, str(missing)
         library = lambda collective: (*LIBRARY_ALGORITHMS, *chosen.get(collective, ()))  # noqa: E731
-        return validate_request(request, library, _faults)
+        return validate_request(request, library, self._faults)
+
+    def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
+        yield from super()._faults(request)
+        reduces = any(program.collective.reduces for program in request.without_plans.values())
+        if request.library and reduces and request.dtype in ("bfloat16", "float16"):
+            yield FailureKind.REJECTED, f"MPI has no sum of its own for {request.dtype}"
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         launch = mpi_launch_of(request.topology, *self._where)
@@ -85,17 +160,10 @@ class MpiRunner(LiveRunner[MpiRanks]):
             facts["transport"] = self._transport[0]
         self._identify(facts, environment)
         deadline = time.monotonic() + request.timeout_s
-        group.load(list(request.without_plans.values()), request.library, deadline)
+        more = {"limit_s": request.timeout_s, "library": list(request.library)}
+        programs = list(request.without_plans.values())
+        group.load_parts(programs, request.library, more, deadline, "the programs were loaded")
         rounds = MeasurementRounds(group, request, deadline)
         results = rounds.measure()
         environment["clock_error_us"] = group.clock_error_s * 1e6
         return Measurement(self.name, results, environment, rounds.traces)
-
-
-def _faults(request: RunRequest) -> Iterator[RequestFault]:
-    most = ELEMENT_TYPES[request.dtype].max_ranks
-    if request.topology.compute_count > most:
-        yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
-    reduces = any(program.collective.reduces for program in request.without_plans.values())
-    if request.library and reduces and request.dtype in ("bfloat16", "float16"):
-        yield FailureKind.REJECTED, f"MPI has no sum of its own for {request.dtype}"

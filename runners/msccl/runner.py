@@ -14,13 +14,13 @@ from chorale.runners.api.base import (
     library_result,
 )
 from chorale.runners.api.elements import ELEMENT_TYPES
-from chorale.runners.api.validation import RequestFault, validate_request
-from chorale.runners.execution.rounds import Environment, RunStopped, prepare_task
+from chorale.runners.api.validation import RequestFault
+from chorale.runners.execution.rounds import Environment, RunStopped
 from chorale.runners.msccl.commands import JOB, program_settings, rocm_fault, runtime_for, served_size, size_mismatch
 from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.msccl.results import log_fault, time_fault
 from chorale.runners.nccl.rank import NcclPart
-from chorale.runners.nccl.runner import GpuRunner, NcclGroups, Variant, gpu_faults, library_variant
+from chorale.runners.nccl.runner import GpuRunner, NcclGroups, Variant, library_variant
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
@@ -35,7 +35,7 @@ _PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_sc
 """Algorithms that NCCL has for each collective on all machines, besides its own choice."""
 
 
-class MscclRunner(GpuRunner):
+class MscclRunner(GpuRunner[MscclConfig]):
     """Implements `Runner` on a library with NCCL's interface that executes MSCCL programs.
 
     Each program has its own processes, in which the library loads it. Before it is timed, processes with a log show
@@ -49,20 +49,15 @@ class MscclRunner(GpuRunner):
 
     def __init__(self, config: MscclConfig, node: ResourceRequest | None = None) -> None:
         super().__init__(config, node)
-        self._options = config
-        self._proved: set[tuple[object, str, int]] = set()  # logs showed that it ran: process, element type, elements
         self._seen: set[object] = set()  # times showed that it ran; other sizes may be as fast as the library
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the library's own choice, and its algorithms that can be forced."""
         return (OWN_CHOICE, *_PINNED_FOR.get(collective, ()))
 
-    def _fault(self, request: RunRequest) -> RequestFault | None:
-        return validate_request(request, self.library, self._faults)
-
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
-        yield from gpu_faults(request)
-        if (fault := rocm_fault(self._options.runtime)) is not None:
+        yield from super()._faults(request)
+        if (fault := rocm_fault(self._config.runtime)) is not None:
             yield FailureKind.REJECTED, fault
         programs = list(request.without_plans.values())
         if len({program.in_place for program in programs}) > 1:
@@ -70,7 +65,7 @@ class MscclRunner(GpuRunner):
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         for name, program in request.without_plans.items():
             try:
-                runtime_for(self._options.runtime, program)
+                runtime_for(self._config.runtime, program)
             except InvalidInput as error:
                 yield FailureKind.REJECTED, f"program {name}: {error}"
             for requested_bytes in request.sizes_bytes:
@@ -82,7 +77,7 @@ class MscclRunner(GpuRunner):
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         """Measure at sizes that programs serve. If the runtime logs no calls, compare times with the library's."""
         programs = list(request.without_plans.values())
-        runtime = runtime_for(self._options.runtime, programs[0])
+        runtime = runtime_for(self._config.runtime, programs[0])
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         served = tuple(served_size(size_bytes, element_bytes, programs) for size_bytes in request.sizes_bytes)
         is_witness = runtime.scheduled is None and OWN_CHOICE not in request.library
@@ -109,17 +104,17 @@ class MscclRunner(GpuRunner):
         return replace(measured, results=requested)
 
     def _part(self, request: RunRequest, name: str, program: Program) -> NcclPart:
-        runtime = runtime_for(self._options.runtime, program)
+        runtime = runtime_for(self._config.runtime, program)
         settings = request.settings.get(name, ProgramSettings())
         variables = {key: text.replace(f"{JOB}/", "") for key, text in runtime.enabling.items()}
-        variables |= program_settings(program, runtime, settings.buffer_bytes or self._options.buffer_bytes)
+        variables |= program_settings(program, runtime, settings.buffer_bytes or self._config.buffer_bytes)
         (call, *_) = library_variant(program.collective, None, program.in_place, len(program.ranks), variables)
         return replace(call, program=target_named(program.target).emit(program))
 
     def _variants(self, request: RunRequest, group: NcclGroups) -> list[Variant]:
         ranks, first = request.topology.compute_count, next(iter(request.without_plans.values()))
         parts = [self._part(request, name, program) for name, program in request.without_plans.items()]
-        disabling = runtime_for(self._options.runtime, first).disabling
+        disabling = runtime_for(self._config.runtime, first).disabling
         return [
             *([part] * ranks for part in parts),
             *(
@@ -131,21 +126,16 @@ class MscclRunner(GpuRunner):
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         for (name, program), variant in zip(request.without_plans.items(), variants, strict=False):
-            runtime = runtime_for(self._options.runtime, program)
+            runtime = runtime_for(self._config.runtime, program)
             proved = [(variant[0].process, request.dtype, size // element_bytes) for size in request.sizes_bytes]
             if self._proved.issuperset(proved):
                 continue
-            ranks = group.ranks_for(variant[0], logs=True)
-            ranks.load([[part] for part in variant], deadline)
-            logs = ["\n".join(lines) for lines in ranks.log_lines(deadline)]
-            calls = 0
-            for _, _, elements in proved:
-                doing = f"program {name} was proved on {elements} elements"
-                ranks.request(prepare_task(0, elements, request.dtype, seed=request.seed), deadline, doing)
-                ranks.timed_start(deadline, doing)
-                logs = ["\n".join([log, *more]) for log, more in zip(logs, ranks.log_lines(deadline), strict=True)]
-                calls += 1 + self._config.iterations
-                if (reason := log_fault(runtime, logs, len(group.ranks), calls)) is not None:
+            elements = [count for _, _, count in proved]
+            texts = [""] * len(group.ranks)
+            for number, logs in enumerate(self._logs(group, request, variant, f"program {name}", elements, deadline)):
+                texts = ["\n".join([text, *more]) for text, more in zip(texts, logs, strict=True)]
+                calls = number * (1 + self._config.iterations)
+                if number and (reason := log_fault(runtime, texts, len(group.ranks), calls)) is not None:
                     raise RunStopped(FailureKind.REJECTED, f"program {name} fell back: {reason}")
             self._proved |= set(proved)
 

@@ -2,13 +2,13 @@
 
 import ctypes
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.nccl.memory import Pointer
 from chorale.runners.nccl.parameters import CTA_POLICIES, SYMMETRIC, Version, call_config
 from chorale.synth.collective import Collective, CollectiveName
@@ -70,10 +70,6 @@ class _CallConfig(ctypes.Structure):
     ]
 
 
-_EACH_SIZE = {18: _Config.traffic_class.offset, 27: ctypes.sizeof(_Config)}
-"""Minor version -> total size in bytes of the fields that the library knows from this version on."""
-
-
 def find_library(name: str) -> str:
     """Return the path or file name of the library `name` for the dynamic loader.
 
@@ -103,7 +99,11 @@ def find_library(name: str) -> str:
 
 def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
     """Return the CUDA or HIP runtime library. Raises Unavailable if there is none."""
-    names = [path] if path else [*_packaged(_RUNTIMES[prefix]), *_RUNTIMES[prefix]]
+    names = [path] if path else list(_RUNTIMES[prefix])
+    spec = None if path else find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        packaged = (found for file in _RUNTIMES[prefix] for found in sorted(Path(folder).glob(f"*/lib/{file}")))
+        names = [*map(str, packaged), *names]
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -111,13 +111,6 @@ def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
             continue
     way_out = "install PyTorch with CUDA or the package nvidia-cuda-runtime, or name it with the option `runtime`"
     raise Unavailable("the runtime of the GPUs was not found: {}", ", ".join(names), way_out)
-
-
-def _packaged(files: tuple[str, ...]) -> Iterator[str]:
-    spec = find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for file in files:
-            yield from map(str, sorted(Path(folder).glob(f"*/lib/{file}")))
 
 
 class Nccl:
@@ -132,12 +125,8 @@ class Nccl:
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
         number = ctypes.c_int()
         self._do("GetVersion", ctypes.byref(number))
-        code = number.value
-        parts = (
-            (code // 10000, code // 100 % 100, code % 100)
-            if code >= 10000
-            else (code // 1000, code // 100 % 10, code % 100)
-        )
+        code, base = number.value, 100 if number.value >= 10000 else 10
+        parts = code // (100 * base), code // 100 % base, code % 100
         self.version: Version = parts[:2]
         self.version_text = ".".join(map(str, parts))
         self.is_rccl = "rccl" in Path(path).name
@@ -157,10 +146,9 @@ class Nccl:
 
     def _config(self, settings: LibrarySettings | None) -> _Config:
         major, minor = self.version
-        size = next(
-            (size for first, size in sorted(_EACH_SIZE.items(), reverse=True) if minor >= first),
-            _Config.split_share.offset,
-        )
+        size = _Config.split_share.offset  # size of the fields that this version knows
+        if minor >= 18:
+            size = ctypes.sizeof(_Config) if minor >= 27 else _Config.traffic_class.offset
         fields = dict.fromkeys(
             ("blocking", "cluster", "min_ctas", "max_ctas", "split_share", "traffic_class", "collnet", "cta_policy"),
             _UNDEFINED,
@@ -227,7 +215,7 @@ class Nccl:
             case CollectiveName.REDUCE_SCATTER:
                 self._do(f"ReduceScatter{form}", *ends, share, kind, _SUM, *where)
             case CollectiveName.ALLTOALL:
-                step = elements // ranks * _item_bytes(dtype)
+                step = elements // ranks * ELEMENT_TYPES[dtype].dtype.itemsize
                 with self.group():
                     for peer in range(ranks):
                         self.send(communicator, source + peer * step, elements // ranks, dtype, peer, stream)
@@ -257,10 +245,6 @@ class Nccl:
         if answer:
             text = self._library.ncclGetErrorString(answer).decode(errors="replace")
             raise RuntimeError(f"nccl{name} answers {answer}: {text}")
-
-
-def _item_bytes(dtype: str) -> int:
-    return int(re.sub(r"\D", "", dtype)) // 8
 
 
 @contextmanager

@@ -7,7 +7,7 @@ memory is for libraries that replace NCCL on machines without a GPU.
 import ctypes
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -97,11 +97,14 @@ class GpuDevice:
         self._events = (Pointer(), Pointer())
         for event in self._events:
             self._do("EventCreate", ctypes.byref(event))
-        self._torch = _torch_with_gpu()
+        self._index, self._torch = index, None
+        with suppress(ImportError):
+            import torch  # noqa: PLC0415 - takes seconds and is not needed for a library's own algorithms
+
+            if torch.cuda.is_available():
+                torch.cuda.set_device(index)
+                self._torch = torch
         self.adds = self._torch is not None
-        if self.adds:
-            self._torch.cuda.set_device(index)
-        self._index = index
 
     def allocate(self, size_bytes: int) -> int:
         address = Pointer()
@@ -187,12 +190,3 @@ class _CudaArray:
         self.__cuda_array_interface__ = {
             "shape": (elements,), "typestr": kind, "data": (address, False), "version": 3
         }  # fmt: skip
-
-
-def _torch_with_gpu() -> Any:
-    """Return torch if it is installed and has a GPU, or else None."""
-    try:
-        import torch  # noqa: PLC0415 - takes seconds and is not needed for a library's own algorithms
-    except ImportError:
-        return None
-    return torch if torch.cuda.is_available() else None

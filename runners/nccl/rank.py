@@ -32,7 +32,6 @@ from chorale.runners.nccl.parameters import (
     tuner_csv,
     tuner_row,
 )
-from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import BufferShape, Layout
@@ -68,14 +67,11 @@ class NcclPart:
         return self.settings is not None and self.settings.algorithm == SYMMETRIC
 
     def to_json(self) -> dict[str, Any]:
-        layout = self.layout
         document: dict[str, Any] = {
-            "layout": [
-                layout.collective.name.value, layout.collective.root, layout.ranks, layout.chunks, layout.in_place,
-            ],
+            "layout": self.layout.to_json(),
             "settings": None if self.settings is None else self.settings.to_json(),
             "program": self.program,
-        }  # fmt: skip
+        }
         if (rounds := self.rounds) is not None:
             cells = rounds.layout
             document["rounds"] = {
@@ -88,20 +84,20 @@ class NcclPart:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> NcclPart:
-        name, root, *shape = value["layout"]
         rounds = None
         if (written := value.get("rounds")) is not None:
             turns = tuple(
-                Round(*(tuple(kind(*each) for each in part) for kind, part in zip(_KINDS, turn, strict=True)))
-                for turn in written["turns"]
+                Round(
+                    tuple(LocalStep(*each) for each in local),
+                    tuple(Transfer(*each) for each in sends),
+                    tuple(Transfer(*each) for each in receives),
+                )
+                for local, sends, receives in written["turns"]
             )
             after = tuple(LocalStep(*each) for each in written["after"])
             rounds = RankRounds(Layout(*written["cells"]), written["spare"], turns, after)
         settings = None if value["settings"] is None else LibrarySettings.from_json(value["settings"])
-        return NcclPart(DataLayout(Collective(CollectiveName(name), root), *shape), settings, rounds, value["program"])
-
-
-_KINDS: tuple[Any, ...] = (LocalStep, Transfer, Transfer)
+        return NcclPart(DataLayout.from_json(value["layout"]), settings, rounds, value["program"])
 
 
 class NcclParts:

@@ -1,29 +1,36 @@
 """NcclRunner: times programs and NCCL or RCCL settings alternately; the log proves that settings were used."""
 
+import json
+import shlex
+import shutil
+import socket
+import sys
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from chorale.runners.api.base import FailureKind, Measurement, ResourceRequest, RunRequest, StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import equal_parts
 from chorale.runners.api.units import divisible_size
-from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.api.validation import RequestFault
 from chorale.runners.execution.rank_part import DataLayout, Message
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped, prepare_task
+from chorale.runners.execution.started_ranks import Start, StreamRanks
+from chorale.runners.measurement.machine import Facts
 from chorale.runners.nccl.calls import TYPES
 from chorale.runners.nccl.config import GpuRanksConfig, NcclConfig
-from chorale.runners.nccl.log import not_applied
+from chorale.runners.nccl.log import SUBSYSTEMS, not_applied, variables_read
 from chorale.runners.nccl.parameters import library_names, process_variables, settings_named
-from chorale.runners.nccl.rank import NcclPart
-from chorale.runners.nccl.ranks import NcclRanks
-from chorale.runners.process_launch.placement import host_names, placement_fault
-from chorale.runners.process_launch.processes import Host, LocalHost
+from chorale.runners.nccl.rank import LOG, NcclPart
+from chorale.runners.process_launch.launchers import STEP, gpus_per_node, host_names, launch_command, placement_fault
+from chorale.runners.process_launch.processes import Host, LocalHost, ProcessHandle, ProcessSpec, rank_environment
+from chorale.runners.process_launch.slurm import in_slurm_job, start_launcher
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
@@ -32,7 +39,110 @@ from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import ProgramBlocks, rounds_of
 
 if TYPE_CHECKING:
-    from chorale.runners.ray.hosts import RayGpuCluster
+    from chorale.runners.ray.hosts import RayHosts
+
+RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
+HostsOf = Callable[[], tuple[Sequence[Host], str]]
+"""Returns hosts with the same number of ranks each, and this process's address for them (empty on this machine)."""
+
+
+class NcclRanks(StreamRanks):
+    """The processes of all ranks, started with the environment variables that some settings need, with or without
+    logging.
+
+    hosts:     function that returns the hosts of ranks that this process starts one by one
+    joined:    texts of all settings that already have a communicator
+    variables: environment variables that rank 0 has read, according to the log lines that were fetched
+    """
+
+    def __init__(
+        self,
+        ranks: int,
+        config: GpuRanksConfig,
+        hosts: HostsOf,
+        variables: Mapping[str, str],
+        logs: bool,
+        deadline: float,
+    ) -> None:
+        self.joined: set[str] = set()
+        self.variables: dict[str, str] = {}
+        each = {**rank_environment(), **config.own_variables(), **config.variables, **variables}
+        each["NCCL_DEBUG"] = "INFO" if logs else "WARN"
+        each |= {"NCCL_DEBUG_SUBSYS": SUBSYSTEMS, "NCCL_DEBUG_FILE": LOG} if logs else {}
+        address, start = _starting(ranks, config, hosts, each)
+        super().__init__(ranks, address, start, deadline)
+        major, minor = str(self.hellos[0]["version"]).split(".")[:2]
+        self.version = int(major), int(minor)
+        self.adds = all(hello["adds"] for hello in self.hellos.values())
+        self.is_rccl = bool(self.hellos[0]["rccl"])
+
+    @property
+    def facts(self) -> Facts:
+        """Facts that affect times, as the ranks report them."""
+        return {"library": f"{'RCCL' if self.is_rccl else 'NCCL'} {self.hellos[0]['version']}"}
+
+    def load(self, parts: Sequence[Sequence[NcclPart]], deadline: float) -> None:
+        """Send each rank its parts of all programs and library calls, and create missing communicators."""
+        texts = dict.fromkeys(str(part.settings) for part in parts[0])
+        new = [text for text in texts if text not in self.joined]
+        doing = "the ranks connected"
+        made = self.request({"do": "ids", "count": len(new)}, deadline, doing)[0]["ids"]
+        ids = dict(zip(new, made, strict=True))
+        documents = [[part.to_json() for part in each] for each in parts]
+        self.request([{"do": "load", "part": each, "ids": ids} for each in documents], deadline, doing)
+        self.joined |= set(new)
+
+    def log_lines(self, deadline: float) -> list[list[str]]:
+        """Return the lines that each rank has logged since the last call."""
+        answers = self.request({"do": "log"}, deadline, "the log was read")
+        self.variables |= variables_read(answers[0]["lines"])
+        return [answers[rank]["lines"] for rank in self.ranks]
+
+    def _kind_of(self, reason: str) -> FailureKind:
+        missing = ("NCCL was not found", "there is no library", "runtime of the GPUs was not found", "SetDevice")
+        return FailureKind.UNAVAILABLE if any(sign in reason for sign in missing) else FailureKind.CRASH
+
+
+def _starting(ranks: int, config: GpuRanksConfig, hosts: HostsOf, variables: Mapping[str, str]) -> tuple[str, Start]:
+    """Return this process's address for the ranks (empty if they run here), and a function that starts them."""
+
+    def command(meeting: str, rank: int, per_node: int) -> tuple[str, ...]:
+        numbers = map(str, (rank, ranks, per_node))
+        return (*RANK, meeting, *numbers, *config.libraries, json.dumps(config.rank_options()))
+
+    launcher = config.launcher
+    if launcher == "local" or launcher == "ray":  # noqa: PLR1714 - mypy narrows only this
+        found, own_address = hosts()
+        per_node = ranks // len(found)
+        gpus = config.gpus_per_node or per_node
+
+        def each(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
+            started = []
+            for rank in range(ranks):
+                own = {name: text.replace("{rank}", str(rank)) for name, text in variables.items()}
+                started.append(
+                    found[rank // per_node].start(ProcessSpec(command(meeting, rank, gpus), {**own, **more}))
+                )
+            return started
+
+        return (config.address or own_address) if own_address else "", each
+
+    # Ranks started by srun need no MPI, because srun sets a variable with their number.
+    words = launch_command(launcher, ranks, config.hosts, config.gpus_per_node, mpi="none")
+    if shutil.which(words[0]) is None:
+        way_out = "run on a node of a GPU cluster, or choose another launcher"
+        raise Unavailable("the launcher of ranks must be installed", f"there is no {words[0]} here", way_out)
+    rest_of = partial(command, rank=-1, per_node=gpus_per_node(ranks, config.hosts, config.gpus_per_node))
+
+    def together(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
+        passed = [word for name in (*variables, *more) for word in ("-x", name)] if launcher == "openmpi" else []
+        # The step's name is a variable that the shell must expand.
+        text = " ".join(word if STEP in word else shlex.quote(word) for word in [*words, *passed])
+        in_steps = launcher == "srun" or in_slurm_job()
+        return [start_launcher(f"exec {text} {shlex.join(rest_of(meeting))}", {**variables, **more}, in_steps)]
+
+    return config.address or socket.getfqdn(), together
+
 
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
 """Time that ranks may need to start (they load torch and CUDA), in addition to a request's time limit."""
@@ -50,8 +160,8 @@ class NcclGroups:
     """
 
     def __init__(self, ranks: int, config: GpuRanksConfig, node: ResourceRequest) -> None:
-        self.ranks, self._config = range(ranks), config
-        self._cluster = _ray_cluster(node) if config.launcher == "ray" else None
+        self.ranks, self._config, self._node = range(ranks), config, node
+        self._lent: RayHosts | None = None
         self._start = partial(NcclRanks, ranks, config, self._hosts)
         self._sets: dict[object, NcclRanks] = {}
         self._most = MOST_SETS
@@ -76,23 +186,25 @@ class NcclGroups:
 
     def _hosts(self) -> tuple[Sequence[Host], str]:
         """Return the hosts of all sets; on a Ray cluster, they hold their GPUs until `close`."""
-        if self._cluster is None:
+        if self._config.launcher != "ray":
             return [LocalHost()], ""
-        hosts, _ = self._cluster.lease(len(self.ranks), self._config.gpus_per_node)
-        return hosts, self._cluster.own_address
+        from chorale.runners.ray.hosts import RayHosts  # noqa: PLC0415 - Ray is slow to import
+
+        self._lent = self._lent or RayHosts(len(self.ranks), self._config.gpus_per_node, self._node)
+        return self._lent.hosts or (), self._lent.own_address
 
     def load(self, variants: Sequence[Variant], deadline: float) -> None:
         """Send all variants that will be timed to their ranks, and number them in this order."""
         self._most = max(MOST_SETS, len({variant[0].process for variant in variants}))
-        by_set: dict[NcclRanks, list[int]] = {}
-        for number, variant in enumerate(variants):
-            by_set.setdefault(self.ranks_for(variant[0]), []).append(number)
-        owners: dict[int, tuple[NcclRanks, int]] = {}
-        for owner, numbers in by_set.items():
+        by_set: dict[NcclRanks, list[Variant]] = {}
+        self._owners = []
+        for variant in variants:
+            own = by_set.setdefault(owner := self.ranks_for(variant[0]), [])
+            self._owners.append((owner, len(own)))
+            own.append(variant)
+        for owner, own in by_set.items():
             self._current = owner
-            owner.load([[variants[number][rank] for number in numbers] for rank in self.ranks], deadline)
-            owners |= {number: (owner, place) for place, number in enumerate(numbers)}
-        self._owners = [owners[number] for number in range(len(variants))]
+            owner.load([[variant[rank] for variant in own] for rank in self.ranks], deadline)
 
     def request(self, command: Message, deadline: float, doing: str) -> Mapping[int, Message]:
         if command["do"] == "prepare":
@@ -112,27 +224,34 @@ class NcclGroups:
         for each in self._sets.values():
             each.close(gracefully)
         self._sets.clear()
-        if self._cluster is not None:
+        if self._lent is not None:
             with suppress(Unavailable):
-                self._cluster.release()
+                self._lent.close()
+            self._lent = None
 
 
-def _ray_cluster(node: ResourceRequest) -> "RayGpuCluster":
-    from chorale.runners.ray.hosts import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
-
-    return RayGpuCluster(node)
+Config = TypeVar("Config", bound=GpuRanksConfig)
 
 
-class GpuRunner(LiveRunner[NcclGroups]):
+class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
     """Base of runners for libraries with NCCL's interface. Each variant runs in processes with the variables it needs.
 
     A repetition's time is the mean over `iterations` successive calls. The results of an extra call before them, on
     separate memory, are checked.
     """
 
-    def __init__(self, config: GpuRanksConfig, node: ResourceRequest | None = None) -> None:
+    def __init__(self, config: Config, node: ResourceRequest | None = None) -> None:
         super().__init__()
         self._config, self._node = config, node or ResourceRequest()
+        self._proved: set[object] = set()  # calls of which a log has shown that they ran as intended
+
+    def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
+        yield from super()._faults(request)
+        if request.dtype not in TYPES:
+            yield FailureKind.REJECTED, f"NCCL has no type {request.dtype}"
+        for name, program in request.programs.items():
+            if program.collective.custom is not None or program.collective.name.is_uneven:
+                yield FailureKind.REJECTED, f"program {name}: NCCL runs collectives of equal shards"
 
     @abstractmethod
     def _variants(self, request: RunRequest, group: NcclGroups) -> list[Variant]:
@@ -141,6 +260,22 @@ class GpuRunner(LiveRunner[NcclGroups]):
     @abstractmethod
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
         """Raise RunStopped if a log does not show that variants ran as intended."""
+
+    def _logs(
+        self, group: NcclGroups, request: RunRequest, variant: Variant, what: str, sizes: Sequence[int], deadline: float
+    ) -> list[list[list[str]]]:
+        """Make one logged call of `variant` with each number of elements in `sizes`. Return each rank's lines: first
+        those from before the calls, then those of every call.
+        """
+        ranks = group.ranks_for(variant[0], logs=True)
+        ranks.load([[part] for part in variant], deadline)
+        logs = [ranks.log_lines(deadline)]
+        for elements in sizes:
+            doing = f"{what} was proved on {elements} elements"
+            ranks.request(prepare_task(0, elements, request.dtype, seed=request.seed), deadline, doing)
+            ranks.timed_start(deadline, doing)
+            logs.append(ranks.log_lines(deadline))
+        return logs
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         request, config = replace(request, trace=False), self._config
@@ -162,29 +297,22 @@ class GpuRunner(LiveRunner[NcclGroups]):
         return Measurement(self.name, MeasurementRounds(group, request, deadline).measure(), environment)
 
 
-class NcclRunner(GpuRunner):
+class NcclRunner(GpuRunner[NcclConfig]):
     """Implements `Runner` on stock NCCL or RCCL.
 
     A setting is timed at a size only after a logged call has shown that the library used it.
     """
 
     name = "nccl"
-
-    def __init__(self, config: NcclConfig, node: ResourceRequest | None = None) -> None:
-        super().__init__(config, node)
-        self._in_place, self._fault_with = config.works_in_place, config.fault_with
-        self._proved: set[tuple[str, str, int]] = set()
+    accepts: ClassVar[Mapping[str, bool]] = {"settings": True}
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the library's own choice, and each of its algorithms with each protocol."""
         return library_names(collective)
 
-    def _fault(self, request: RunRequest) -> RequestFault | None:
-        return validate_request(request, self.library, gpu_faults, settings=True)
-
     def _variants(self, request: RunRequest, group: NcclGroups) -> list[Variant]:
         collective, ranks = next(iter(request.programs.values())).collective, request.topology.compute_count
-        in_place = self._in_place(collective.name)
+        in_place = self._config.works_in_place(collective.name)
         plain = group.ranks_for(library_variant(collective, None, in_place, ranks)[0])
         variants = [self._variant(name, program, plain) for name, program in request.programs.items()]
         settings = map(settings_named, request.library)
@@ -192,7 +320,7 @@ class NcclRunner(GpuRunner):
 
     def _variant(self, name: str, program: object, ranks: NcclRanks) -> Variant:
         if isinstance(program, LibraryCall):
-            fault = self._fault_with(program.collective.name, program.settings, ranks.version, ranks.is_rccl)
+            fault = self._config.fault_with(program.collective.name, program.settings, ranks.version, ranks.is_rccl)
             if fault is not None:
                 raise RunStopped(FailureKind.NOT_APPLIED, f"{name}: {fault}")
             return library_variant(program.collective, program.settings, program.in_place, program.rank_count)
@@ -201,7 +329,8 @@ class NcclRunner(GpuRunner):
             rounds = rounds_of(program)
         except ProgramBlocks as error:
             where = "; ".join(f"rank {rank} block {block} instruction {step}" for rank, block, step in error.stuck[:8])
-            raise _NeverEnds(f"{name} never ends: {where} cannot begin", error.stuck) from error
+            message = f"{name} never ends: {where} cannot begin"
+            raise RunStopped(FailureKind.TIMEOUT, message, error.stuck[0][0], error.stuck) from error
         adds = any(step.right is not None for each in rounds for turn in each.rounds for step in turn.local)
         if (adds or program.collective.reduces) and not ranks.adds:
             raise RunStopped(FailureKind.UNAVAILABLE, "programs that add need PyTorch with CUDA or ROCm on the nodes")
@@ -218,31 +347,17 @@ class NcclRunner(GpuRunner):
             keys = [(f"{layout.collective.name} {settings} {layout.in_place}", request.dtype, one) for one in elements]
             if settings is None or self._proved.issuperset(keys):
                 continue
-            ranks = group.ranks_for(variant[0], logs=True)
-            ranks.load([[part] for part in variant], deadline)
-            logs, before = [], ranks.log_lines(deadline)[0]
-            for count in elements:
-                doing = f"{settings} was proved on {count} elements"
-                ranks.request(prepare_task(0, count, request.dtype, seed=request.seed), deadline, doing)
-                ranks.timed_start(deadline, doing)
-                logs.append([*before, *ranks.log_lines(deadline)[0]])
+            before, *logs = (each[0] for each in self._logs(group, request, variant, str(settings), elements, deadline))
             shares = layout.ranks if layout.collective.name in _SHARDED else 1
             sizes = [count // shares * element_bytes for count in elements]
-            fault = not_applied(settings, layout.collective.name, sizes, logs)
+            fault = not_applied(settings, layout.collective.name, sizes, [[*before, *log] for log in logs])
+            read = group.ranks_for(variant[0], logs=True).variables
             for name, value in process_variables(settings).items():
-                if ranks.variables.get(name) != value:
+                if read.get(name) != value:
                     fault = fault or f"the library did not read {name}={value}"
             if fault is not None:
                 raise RunStopped(FailureKind.NOT_APPLIED, f"{settings}: {fault}")
             self._proved |= set(keys)
-
-
-class _NeverEnds(RunStopped):
-    """Raised for a program that would deadlock. blocked: every block that cannot continue"""
-
-    def __init__(self, message: str, stuck: Sequence[tuple[int, int, int]]) -> None:
-        super().__init__(FailureKind.TIMEOUT, message, stuck[0][0])
-        self.blocked = tuple(stuck)
 
 
 def library_variant(
@@ -255,15 +370,3 @@ def library_variant(
     """Return the variant for a library call with `settings`, in processes with `variables`."""
     layout = DataLayout(collective, ranks, ranks if collective.name in SPLIT_BY_RANK else 1, in_place)
     return [NcclPart(layout, settings, variables=tuple(variables.items()))] * ranks
-
-
-def gpu_faults(request: RunRequest) -> Iterator[RequestFault]:
-    """Yield reasons why no library with NCCL's interface can run `request`."""
-    most = ELEMENT_TYPES[request.dtype].max_ranks
-    if request.topology.compute_count > most:
-        yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
-    if request.dtype not in TYPES:
-        yield FailureKind.REJECTED, f"NCCL has no type {request.dtype}"
-    for name, program in request.programs.items():
-        if program.collective.custom is not None or program.collective.name.is_uneven:
-            yield FailureKind.REJECTED, f"program {name}: NCCL runs collectives of equal shards"

@@ -6,18 +6,135 @@ slightly different sizes, a few elements apart, so that each algorithm has its o
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
-from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
+from chorale.runners.api.validation import RequestFault, memory_shortage
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
+from chorale.runners.execution.started_ranks import StartedRanks
+from chorale.runners.fabric.fabric import find_fabric
+from chorale.runners.measurement.machine import Facts
 from chorale.runners.oneccl.install import DEFAULT_VERSION, PACKAGES, Version, build_library, find_parts
 from chorale.runners.oneccl.rank import ENGINE, LIBRARY
-from chorale.runners.oneccl.ranks import OneCclRanks, place_ranks
+from chorale.runners.process_launch.processes import (
+    CLUSTER,
+    FABRIC,
+    LOOPBACK,
+    Host,
+    LocalHost,
+    ProcessHandle,
+    ProcessSpec,
+    rank_environment,
+    require_network_kind,
+)
 from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlacement:
+    """Every rank's host, and facts that affect measurements there.
+
+    address: this process's address for ranks on other machines; empty if all are on this machine
+    """
+
+    hosts: Sequence[Host]
+    facts: Facts
+    address: str = ""
+    close: Callable[[], None] = lambda: None
+
+
+def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> RankPlacement:
+    """Return where the ranks of `topology` run.
+
+    where:  one of NETWORK_KINDS; None for the topology's fabric if it is up, else the cluster
+    fabric: name of the fabric, needed if several are up
+
+    Raises InvalidInput for an unknown kind or an ambiguous fabric, and Unavailable if there is no such network.
+    """
+    require_network_kind(where)
+    if where == LOOPBACK:
+        return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
+    if where != CLUSTER and (up := find_fabric(topology.id, fabric)) is not None:
+        return RankPlacement(up.hosts(), up.facts())
+    if where != FABRIC and fabric is None and (placement := _cluster(topology)) is not None:
+        return placement
+    rule = "oneCCL needs a fabric that is up, or a Ray cluster with a node for each rank: {}"
+    wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
+    raise Unavailable(rule, f"there is none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
+
+
+def _cluster(topology: Topology) -> RankPlacement | None:
+    from chorale.runners.ray.hosts import RayHosts  # noqa: PLC0415 - Ray takes a second to import
+
+    nodes = RayHosts(topology.compute_count)
+    if nodes.hosts is None:
+        nodes.close()
+        return None
+    facts = {"network": CLUSTER, "nodes": ",".join(host.name() for host in nodes.hosts)}
+    return RankPlacement(nodes.hosts, facts, nodes.own_address, close=nodes.close)
+
+
+FIXED_ENVIRONMENT: Mapping[str, str] = {
+    "CCL_ATL_TRANSPORT": "ofi",
+    # The rank's own thread drives oneCCL, because a worker thread would start operations out of order.
+    "CCL_WORKER_OFFLOAD": "0",
+    "CCL_WORKER_COUNT": "1",
+    "CCL_PROCESS_LAUNCHER": "none",
+    "CCL_ALGO_FALLBACK": "0",  # unsupported algorithms give an error, not another algorithm
+    "CCL_LOG_LEVEL": "error",
+    "CCL_ROOT": ".",
+    "FI_PROVIDER": "tcp",
+    "FI_PROVIDER_PATH": ".",
+    "LD_LIBRARY_PATH": ".",
+}
+_REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not support a collective
+
+
+class OneCclRanks(StartedRanks):
+    """A process on each host, in rank order, for one request only, because oneCCL reads its variables once per process.
+
+    argv:        each process's command, without its arguments
+    files:       files for each process's working folder
+    environment: variables for this request only
+    """
+
+    def __init__(
+        self,
+        placement: RankPlacement,
+        argv: Sequence[str],
+        files: Mapping[str, bytes],
+        environment: Mapping[str, str],
+        deadline: float,
+    ) -> None:
+        def start(meeting: str, variables: Mapping[str, str]) -> list[ProcessHandle]:
+            started = []
+            for rank, (host, (index, size)) in enumerate(
+                zip(placement.hosts, local_ranks(placement.hosts), strict=True)
+            ):
+                each = {
+                    **rank_environment(), **FIXED_ENVIRONMENT, **environment, **variables,
+                    "CCL_LOCAL_RANK": str(index), "CCL_LOCAL_SIZE": str(size),
+                }  # fmt: skip
+                command = (*argv, meeting, str(rank), str(len(placement.hosts)), host.address)
+                started.append(host.start(ProcessSpec(command, each, files)))
+            return started
+
+        super().__init__(len(placement.hosts), placement.address, start, deadline, placement.close)
+
+    def _kind_of(self, reason: str) -> FailureKind:
+        return FailureKind.REJECTED if _REFUSED in reason else FailureKind.CRASH
+
+
+def local_ranks(hosts: Sequence[Host]) -> list[tuple[int, int]]:
+    """Return (position among the ranks at its address, number of ranks at its address) for each rank."""
+    addresses = [host.address for host in hosts]
+    return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]
+
 
 _RANGE_BYTES = 16
 
@@ -45,20 +162,12 @@ _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, 
 """Collectives whose size is one rank's shard for oneCCL."""
 
 
-@dataclass(frozen=True, slots=True)
-class LibrarySizes:
-    """Sizes at which oneCCL's algorithms are measured.
+def library_sizes(request: RunRequest, collective: CollectiveName) -> tuple[dict[tuple[str, int], int], dict[str, str]]:
+    """Choose the sizes at which `request`'s algorithms are measured; none is below the requested size.
 
-    elements:    (algorithm, position in the request's sizes) -> number of elements in the whole vector
-    environment: environment variable that makes oneCCL use each algorithm at its size
+    Returns (algorithm, position in the request's sizes) -> number of elements in the whole vector, and the environment
+    variable that makes oneCCL use each algorithm at its size.
     """
-
-    elements: Mapping[tuple[str, int], int]
-    environment: Mapping[str, str]
-
-
-def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySizes:
-    """Choose the sizes at which `request`'s algorithms are measured; none is below the requested size."""
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count if collective in _BY_SHARD else 1
     elements: dict[tuple[str, int], int] = {}
@@ -71,7 +180,7 @@ def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySiz
             used[number] = algorithm
             elements[algorithm, position] = number * _RANGE_BYTES // element_bytes * ranks
     ranges = (f"{name}:{n * _RANGE_BYTES}-{n * _RANGE_BYTES + _RANGE_BYTES - 1}" for n, name in sorted(used.items()))
-    return LibrarySizes(elements, {VARIABLES[collective]: ";".join(ranges)} if used else {})
+    return elements, {VARIABLES[collective]: ";".join(ranges)} if used else {}
 
 
 MAX_RANKS = 256
@@ -98,21 +207,18 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
     name = "oneccl"
 
     def __init__(
-        self,
-        fabric: str | None = None,
-        where: str | None = None,
-        *,
-        version: Version = DEFAULT_VERSION,
+        self, fabric: str | None = None, where: str | None = None, *, version: Version = DEFAULT_VERSION
     ) -> None:
         super().__init__()
-        self._fabric, self._where = fabric, where
-        self._version = version
+        self._fabric, self._where, self._version = fabric, where, version
 
     def library(self, collective: str) -> tuple[str, ...]:
         return ALGORITHMS.get(collective, ())
 
-    def _fault(self, request: RunRequest) -> RequestFault | None:
-        return validate_request(request, self.library, _faults)
+    def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
+        yield from super()._faults(request)
+        if (ranks := request.topology.compute_count) > MAX_RANKS:
+            yield FailureKind.UNAVAILABLE, f"the oneccl runner takes at most {MAX_RANKS} ranks, not {ranks}"
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         native = {LIBRARY: build_library(self._version), ENGINE: engine_library()}
@@ -123,22 +229,16 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
             raise RunStopped(FailureKind.UNAVAILABLE, reason)
         self._identify({"clock": "monotonic", **PACKAGES[self._version], **placement.facts}, environment)
         programs = list(request.without_plans.values())
-        sizes = library_sizes(request, programs[0].collective.name)
+        elements, variables = library_sizes(request, programs[0].collective.name)
         start_limit = time.monotonic() + START_LIMIT_S + START_PER_RANK_S * len(placement.hosts)
         files |= find_parts(self._version).runtime_files()
-        ranks = self._group_for(
-            object(), lambda: OneCclRanks(placement, RANK, files, sizes.environment, start_limit)
-        )  # for this request only
-        ranks.load(programs, request.library, start_limit)
-        rounds = MeasurementRounds(ranks, request, time.monotonic() + request.timeout_s, sizes.elements)
+        # The key is a new object, because the ranks are for this request only.
+        ranks = self._group_for(object(), lambda: OneCclRanks(placement, RANK, files, variables, start_limit))
+        more = {"store": ranks.hellos[0]["store"], "channels": max(program.channels for program in programs)}
+        ranks.load_parts(programs, request.library, more, start_limit, "the ranks connected")
+        rounds = MeasurementRounds(ranks, request, time.monotonic() + request.timeout_s, elements)
         results = rounds.measure()
         if not is_here:
             environment["clock_error_us"] = ranks.clock_error_s * 1e6
         self.close()
         return Measurement(self.name, results, environment, rounds.traces)
-
-
-def _faults(request: RunRequest) -> Iterator[RequestFault]:
-    most = min(MAX_RANKS, ELEMENT_TYPES[request.dtype].max_ranks)
-    if (ranks := request.topology.compute_count) > most:
-        yield FailureKind.UNAVAILABLE, f"the oneccl runner takes at most {most} ranks of {request.dtype}, not {ranks}"

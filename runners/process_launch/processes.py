@@ -8,10 +8,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
 
@@ -41,6 +41,7 @@ class ProcessSpec:
     files:       file name -> content, written into the folder before the start; all files are executable.
     grace_s:     time to end after SIGTERM before it is killed, for processes that must end other processes
                  elsewhere.
+    after_kill:  called when the process was killed while it was running; may raise Unavailable.
 
     What the process writes to its standard streams is in the files `STDOUT` and `STDERR` in the folder. Its
     standard input is empty.
@@ -50,6 +51,7 @@ class ProcessSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     grace_s: float = 0.0
+    after_kill: Callable[[], None] | None = None
 
 
 class ProcessHandle(Protocol):
@@ -87,45 +89,17 @@ LOOPBACK_ADDRESS = "127.0.0.1"
 _POLL_S = 0.02
 
 _GUARD = """
-folder=$1 grace=$2 input=$3
-shift 3
+folder=$1 grace=$2
+shift 2
 exec 3<&0
 (trap '' TERM; read _ <&3; [ "$grace" = 0 ] || { kill -TERM 0; sleep "$grace"; }
 rm -rf "$folder" || rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 &
 exec 3<&-
-exec "$@" <"$input"
+exec "$@" </dev/null
 """
 """Before the shell becomes the process, it starts a guard in its process group. When the pipe from the owner closes,
 the guard removes the folder (twice, because a process may still write into it) and kills the group. If there is a grace
 period, it first sends SIGTERM and waits."""
-
-
-def start_guarded(
-    argv: Sequence[str], folder: Path, grace_s: float = 0.0, standard_input: str = os.devnull, **options: Any
-) -> subprocess.Popen[bytes]:
-    """Start a command in a new process group. When this process ends, the group is killed and `folder` is removed.
-
-    grace_s: see `ProcessSpec`; options: for Popen
-    """
-    guarded = ["/bin/sh", "-c", _GUARD, "sh", str(folder), f"{grace_s:g}", standard_input, *argv]
-    return subprocess.Popen(guarded, stdin=subprocess.PIPE, start_new_session=True, **options)  # noqa: S603
-
-
-def end_guarded(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
-    """Kill a process that `start_guarded` started, its descendants and the guard. Safe to call twice."""
-    if process.stdin is None or process.stdin.closed:
-        return
-    # The guard lives as long as the pipe, so no other group can have this number yet.
-    with contextlib.suppress(ProcessLookupError):
-        if grace_s and process.poll() is None:
-            # Send SIGTERM and wait until only the guard is left.
-            os.killpg(process.pid, signal.SIGTERM)
-            deadline_s = time.monotonic() + grace_s
-            while time.monotonic() < deadline_s and any(map(_is_asked_to_end, _members(process.pid))):
-                time.sleep(_POLL_S)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.stdin.close()
-    process.wait()
 
 
 def rank_environment() -> dict[str, str]:
@@ -155,17 +129,18 @@ class LocalHost:
                 file = path / _plain(name)
                 file.write_bytes(content)
                 file.chmod(0o700)
+            guarded = ["/bin/sh", "-c", _GUARD, "sh", str(path), f"{spec.grace_s:g}", *self._prefix, *spec.argv]
             with (path / STDOUT).open("wb") as output, (path / STDERR).open("wb") as errors:
-                process = start_guarded(
-                    (*self._prefix, *spec.argv),
-                    path,
-                    spec.grace_s,
+                process = subprocess.Popen(  # noqa: S603
+                    guarded,
                     cwd=path,
                     env={**os.environ, **spec.environment},
+                    stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=errors,
+                    start_new_session=True,
                 )
-            return LocalProcess(folder, process, spec.grace_s)
+            return LocalProcess(folder, process, spec)
         except OSError as error:
             folder.cleanup()
             raise Unavailable("a process could not start: {}", error, "check the command and the disk") from error
@@ -175,20 +150,14 @@ class LocalHost:
 
 
 class LocalProcess:
-    """Implements `chorale.runners.process_launch.processes.ProcessHandle`."""
+    """Implements `ProcessHandle`. pid: process id, which is also the id of its group"""
 
     def __init__(
-        self, folder: tempfile.TemporaryDirectory[str], process: subprocess.Popen[bytes], grace_s: float = 0.0
+        self, folder: tempfile.TemporaryDirectory[str], process: subprocess.Popen[bytes], spec: ProcessSpec
     ) -> None:
-        self._folder = folder
-        self._process = process
-        self._grace_s = grace_s
+        self._folder, self._process, self._spec = folder, process, spec
         self._is_closed = False
-
-    @property
-    def pid(self) -> int:
-        """Process id; also the id of its group."""
-        return self._process.pid
+        self.pid = process.pid
 
     def poll(self) -> int | None:
         return self._process.poll()
@@ -199,32 +168,40 @@ class LocalProcess:
 
     def kill(self) -> None:
         """Kill the group: the process, its descendants and the guard."""
-        end_guarded(self._process, self._grace_s)
+        if self._process.stdin is None or self._process.stdin.closed:
+            return
+        was_running = self._process.poll() is None
+        # The guard lives as long as the pipe, so no other group can have this number yet.
+        with contextlib.suppress(ProcessLookupError):
+            if self._spec.grace_s and was_running:
+                os.killpg(self.pid, signal.SIGTERM)
+                deadline_s = time.monotonic() + self._spec.grace_s
+                while time.monotonic() < deadline_s and _is_ending(self.pid):
+                    time.sleep(_POLL_S)
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.stdin.close()
+        self._process.wait()
+        if was_running and self._spec.after_kill is not None:
+            self._spec.after_kill()
 
     def close(self) -> None:
-        self.kill()
-        if not self._is_closed:
-            self._is_closed = True
-            self._folder.cleanup()
+        try:
+            self.kill()
+        finally:
+            if not self._is_closed:
+                self._is_closed = True
+                self._folder.cleanup()
 
 
-def _members(group: int) -> list[psutil.Process]:
-    members = []
+def _is_ending(group: int) -> bool:
+    """Return whether a process of `group` is still running that does not ignore SIGTERM, as guards do."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if os.getpgid(process.pid) == group:
-                members.append(process)
-    return members
-
-
-def _is_asked_to_end(process: psutil.Process) -> bool:
-    """Return whether a process is still running and does not ignore SIGTERM. (Guards ignore it.)"""
-    with contextlib.suppress(OSError, psutil.Error):
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
-        return not int(ignored, 16) >> (signal.SIGTERM - 1) & 1
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+                if not int(ignored, 16) >> (signal.SIGTERM - 1) & 1:
+                    return True
     return False
 
 

@@ -9,21 +9,17 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from chorale.runners.process_launch.processes import LocalHost, LocalProcess, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
-
-STEP_VARIABLE = "CHORALE_STEP"
-"""Environment variable that contains the name of a launch's steps, by which they are found again."""
-
-STEP_GRACE_S = 5.0
-"""Time for srun to end its step after SIGTERM, before it is killed."""
 
 TASK_RESOURCE = "chorale_task"
 """Name of a Ray resource. Each task of a job array has its own nodes and adds one unit to the Ray cluster of all tasks.
 """
 
+_STEP_GRACE_S = 5.0  # for srun to end its step after SIGTERM, before it is killed
 _ANSWER_LIMIT_S = 30.0
 _STEP_END_LIMIT_S = 30.0
 _POLL_S = 0.2
@@ -115,76 +111,22 @@ def seconds_left() -> float | None:
     return None if left_s >= _NO_LIMIT_S else left_s
 
 
-def new_step_name() -> str:
-    """Return a unique name for a launch's steps."""
-    return f"chorale-{uuid.uuid4().hex[:12]}"
-
-
-def require_steps_ended(name: str) -> None:
-    """End the running steps `name` of this job. Raises Unavailable if one does not end."""
+def _end_steps(name: str) -> None:
+    """Cancel the running steps `name` of this job. Raises Unavailable if one does not end."""
+    if not in_slurm_job() or shutil.which("squeue") is None:
+        return
+    ask = ("squeue", "--steps", "--noheader", f"--jobs={os.environ['SLURM_JOB_ID']}", "--format=%i %j")
     deadline_s = time.monotonic() + _STEP_END_LIMIT_S
-    while steps := _steps_named(name):
+    while True:
+        lines = (line.split(None, 1) for line in slurm_output(*ask).splitlines())
+        steps = [step for step, step_name in lines if step_name.strip() == name]
+        if not steps:
+            return
         if time.monotonic() > deadline_s:
             way_out = f"see `squeue --steps`, cancel the step {name}, then measure again"
             raise Unavailable("a step of the measurement did not end", "", way_out)
         subprocess.run(["scancel", "--signal=KILL", *steps], capture_output=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603, S607
         time.sleep(_POLL_S)
-
-
-def _steps_named(name: str) -> list[str]:
-    if not in_slurm_job() or shutil.which("squeue") is None:
-        return []
-    job = os.environ["SLURM_JOB_ID"]
-    lines = slurm_output("squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i %j").splitlines()
-    return [step for step, step_name in (line.split(None, 1) for line in lines) if step_name.strip() == name]
-
-
-class SlurmHost:
-    """Implements `Host` with processes on this node. The steps that they start, named by `STEP_VARIABLE`, end with
-    them.
-
-    If srun is killed, its step keeps running, and the next step waits for the nodes. So srun is first asked to end, and
-    remaining steps are cancelled.
-    """
-
-    def __init__(self) -> None:
-        self._host = LocalHost()
-        self.address = self._host.address
-
-    def start(self, spec: ProcessSpec) -> SlurmProcess:
-        name = new_step_name()
-        environment: Mapping[str, str] = {**spec.environment, STEP_VARIABLE: name}
-        return SlurmProcess(self._host.start(replace(spec, environment=environment, grace_s=STEP_GRACE_S)), name)
-
-
-class SlurmProcess:
-    """Implements `chorale.runners.process_launch.processes.ProcessHandle`."""
-
-    def __init__(self, process: LocalProcess, step_name: str) -> None:
-        self._process = process
-        self.pid = process.pid
-        self._step_name = step_name
-        self._is_ended = False
-
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    def read(self, name: str) -> bytes:
-        return self._process.read(name)
-
-    def kill(self) -> None:
-        """End the process and its steps. Raises Unavailable if a step does not end."""
-        was_running = self._process.poll() is None
-        self._process.kill()
-        if was_running and not self._is_ended:
-            require_steps_ended(self._step_name)
-        self._is_ended = True
-
-    def close(self) -> None:
-        try:
-            self.kill()
-        finally:
-            self._process.close()
 
 
 HYDRA_SCRIPT = """\
@@ -212,15 +154,19 @@ OPEN_MPI_ARGUMENTS = "--overlap --job-name="
 
 def start_launcher(
     command: str, environment: Mapping[str, str], in_steps: bool, script: str = HYDRA_SCRIPT
-) -> LocalProcess | SlurmProcess:
+) -> LocalProcess:
     """Start an mpiexec, mpirun or srun by a shell command, in which "$PWD/launcher" is an executable with `script`.
 
-    in_steps: whether the launched processes are steps of this Slurm job, which then end with the launcher
+    in_steps: whether the launched processes are steps of this Slurm job, named by $CHORALE_STEP. They end with the
+              launcher: if srun were just killed, its step would keep running, and the next step would wait for the
+              nodes. So srun is first asked to end, and remaining steps are cancelled; `kill` raises Unavailable if
+              one does not end.
     """
-    spec = ProcessSpec(("/bin/sh", "-c", command), environment, {"launcher": script.encode()})
+    files = {"launcher": script.encode()}
     if not in_steps:
-        return LocalHost().start(spec)
-    steps = f'"{OPEN_MPI_ARGUMENTS}$CHORALE_STEP"'
+        return LocalHost().start(ProcessSpec(("/bin/sh", "-c", command), environment, files))
+    name, steps = f"chorale-{uuid.uuid4().hex[:12]}", f'"{OPEN_MPI_ARGUMENTS}$CHORALE_STEP"'
     settings = 'HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC="$PWD/launcher"'
     settings += f" PRTE_MCA_plm_slurm_args={steps} OMPI_MCA_plm_slurm_args={steps}"
-    return SlurmHost().start(replace(spec, argv=("/bin/sh", "-c", f"export {settings}\n{command}")))
+    argv, variables = ("/bin/sh", "-c", f"export {settings}\n{command}"), {**environment, "CHORALE_STEP": name}
+    return LocalHost().start(ProcessSpec(argv, variables, files, _STEP_GRACE_S, partial(_end_steps, name)))

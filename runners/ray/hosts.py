@@ -23,26 +23,36 @@ _ANSWER_LIMIT_S = 60.0
 
 
 class RayHosts:
-    """One host on each of `ranks` nodes in the cluster that RAY_ADDRESS names or to which this process is connected.
+    """Hosts on nodes of the cluster that RAY_ADDRESS names or to which this process is connected.
 
-    A node with a rank's resource (see `RANK_RESOURCE`) serves that rank. If no node has such a resource, the nodes are
-    numbered in the order of their addresses.
+    Without `needs`, each of `ranks` ranks has its own node: the one with the rank's resource (see `RANK_RESOURCE`). If
+    no node has such a resource, the nodes are numbered in the order of their addresses. With `needs`, `nodes_with_gpus`
+    chooses the nodes, and the hosts reserve a GPU per rank and the custom resources in `needs` until `close`. If there
+    is no cluster, this machine then serves as one. Raises Unavailable if there are not enough nodes with GPUs.
 
-    hosts:       None if there is no cluster or a rank has no node in it
+    hosts:       None without `needs` if there is no cluster or a rank has no node in it
     own_address: address at which the nodes reach this process
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, gpus_per_node: int | None = None, needs: ResourceRequest | None = None) -> None:
         self.hosts: list[RayHost] | None = None
         self._cluster: RayCluster | None = None
         self.own_address = ""
-        if not os.environ.get("RAY_ADDRESS") and not ray.is_initialized():
+        if needs is None and not os.environ.get("RAY_ADDRESS") and not ray.is_initialized():
             return
         self._cluster = RayCluster()
         self.own_address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-        nodes = nodes_by_rank([node for node in ray.nodes() if node["Alive"]], ranks)  # type: ignore[no-untyped-call]
+        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        try:
+            nodes = (
+                nodes_by_rank(alive, ranks) if needs is None else nodes_with_gpus(alive, ranks, gpus_per_node, needs)
+            )
+        except Unavailable:
+            self.close()
+            raise
         if nodes is not None:
-            self.hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]
+            held = ResourceRequest() if needs is None else replace(needs, gpus=ranks // len(nodes))
+            self.hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
 
     def close(self) -> None:
         """End the actors and all processes that they have started."""
@@ -79,8 +89,7 @@ class RayHost:
     held: GPUs and custom resources to reserve; its CPUs and labels are ignored
     """
 
-    def __init__(self, node_id: str, address: str, held: ResourceRequest | None = None) -> None:
-        held = held or ResourceRequest()
+    def __init__(self, node_id: str, address: str, held: ResourceRequest) -> None:
         self.address = address
         pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
         remote: Any = ray.remote(HostProcesses)
@@ -99,13 +108,10 @@ class RayHost:
 
 
 class RayProcessHandle:
-    """Implements `chorale.runners.process_launch.processes.ProcessHandle`. If the node is lost, the process counts as
-    killed.
-    """
+    """Implements `ProcessHandle`. If the node is lost, the process counts as killed."""
 
     def __init__(self, actor: Any, number: int) -> None:
-        self._actor = actor
-        self._number = number
+        self._actor, self._number = actor, number
 
     def poll(self) -> int | None:
         code: int | None = self._ask("poll", -signal.SIGKILL)
@@ -155,52 +161,10 @@ def _result_of(reference: Any) -> Any:
         raise Unavailable(rule, type(error).__name__, "see `ray status`") from error
 
 
-class RayGpuCluster:
-    """Lends GPU nodes of the cluster at RAY_ADDRESS or, if that is not set, this machine's GPUs.
-
-    resource_request: resources that each node must have in addition to GPUs; they are reserved like the GPUs
-    """
-
-    def __init__(self, resource_request: ResourceRequest) -> None:
-        self._request = resource_request
-        self._cluster: RayCluster | None = None
-        self._hosts: list[RayHost] = []
-
-    def lease(self, ranks: int, gpus_per_node: int | None) -> tuple[Sequence[RayHost], int]:
-        """Return hosts for `ranks` processes with one GPU each, and the number of processes per host.
-
-        Starts an actor on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order. Later calls
-        return the same hosts until `release`, because the actors reserve their GPUs. Raises Unavailable if there are
-        not enough nodes.
-        """
-        if self._hosts:
-            return self._hosts, ranks // len(self._hosts)
-        self._cluster = self._cluster or RayCluster()
-        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._request)
-        held = replace(self._request, gpus=per_node)
-        self._hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
-        return self._hosts, per_node
-
-    @property
-    def own_address(self) -> str:
-        """Address at which the nodes reach this process."""
-        return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-
-    def release(self) -> None:
-        """End the actors and all processes that they have started. Safe to call twice."""
-        for host in self._hosts:
-            host.close()
-        self._hosts = []
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
-
-
 def nodes_with_gpus(
     alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None, resource_request: ResourceRequest
-) -> tuple[list[Mapping[str, Any]], int]:
-    """Choose nodes for `ranks` ranks from `alive` (entries of `ray.nodes()`); return them and the ranks per node.
+) -> list[Mapping[str, Any]]:
+    """Choose nodes for `ranks` ranks, as many on each, from `alive` (entries of `ray.nodes()`).
 
     gpus_per_node:    ranks per node; None for as many as the node with the most GPUs can take
     resource_request: resources that a node must have in addition to GPUs
@@ -216,4 +180,4 @@ def nodes_with_gpus(
         rule = f"the Ray cluster must have GPUs for {ranks} ranks, as many on every node"
         value = f"{len(fitting)} nodes with {per_node} GPUs" if per_node else "no GPUs"
         raise Unavailable(rule, value, "start Ray on the GPU nodes, or set gpus_per_node")
-    return sorted(fitting, key=_order_of)[: ranks // per_node], per_node
+    return sorted(fitting, key=_order_of)[: ranks // per_node]

@@ -15,6 +15,7 @@ from chorale.runners.api.base import (
 )
 from chorale.runners.api.units import format_size
 from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.execution.rounds import RunStopped
 from chorale.runners.measurement.machine import Facts, environment_id
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, RecordedTable, mi250_table
 from chorale.synth.errors import InvalidInput
@@ -76,7 +77,7 @@ class RecordedRunner:
             return RunFailure(*fault, environment=environment)
         try:
             return Measurement(self.name, dict(self._results(request)), environment)
-        except _Rejection as refused:
+        except RunStopped as refused:
             return RunFailure(refused.kind, refused.message, environment=environment)
 
     def close(self) -> None:
@@ -85,7 +86,9 @@ class RecordedRunner:
     def _results(self, request: RunRequest) -> Iterator[tuple[str, tuple[SizeMeasurement, ...]]]:
         fabric = self._fabric(request.topology)
         for name, program in request.without_plans.items():
-            settings = request.settings.get(name) or _settings_in_name(program)
+            named = _NAMED.search(program.name)
+            in_name = ProgramSettings() if named is None else ProgramSettings(k=int(named[1]), instances=int(named[2]))
+            settings = request.settings.get(name) or in_name
             configuration = self._configuration(fabric, name, program, settings)
             yield name, tuple(self._at(request, name, configuration, size) for size in request.sizes_bytes)
         program = next(iter(request.without_plans.values()))
@@ -99,7 +102,7 @@ class RecordedRunner:
             if fabric in TOPOLOGIES and parse_topology(TOPOLOGIES[fabric]).id == topology.id:
                 return fabric
         known = ", ".join(TOPOLOGIES[fabric] for fabric in self._table.fabrics if fabric in TOPOLOGIES)
-        raise _Rejection(f"nothing was recorded on {topology.spec}, only on {known}")
+        raise RunStopped(FailureKind.REJECTED, f"nothing was recorded on {topology.spec}, only on {known}")
 
     def _configuration(
         self, fabric: str, name: str, program: Program, settings: ProgramSettings
@@ -109,22 +112,27 @@ class RecordedRunner:
             one for one in self._table.configurations(fabric, collective) if one.origin.generator == self._generator
         ]
         buffer_bytes = settings.buffer_bytes or self._buffer_bytes
-
-        def matches(recorded: RecordedConfiguration) -> bool:
-            if self._schedule is not None:
-                return recorded.origin.schedule == self._schedule
-            return (recorded.origin.k, recorded.origin.instances) == (settings.k, settings.instances)
-
         for one in made:
-            if one.in_place == program.in_place and one.buffer_bytes == buffer_bytes and matches(one):
+            is_wanted = (one.origin.k, one.origin.instances) == (settings.k, settings.instances)
+            if self._schedule is not None:
+                is_wanted = one.origin.schedule == self._schedule
+            if is_wanted and one.in_place == program.in_place and one.buffer_bytes == buffer_bytes:
                 return one
         wanted = f"k {settings.k}, {settings.instances} instances" if self._schedule is None else self._schedule
-        there = sorted({_description(one, by_name=self._schedule is not None) for one in made})
+        there = sorted(
+            {
+                one.origin.schedule
+                if self._schedule is not None or one.origin.k is None
+                else f"k {one.origin.k} with {one.origin.instances} instances"
+                for one in made
+            }
+        )
         buffers = sorted({one.buffer_bytes for one in made if one.buffer_bytes is not None})
-        raise _Rejection(
+        raise RunStopped(
+            FailureKind.REJECTED,
             f"program {name}: no {collective} of {self._generator} was recorded on {fabric} with {wanted} and buffers "
             f"of {format_size(buffer_bytes)}, only {', '.join(there) or 'none'}, and buffers of "
-            f"{', '.join(map(format_size, buffers)) or 'none'}"
+            f"{', '.join(map(format_size, buffers)) or 'none'}",
         )
 
     def _library(self, fabric: str, program: Program, algorithm: str) -> RecordedConfiguration:
@@ -133,8 +141,9 @@ class RecordedRunner:
             if one.origin.generator.lower() == algorithm and one.in_place == program.in_place:
                 return one
         known = ", ".join(self.library(collective)) or "none"
-        raise _Rejection(
-            f"the library algorithm {algorithm} was not recorded for {collective} on {fabric}, only {known}"
+        raise RunStopped(
+            FailureKind.REJECTED,
+            f"the library algorithm {algorithm} was not recorded for {collective} on {fabric}, only {known}",
         )
 
     def _at(
@@ -143,15 +152,16 @@ class RecordedRunner:
         table = self._table
         try:
             if not table.is_correct(configuration, size_bytes):
-                raise _Rejection(f"{name}: results of {configuration} were wrong", FailureKind.WRONG_RESULT)
+                raise RunStopped(FailureKind.WRONG_RESULT, f"{name}: results of {configuration} were wrong")
             times_s = table.draw_s(configuration, size_bytes, request.repeats, request.seed)
         except InvalidInput as error:
-            raise _Rejection(f"{name}: {error}") from error
+            raise RunStopped(FailureKind.REJECTED, f"{name}: {error}") from error
         if table.fell_back(configuration, size_bytes):
             way = "cannot be cut into its chunks" if configuration.in_place else "are not what its schedule is for"
-            raise _Rejection(
+            raise RunStopped(
+                FailureKind.REJECTED,
                 f"{name}: the runtime fell back to its own algorithm for {configuration} at {format_size(size_bytes)}: "
-                f"calls of that {'size' if configuration.in_place else 'placement'} {way}"
+                f"calls of that {'size' if configuration.in_place else 'placement'} {way}",
             )
         correct = True if table.is_checked(configuration, size_bytes) else None
         return SizeMeasurement(size_bytes, size_bytes, times_s, correct)
@@ -168,24 +178,6 @@ class RecordedRunner:
         return {**facts, "environment_id": environment_id(facts)}
 
 
-class _Rejection(Exception):  # noqa: N818 - a reason, caught immediately
-    def __init__(self, message: str, kind: FailureKind = FailureKind.REJECTED) -> None:
-        super().__init__(message)
-        self.message = message
-        self.kind = kind
-
-
-def _description(one: RecordedConfiguration, by_name: bool) -> str:
-    if by_name or one.origin.k is None:
-        return one.origin.schedule
-    return f"k {one.origin.k} with {one.origin.instances} instances"
-
-
 def _faults(request: RunRequest) -> Iterator[RequestFault]:
     if request.dtype != RECORDED_DTYPE:
         yield FailureKind.REJECTED, f"everything was recorded with {RECORDED_DTYPE}, nothing with {request.dtype}"
-
-
-def _settings_in_name(program: Program) -> ProgramSettings:
-    named = _NAMED.search(program.name)
-    return ProgramSettings() if named is None else ProgramSettings(k=int(named[1]), instances=int(named[2]))

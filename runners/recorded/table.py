@@ -158,9 +158,6 @@ NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
 EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller sizes."""
 
 
-MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]
-
-
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
     """Return schedules that the runtime never executed out of place -> largest size in bytes at which it did not
     execute them in place either, or 0 if there is none.
@@ -177,16 +174,20 @@ def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
         other = RecordedConfiguration(configuration.origin, configuration.buffer_bytes, in_place=True)
         if not configuration.in_place and (other, size_bytes) in times_s:
             ratios[configuration.origin][size_bytes].append(out_s / times_s[other, size_bytes])
-    return {origin: _largest_small(ratios.get(origin, {})) for origin in _far_slower(ratios) | _alike(times_s)}
+    slower = {origin: sum(r >= MIN_SLOWDOWN for at in sizes.values() for r in at) for origin, sizes in ratios.items()}
+    fallen: dict[ScheduleOrigin, int] = {}
+    for origin in {origin for origin, runs in slower.items() if runs >= MIN_WITNESSES} | _alike(times_s):
+        fallen[origin] = 0
+        for size_bytes, at_size in sorted(ratios.get(origin, {}).items()):
+            apart = abs(median(at_size) - 1)
+            if apart > NEAR_TOLERANCE:
+                break
+            if apart <= EQUAL_TOLERANCE:
+                fallen[origin] = size_bytes
+    return fallen
 
 
-def _far_slower(ratios: Mapping[ScheduleOrigin, Mapping[int, list[float]]]) -> set[ScheduleOrigin]:
-    """Return the schedules that take far longer out of place than in place, in at least MIN_WITNESSES runs."""
-    far = {origin: sum(r >= MIN_SLOWDOWN for at in sizes.values() for r in at) for origin, sizes in ratios.items()}
-    return {origin for origin, runs in far.items() if runs >= MIN_WITNESSES}
-
-
-def _alike(times: MedianTimes) -> set[ScheduleOrigin]:
+def _alike(times: Mapping[tuple[RecordedConfiguration, int], float]) -> set[ScheduleOrigin]:
     """Return the schedules that take the same time out of place as most others. This shows that the library ran
     instead, because different schedules would take different times.
     """
@@ -202,17 +203,6 @@ def _alike(times: MedianTimes) -> set[ScheduleOrigin]:
                 like = sum(abs(other_s / time_s - 1) <= SAME_TIME for other_s in group.values()) - 1
                 shares[origin].append(like / (len(group) - 1))
     return {origin for origin, like in shares.items() if median(like) > MIN_SAME_SHARE}
-
-
-def _largest_small(ratios: Mapping[int, list[float]]) -> int:
-    largest = 0
-    for size_bytes in sorted(ratios):
-        apart = abs(median(ratios[size_bytes]) - 1)
-        if apart > NEAR_TOLERANCE:
-            break
-        if apart <= EQUAL_TOLERANCE:
-            largest = size_bytes
-    return largest
 
 
 MIN_LAUNCHES = 3

@@ -19,8 +19,7 @@ import pytest
 from chorale.runners.api.base import FailureKind, ProgramSettings, RunRequest, library_result
 from chorale.runners.oneccl import runner as runner_module
 from chorale.runners.oneccl.install import PACKAGES, Version
-from chorale.runners.oneccl.ranks import RankPlacement
-from chorale.runners.oneccl.runner import OneCclRunner
+from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
 from chorale.runners.process_launch.processes import LocalHost
 from chorale.runners.ray import hosts
 from chorale.synth.collective import Collective, CollectiveName

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from chorale.runners.local.ranks import network_program
+from chorale.runners.local.ranks import native_code
 
 pytestmark = pytest.mark.alone  # paces of links are measured
 
@@ -31,7 +31,7 @@ class NetworkProcess:
         self.control, far = socket.socketpair()
         self.sockets = [self.control]
         self.control.settimeout(LIMIT_S)
-        command = [str(network_program()), str(far.fileno()), self.name]
+        command = [str(native_code()[1]), str(far.fileno()), self.name]
         self.process = subprocess.Popen(command, pass_fds=[far.fileno()])
         far.close()
         assert self.control.recv(100) == b"ready\n"

@@ -11,8 +11,8 @@ from chorale.runners.api.base import FailureKind
 from chorale.runners.execution import started_ranks
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
 from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.oneccl import ranks
-from chorale.runners.oneccl.ranks import OneCclRanks, RankPlacement, local_ranks, place_ranks
+from chorale.runners.oneccl import runner
+from chorale.runners.oneccl.runner import OneCclRanks, RankPlacement, local_ranks, place_ranks
 from chorale.runners.process_launch.processes import LocalHost
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -24,8 +24,8 @@ CLUSTER = RankPlacement([LocalHost("10.0.0.1")] * 4, {"network": "cluster"})
 
 def _world(monkeypatch: pytest.MonkeyPatch, *, fabric: bool, cluster: bool) -> None:
     found = UP if fabric else None
-    monkeypatch.setattr(ranks, "find_fabric", lambda topology_id, name: found if name in (None, "up") else None)
-    monkeypatch.setattr(ranks, "_cluster", lambda topology: CLUSTER if cluster else None)
+    monkeypatch.setattr(runner, "find_fabric", lambda topology_id, name: found if name in (None, "up") else None)
+    monkeypatch.setattr(runner, "_cluster", lambda topology: CLUSTER if cluster else None)
 
 
 def test_a_fabric_comes_before_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

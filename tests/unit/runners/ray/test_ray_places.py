@@ -33,7 +33,7 @@ def place() -> Iterator[RayHost]:
     from chorale.runners.ray.cluster import ray  # noqa: PLC0415 - importing it takes a second
 
     (node,) = ray.nodes()
-    made = RayHost(node["NodeID"], node["NodeManagerAddress"])
+    made = RayHost(node["NodeID"], node["NodeManagerAddress"], ResourceRequest())
     yield made
     made.close()
 
@@ -97,25 +97,23 @@ def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
         _gpu_node("10.0.0.1", 0),
         _gpu_node("10.0.0.3", 4.0),
     ]
-    nodes, per_node = nodes_with_gpus(alive, 16, None, ANY)
-    assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.10"], 8)
-    nodes, per_node = nodes_with_gpus(alive, 12, 4, ANY)
-    assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.3", "10.0.0.10"], 4)
-    assert nodes_with_gpus(alive, 4, None, ANY) == ([alive[1]], 4)
+    assert nodes_with_gpus(alive, 16, None, ANY) == [alive[1], alive[0]]
+    assert nodes_with_gpus(alive, 12, 4, ANY) == [alive[1], alive[3], alive[0]]
+    assert nodes_with_gpus(alive, 4, None, ANY) == [alive[1]]
 
 
 def test_ranks_of_nodes_order_them_before_their_addresses() -> None:
     """Nodes of one machine have one address; and a job's nodes are ranks in the order of the job."""
     alive = [_gpu_node("10.0.0.1", 8.0), _gpu_node("10.0.0.2", 8.0), _gpu_node("10.0.0.3", 8.0)]
     alive[2]["Resources"]["chorale_rank_0"] = alive[0]["Resources"]["chorale_rank_1"] = 1.0
-    assert nodes_with_gpus(alive, 24, None, ANY)[0] == [alive[2], alive[0], alive[1]]
+    assert nodes_with_gpus(alive, 24, None, ANY) == [alive[2], alive[0], alive[1]]
 
 
 def test_nodes_of_a_ray_cluster_are_chosen_by_their_labels_and_resources() -> None:
     alive = [_gpu_node("10.0.0.1", 8.0), {**_gpu_node("10.0.0.2", 8.0), "Labels": {"rail": "a"}}]
     alive.append({**alive[1], "NodeID": "with fabric", "Resources": {"GPU": 8.0, "fabric": 1.0}})
-    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "a"}))[0] == [alive[1]]
-    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, resources={"fabric": 1}))[0] == [alive[2]]
+    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "a"})) == [alive[1]]
+    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, resources={"fabric": 1})) == [alive[2]]
     with pytest.raises(Unavailable, match="no GPUs"):
         nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "b"}))
 
