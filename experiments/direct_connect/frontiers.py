@@ -1,12 +1,14 @@
 """Our finder's Pareto frontiers compared with the paper's, for sizes up to 2,000 nodes and by kind (figure 15)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
+from functools import partial
 from statistics import fmean
 from typing import Any, TypeAlias
 
 from chorale.experiments.framework.experiment import (
+    DIRECT_CONNECT,
     Column,
     Experiment,
     PublishedRow,
@@ -16,7 +18,7 @@ from chorale.experiments.framework.experiment import (
     published,
     short_text,
 )
-from chorale.experiments.framework.plots import Chart, Point
+from chorale.experiments.framework.plots import Chart, Point, line_points
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
 from chorale.synth.finder.constructions import BaseSet
@@ -73,27 +75,22 @@ def _finder_rows(nodes: int) -> list[Row]:
     return rows
 
 
-def _finder_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        yield f"{row['nodes']} nodes", row["whose"], row["steps"], float(Fraction(row["bandwidth_factor"]))
-
-
 FINDER_FRONTIER = Experiment(
     name="finder-frontier",
     question="Does the finder's frontier cover and beat the one that the paper printed, with verified schedules?",
     source=published("7").source,
     columns=columns(
-        "nodes, whose, T_L=steps, T_B (M/B)=bandwidth_factor",
-        Column("", lambda row: short_text(Fraction(row["bandwidth_factor"]))),
+        "nodes | whose | T_L=steps | T_B (M/B)=bandwidth_factor",
+        Column("", lambda row: short_text(row["bandwidth_factor"])),
         Column("bounds met", lambda row: ", ".join(row["bounds_met"])),
-        "method, spec",
+        "method | spec",
         Column("verified", lambda row: "yes" if row["verified"] else ""),
         "reason",
     ),
     cases=NODES,
     quick=[nodes for nodes in NODES if nodes <= _QUICK_NODES],
     evaluate=_finder_rows,
-    plot=Chart(_finder_points, "steps T_L", "T_B in M/B", log=""),
+    plot=Chart(line_points("{nodes} nodes", "{whose}", "steps", "bandwidth_factor"), "steps T_L", "T_B in M/B", log=""),
 )
 
 
@@ -173,10 +170,10 @@ def _figure_15_rows(parts: Sequence[Any]) -> list[Row]:
         ranking = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))
         both_ways = [(nodes, workload.best(frontier)) for nodes, frontier in two_way.items()]
         chosen = {**{kind: by_kind[kind] for kind in ranking}, _BIDIRECTIONAL: both_ways}
-        of_size: list[Row] = []
+        first = len(rows)
         for kind, best_of_kind in chosen.items():
             nodes, example = best_of_kind[-1]
-            of_size.append({
+            rows.append({
                 "size": name, "kind": kind, "count": len(best_of_kind), "nodes": nodes, "spec": example.spec,
                 "method": example.method, "curve": [[n, float(workload.time_us(one))] for n, one in best_of_kind],
                 "reason": "the paper saw none of degree expansion" if "D" in kind and kind.isupper() else None,
@@ -184,18 +181,17 @@ def _figure_15_rows(parts: Sequence[Any]) -> list[Row]:
             })  # fmt: skip
         bound = [[nodes, _least_us(workload, nodes)] for nodes in one_way]
         over = [float(workload.time_us(workload.best(one_way[int(n)]))) / least_us for n, least_us in bound]
-        of_size.append({
+        rows.append({
             "size": name, "kind": _BOUND, "count": len(bound), "nodes": int(bound[-1][0]), "spec": "", "method": "",
             "curve": bound, "over_bound": fmean(over), "reason": None, "holds": min(over) >= 1 - 1e-12,
         })  # fmt: skip
         holds = ranking[0] == _MOST_POPULAR[name] and _LINE in ranking[:_POPULAR]
-        of_size.append({
-            "size": name, "kind": "finding", "nodes": of_size[0]["nodes"], "spec": "",
+        rows.append({
+            "size": name, "kind": "finding", "nodes": rows[first]["nodes"], "spec": "",
             "finding": f"{_MOST_POPULAR[name]} is best most often, line graphs are popular",
             "ranking": ranking, "verdict": "match" if holds else "not reached",
             "reason": None if holds else f"the order is {', '.join(ranking[:4])}", "holds": holds,
         })  # fmt: skip
-        rows += of_size
     return rows
 
 
@@ -214,12 +210,11 @@ def _figure_15_points(rows: Sequence[Row]) -> Iterator[Point]:
 FIGURE_15 = Experiment(
     name="direct-connect-figure-15",
     question="Which kinds of topologies of degree 4 have the shortest allreduce for N up to 2,000, at 1 and 100 MB?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 15",
+    source=f"{DIRECT_CONNECT}, figure 15",
     columns=columns(
-        "size, kind, best at so many N=count, largest of them=spec",
+        "size | kind | best at so many N=count | largest of them=spec",
         Column("us there", lambda row: f"{row['curve'][-1][1]:.5g}" if "curve" in row else ""),
-        Column("over the bound, mean", lambda row: f"{row['over_bound']:.3f}" if "over_bound" in row else ""),
-        "finding, reason",
+        "over the bound, mean=over_bound:.3f | finding | reason",
     ),
     cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, largest number of nodes, distance between sizes
     quick=[(False, LARGEST, _QUICK_STRIDE), (True, LARGEST, _QUICK_STRIDE)],
@@ -230,8 +225,7 @@ FIGURE_15 = Experiment(
 
 
 SMALLEST, QUICK_LARGEST = 5, 300
-_OURS: BaseSet = "all"
-_PAPERS: BaseSet = "paper"
+_BASES: tuple[BaseSet, BaseSet] = ("all", "paper")
 
 
 def _all_frontiers(case: tuple[BaseSet, int]) -> list[Any]:
@@ -296,22 +290,16 @@ def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
     }
 
 
-def _gain(name: str) -> Callable[[Row], str]:
-    def text(row: Row) -> str:
-        if "mean_gain" not in row:
-            return ""
-        most, nodes = row["most_gain"][name]
-        return f"{row['mean_gain'][name]:.1%}, at most {most:.0%} ({nodes})"
-
-    return text
+def _gain(name: str, row: Row) -> str:
+    if "mean_gain" not in row:
+        return ""
+    most, nodes = row["most_gain"][name]
+    return f"{row['mean_gain'][name]:.1%}, at most {most:.0%} ({nodes})"
 
 
-def _cost(key: str) -> Callable[[Row], str]:
-    def text(row: Row) -> str:
-        cost = row.get(key)
-        return f"{cost['steps']} steps, {short_text(Fraction(cost['bandwidth_factor']))}" if cost else ""
-
-    return text
+def _cost(key: str, row: Row) -> str:
+    cost = row.get(key)
+    return f"{cost['steps']} steps, {short_text(cost['bandwidth_factor'])}" if cost else ""
 
 
 def _frontier_all_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -334,14 +322,14 @@ FRONTIER_ALL = Experiment(
     f"{published('7').source}",
     columns=columns(
         Column("sizes", lambda row: row["topology"] if "topology" in row else str(row["spec"])),
-        "nodes, points, fewest steps=fewest_steps, least T_B=bandwidth_optimal",
+        "nodes | points | fewest steps=fewest_steps | least T_B=bandwidth_optimal",
         Column("ahead at", lambda row: f"{row['ahead']} of {row['sizes']}" if "ahead" in row else ""),
-        *(Column(f"faster at {name}", _gain(name)) for name in WORKLOADS),
-        *(Column(whose, _cost(whose)) for whose in ("printed", "ours")),
+        *(Column(f"faster at {name}", partial(_gain, name)) for name in WORKLOADS),
+        *(Column(whose, partial(_cost, whose)) for whose in ("printed", "ours")),
         "reason",
     ),
-    cases=[(_OURS, LARGEST), (_PAPERS, LARGEST)],
-    quick=[(_OURS, QUICK_LARGEST), (_PAPERS, QUICK_LARGEST)],
+    cases=[(bases, LARGEST) for bases in _BASES],
+    quick=[(bases, QUICK_LARGEST) for bases in _BASES],
     evaluate=_all_frontiers,
     conclude=_frontier_all_rows,
     plot=Chart(_frontier_all_points, "nodes", "", log="", dots=True),

@@ -8,23 +8,22 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 from chorale.experiments.direct_connect.tables import alltoall_interval, measure_schedule
 from chorale.experiments.direct_connect.testbed import times_text
 from chorale.experiments.framework.experiment import (
+    DIRECT_CONNECT,
     Column,
     Experiment,
     Row,
     claim_row,
     columns,
     concatenate_rows,
-    short_text,
 )
-from chorale.experiments.framework.plots import Chart, Point
+from chorale.experiments.framework.plots import Chart, Point, all_points, line_points
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import Workload, bfb_score_of, greatest_rate, least_bandwidth_factor, least_steps
@@ -43,9 +42,6 @@ _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
 _ALLREDUCE, _ALLTOALL = "allreduce", "all-to-all"
-
-Times: TypeAlias = Mapping[tuple[str, int, str], float]
-"""Microseconds by (collective, nodes, network)."""
 
 
 def _torus(nodes: int) -> str | None:
@@ -83,20 +79,19 @@ class _RatioClaim:
     printed: float
     reason: str | None = None
 
-    def row(self, times: Times) -> Row | None:
-        """Return this claim's row, or None if none of its sizes was computed."""
+    def row(self, times: Mapping[tuple[str, int, str], float]) -> Row | None:
+        """Return this claim's row, or None if none of its sizes was computed.
+
+        times: microseconds by collective, nodes and network
+        """
         known = [n for n in self.nodes if (self.collective, n, self.slow) in times]
         if not known:
             return None
         ratio = fmean(times[self.collective, n, self.slow] / times[self.collective, n, self.fast] for n in known)
         claim = f"{self.slow} takes {self.printed:g} times as long as {self.fast}"
         bounds = self.printed * (1 - _WITHIN), self.printed * (1 + _WITHIN)
-        facts: dict[str, Any] = {
-            "nodes": max(known),
-            "collective": self.collective,
-            "at": known,
-            "printed": self.printed,
-        }
+        facts: dict[str, Any] = {"nodes": max(known), "collective": self.collective, "at": known}
+        facts["printed"] = self.printed
         row = claim_row(claim, ratio, *bounds, self.reason, **facts)
         return {**row, "verdict": "better"} if ratio > bounds[1] and self.fast == _OURS else row
 
@@ -124,7 +119,32 @@ _CASES = [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for node
 
 def _answer(case: tuple[str, int]) -> list[Row]:
     collective, nodes = case
-    return [_row(collective, nodes, _allreduces(nodes) if collective == _ALLREDUCE else _alltoalls(nodes))]
+    found = dict[str, tuple[str, float]]()
+    """Spec and microseconds by network."""
+    if collective == _ALLREDUCE:
+        workload = Workload(Fraction(ALPHA_US), SIZE_BYTES, Fraction(NODE_GBPS))
+        [frontier] = find_all([FinderQuery(nodes, FIGURE_7_DEGREE, bases="paper")], SerialExecutor()).values()
+        best = workload.best(frontier)
+        found[_OURS] = best.spec, float(workload.time_us(best))
+        model = NetworkModel.of(ALPHA_US, link_gbps=NODE_GBPS // FIGURE_7_DEGREE)
+        for name, (method, spec_of) in _RIVALS.items():
+            if (spec := spec_of(nodes)) is not None:
+                traffic = ALGORITHMS[method].pattern(parse_topology(spec), ALLREDUCE).traffic()
+                found[name] = spec, float(congestion_of(traffic).seconds(model, SIZE_BYTES)) * 1e6
+        bound = workload.us_of(least_steps(nodes, FIGURE_7_DEGREE), least_bandwidth_factor(nodes))
+    else:  # at achievable rates, which are within `_GAP` of an upper bound
+        link_bits_per_us = NODE_GBPS * 1000 // FIGURE_7_DEGREE
+        full_rate_us = Fraction(8 * SIZE_BYTES, nodes * link_bits_per_us)  # to send 1/N of the data to each other node
+        for name, spec_of in _SPREAD.items():
+            if (spec := spec_of(nodes)) is not None:
+                found[name] = spec, float(full_rate_us / alltoall_interval(parse_topology(spec), _GAP).low)
+        bound = full_rate_us / greatest_rate(nodes, FIGURE_7_DEGREE)
+    us = {**{name: time_us for name, (_, time_us) in found.items()}, _BOUND: float(bound)}
+    return [{
+        "kind": "times", "collective": collective, "nodes": nodes, "spec": next(iter(found.values()))[0],
+        "us": us, "specs": {name: spec for name, (spec, _) in found.items()} | {_BOUND: ""}, "reason": None,
+        "holds": min(us.values()) >= us[_BOUND] * (1 - 1e-12),
+    }]  # fmt: skip
 
 
 def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
@@ -133,61 +153,18 @@ def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
     return [*rows, *(row for finding in _FINDINGS if (row := finding.row(times)) is not None)]
 
 
-def _allreduces(nodes: int) -> dict[str, tuple[str, float]]:
-    workload = Workload(Fraction(ALPHA_US), SIZE_BYTES, Fraction(NODE_GBPS))
-    [frontier] = find_all([FinderQuery(nodes, FIGURE_7_DEGREE, bases="paper")], SerialExecutor()).values()
-    best = workload.best(frontier)
-    model = NetworkModel.of(ALPHA_US, link_gbps=NODE_GBPS // FIGURE_7_DEGREE)
-    answer = {_OURS: (best.spec, float(workload.time_us(best)))}
-    for name, (method, spec_of) in _RIVALS.items():
-        if (spec := spec_of(nodes)) is not None:
-            traffic = ALGORITHMS[method].pattern(parse_topology(spec), ALLREDUCE).traffic()
-            answer[name] = (spec, float(congestion_of(traffic).seconds(model, SIZE_BYTES)) * 1e6)
-    least = workload.us_of(least_steps(nodes, FIGURE_7_DEGREE), least_bandwidth_factor(nodes))
-    return {**answer, _BOUND: ("", float(least))}
-
-
-def _alltoalls(nodes: int) -> dict[str, tuple[str, float]]:
-    """Return all-to-all times at achievable rates, which are within `_GAP` of an upper bound."""
-    answer = {}
-    for name, spec_of in _SPREAD.items():
-        if (spec := spec_of(nodes)) is not None:
-            answer[name] = (spec, _alltoall_us(alltoall_interval(parse_topology(spec), _GAP).low, nodes))
-    return answer | {_BOUND: ("", _alltoall_us(greatest_rate(nodes, FIGURE_7_DEGREE), nodes))}
-
-
-def _alltoall_us(rate: Fraction, nodes: int) -> float:
-    """Return the microseconds in which every node sends 1/N of its data to each other node at this `rate`."""
-    link_bits_per_us = NODE_GBPS * 1000 // FIGURE_7_DEGREE
-    return float(Fraction(8 * SIZE_BYTES, nodes * link_bits_per_us) / rate)
-
-
-def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) -> Row:
-    us = {name: time_us for name, (_, time_us) in found.items()}
-    return {
-        "kind": "times", "collective": collective, "nodes": nodes, "spec": next(iter(found.values()))[0],
-        "us": us, "specs": {name: spec for name, (spec, _) in found.items()}, "reason": None,
-        "holds": min(us.values()) >= us[_BOUND] * (1 - 1e-12),
-    }  # fmt: skip
-
-
-def _points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        yield from ((row["collective"], name, row["nodes"], us) for name, us in row.get("us", {}).items())
-
-
 EXPERIMENT = Experiment(
     name="direct-connect-figure-7",
     question="How long do allreduce and all-to-all of 1 MB take on up to 1,024 nodes of degree 4, at 10 us a step?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 7",
+    source=f"{DIRECT_CONNECT}, figure 7",
     columns=columns(
-        "collective, nodes, the first on=spec", Column("us", times_text), "finding, ours=value:.3g, reason"
+        "collective | nodes | the first on=spec", Column("us", times_text), "finding | ours=value:.3g | reason"
     ),
     cases=_CASES,
     quick=[case for case in _CASES if case[1] <= _QUICK_NODES],
     evaluate=_answer,
     conclude=_conclude,
-    plot=Chart(_points, "N", "us for 1 MB at each node"),
+    plot=Chart(line_points("{collective}", "", "nodes", "us"), "N", "us for 1 MB at each node"),
 )
 
 
@@ -244,30 +221,27 @@ def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
     return [*rows, shape]
 
 
-def _figure_3_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for key, title in {"steps": "steps T_L, all Moore-optimal", "over_least": "T_B over the least"}.items():
-        yield from ((title, row["base"], row["nodes"], float(Fraction(row[key]))) for row in rows if key in row)
-
-
-def _number(key: str, row: Row) -> str:
-    return short_text(Fraction(row[key])) if key in row else ""
-
-
 FIGURE_3 = Experiment(
     name="direct-connect-figure-3",
     question="How far do line graphs of optimal bases move from the least T_B, and do they stay Moore-optimal?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 3",
+    source=f"{DIRECT_CONNECT}, figure 3",
     columns=columns(
-        "base, nodes, spec, T_L=steps, T_B (M/B)=bandwidth_factor",
-        Column("over the least", partial(_number, "over_least")),
-        Column("limit", partial(_number, "limit")),
-        "known by=known_by, finding, reason",
+        "base | nodes | spec | T_L=steps | T_B (M/B)=bandwidth_factor | over the least=over_least:exact",
+        "limit=limit:exact | known by=known_by | finding | reason",
     ),
     cases=[(*case, _VERIFIED) for case in _LINE_GRAPHS],
     quick=[(*case, _QUICK_VERIFIED) for case in _LINE_GRAPHS],
     evaluate=lambda case: [_figure_3_row(*case)],
     conclude=_figure_3_rows,
-    plot=Chart(_figure_3_points, "N", "", log="x"),
+    plot=Chart(
+        all_points(
+            line_points("steps T_L, all Moore-optimal", "{base}", "nodes", "steps"),
+            line_points("T_B over the least", "{base}", "nodes", "over_least"),
+        ),
+        "N",
+        "",
+        log="x",
+    ),
 )
 
 
@@ -321,11 +295,10 @@ def _figure_18_points(rows: Sequence[Row]) -> Iterator[Point]:
 FIGURE_18 = Experiment(
     name="direct-connect-figure-18",
     question="Is T_B of BFB on generalized Kautz graphs at most twice the least, in at most one step more?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 18",
+    source=f"{DIRECT_CONNECT}, figure 18",
     columns=columns(
-        "degree, sizes",
-        Column("worst T_B over the least", lambda row: short_text(Fraction(row["worst"]))),
-        "at=spec, most steps over the least=steps_over_least, reason",
+        "degree | sizes | worst T_B over the least=worst:exact | at=spec",
+        "most steps over the least=steps_over_least | reason",
     ),
     cases=_batches(_STRIDE),
     quick=_batches(_QUICK_STRIDE),

@@ -8,7 +8,7 @@ and Moore bounds.
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -18,6 +18,7 @@ import networkx as nx
 import numpy as np
 
 from chorale.experiments.framework.experiment import (
+    DIRECT_CONNECT,
     Column,
     Experiment,
     Interval,
@@ -31,13 +32,14 @@ from chorale.experiments.framework.experiment import (
     short_text,
     with_optimal_factor,
 )
-from chorale.experiments.framework.plots import Chart, Point
+from chorale.experiments.framework.plots import Chart, all_points, line_points
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.finder.candidate import TopologyCandidate, greatest_rate, least_bandwidth_factor, least_steps
-from chorale.synth.finder.find import FinderQuery, find
+from chorale.synth.finder.candidate import greatest_rate, least_bandwidth_factor, least_steps
+from chorale.synth.finder.find import FinderQuery, FrontierPoint, find
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
-from chorale.synth.methods.catalog import synthesize, synthesize_unverified
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.expand.expand import predict_allgather
 from chorale.synth.topology.distance import diameter, hop_distances
 from chorale.synth.topology.spec import parse_topology
@@ -65,23 +67,13 @@ class MeasuredSchedule:
 
 def measure_schedule(spec: str, method: str, collective: Collective = ALLGATHER) -> MeasuredSchedule:
     topology = parse_topology(spec)
-    verified = synthesize(method, topology, collective, None, SerialExecutor())
-    return MeasuredSchedule(topology, verified.cost, diameter(topology))
+    return MeasuredSchedule(topology, synthesized(method, topology, collective).cost, diameter(topology))
 
 
 def alltoall_interval(topology: Topology, gap: Fraction) -> Interval:
     """Return exact bounds on the all-to-all rate, with a relative gap of at most `gap` unless that takes too long."""
     rate = alltoall_rate(topology, gap)
     return Interval(rate.lower, rate.upper)
-
-
-def distance_bound(topology: Topology) -> Fraction:
-    """Return an upper bound on the all-to-all rate: links / sum of hop distances, as each unit uses a link per hop.
-
-    Assumes unit capacities; self-loops do not count. O(N L).
-    """
-    usable = int(np.count_nonzero(topology.links.src != topology.links.dst))
-    return Fraction(usable, int(hop_distances(topology).sum(dtype=np.int64)))
 
 
 def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None) -> list[Quantity]:
@@ -93,7 +85,10 @@ def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None)
         Quantity("diameter", Interval.exactly(hops), hops, "distances were counted"),
     ]
     if gap is not None:
-        rate, bound = alltoall_interval(measured.topology, gap), distance_bound(measured.topology)
+        links, rate = measured.topology.links, alltoall_interval(measured.topology, gap)
+        # Each unit of data uses a link per hop, so links / sum of distances bounds the rate. Self-loops do not count.
+        usable = int(np.count_nonzero(links.src != links.dst))
+        bound = Fraction(usable, int(hop_distances(measured.topology).sum(dtype=np.int64)))
         proof = f"prices on links prove that no rate is above {short_text(rate.high)}, "
         proof += f"links / sum of distances = {bound} that none is above {short_text(bound)}"
         quantities.append(Quantity("rate", rate, rate.high, proof, smaller_is_better=False))
@@ -160,7 +155,7 @@ def _table_7(row: PublishedRow) -> Row:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
     cost, remarks = (measured.cost.steps, measured.factor), list[str]()
-    for candidate in _frontier(row.nodes):
+    for candidate in (finding.candidate for finding in _frontier(row.nodes)):
         ahead = (candidate.steps, candidate.bandwidth_factor)
         if ahead != cost and ahead[0] <= cost[0] and ahead[1] <= cost[1]:
             measure_schedule(candidate.spec, candidate.method)  # raises an error unless its schedule verifies
@@ -170,9 +165,8 @@ def _table_7(row: PublishedRow) -> Row:
 
 
 @cache
-def _frontier(nodes: int) -> tuple[TopologyCandidate, ...]:
-    findings = find(FinderQuery(nodes, DEGREE, bases="paper"), SerialExecutor(), confirmed_nodes=0)
-    return tuple(finding.candidate for finding in findings.frontier)
+def _frontier(nodes: int) -> Sequence[FrontierPoint]:
+    return find(FinderQuery(nodes, DEGREE, bases="paper"), SerialExecutor(), confirmed_nodes=0).frontier
 
 
 def _table_8(row: PublishedRow) -> Row:
@@ -247,31 +241,18 @@ def _table_6(case: tuple[str, str]) -> list[Row]:
     begun = time.perf_counter()
     schedule = synthesize_unverified("bfb", topology, ALLGATHER, None, SerialExecutor())
     seconds = time.perf_counter() - begun
-    cost, least, least_factor = (
-        verify(schedule).cost,
-        diameter(topology),
-        least_bandwidth_factor(topology.compute_count),
-    )
+    cost, least = verify(schedule).cost, diameter(topology)
+    least_factor = least_bandwidth_factor(topology.compute_count)
     is_optimal = cost.bandwidth_factor == least_factor and cost.steps == least
     is_fast = seconds <= float(printed_s.lstrip("<"))
-    return [
-        {
-            "nodes": topology.compute_count,
-            "spec": spec,
-            "printed_s": printed_s,
-            "seconds": seconds,
-            "steps": cost.steps,
-            "least_steps": least,
-            "bandwidth_factor": str(cost.bandwidth_factor),
-            "least_factor": str(least_factor),
-            "verdict": {
-                "quality": "match" if is_optimal else "worse",
-                "seconds": "match" if is_fast else "not reached",
-            },
-            "reason": None if is_fast else "one core of a machine that may be busy; the paper used many cores",
-            "holds": is_optimal,
-        }
-    ]
+    return [{
+        "family": spec.partition(":")[0], "nodes": topology.compute_count, "spec": spec, "printed_s": printed_s,
+        "seconds": seconds, "steps": cost.steps, "least_steps": least, "bandwidth_factor": str(cost.bandwidth_factor),
+        "least_factor": str(least_factor),
+        "verdict": {"quality": "match" if is_optimal else "worse", "seconds": "match" if is_fast else "not reached"},
+        "reason": None if is_fast else "one core of a machine that may be busy; the paper used many cores",
+        "holds": is_optimal,
+    }]  # fmt: skip
 
 
 @cache
@@ -280,30 +261,28 @@ def _load_code() -> None:
     synthesize_unverified("bfb", parse_topology(_WARM_UP), ALLGATHER, None, SerialExecutor())
 
 
-def _points(rows: Sequence[Row]) -> Iterator[Point]:
-    """Yield the points of figure 10: costs of schedules and minimum costs, with a panel for each family and cost."""
-    for cost, keys in {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}.items():
-        for row in rows:
-            title = f"{row['spec'].partition(':')[0]}, {cost}"
-            yield from (
-                (title, name, row["nodes"], float(Fraction(row[key])))
-                for name, key in zip(("BFB", "least"), keys, strict=True)
-            )
-
-
 TABLE_6 = Experiment(
     name="direct-connect-table-6",
     question="Is BFB optimal on hypercubes and 2D tori, and how long does it take beside the printed seconds?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 6 and "
-    "figure 10",
+    source=f"{DIRECT_CONNECT}, table 6 and figure 10",
     columns=columns(
-        "nodes, spec, printed s=printed_s, our s=seconds:.3g, T_L=steps, T_B (M/B)=bandwidth_factor, reason"
+        "nodes | spec | printed s=printed_s | our s=seconds:.3g | T_L=steps | T_B (M/B)=bandwidth_factor | reason"
     ),
     cases=_PRINTED_S,
     quick=[case for case in _PRINTED_S if case[0] not in _TABLE_6_SLOW],
     evaluate=_table_6,
     alone=True,
-    plot=Chart(_points, "N", "", log="x"),
+    plot=Chart(  # figure 10
+        all_points(
+            line_points("{family}, T_L", "BFB", "nodes", "steps"),
+            line_points("{family}, T_L", "least", "nodes", "least_steps"),
+            line_points("{family}, T_B in M/B", "BFB", "nodes", "bandwidth_factor"),
+            line_points("{family}, T_B in M/B", "least", "nodes", "least_factor"),
+        ),
+        "N",
+        "",
+        log="x",
+    ),
 )
 
 
@@ -424,12 +403,12 @@ def _both(key: str) -> Column:
 TABLE_9 = Experiment(
     name="direct-connect-table-9",
     question="Do the families of base graphs have the properties that the paper's summary says?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 9",
+    source=f"{DIRECT_CONNECT}, table 9",
     columns=columns(
-        "family, spec",
+        "family | spec",
         _both("nodes"),
         _both("degree"),
-        "T_L=steps, T_B (M/B)=bandwidth_factor",
+        "T_L=steps | T_B (M/B)=bandwidth_factor",
         *map(_both, ("optimal", "steps", "bfb", "reverse_symmetric", "self_loops", "parallel_links")),
         "reason",
     ),

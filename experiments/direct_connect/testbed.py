@@ -14,6 +14,7 @@ from statistics import fmean, linear_regression, mean
 from typing import Any
 
 from chorale.experiments.framework.experiment import (
+    DIRECT_CONNECT,
     Column,
     Experiment,
     Row,
@@ -24,13 +25,11 @@ from chorale.experiments.framework.experiment import (
 )
 from chorale.experiments.framework.live import LiveTimes, measure_times
 from chorale.experiments.framework.plots import SIZE, Chart, Point
+from chorale.experiments.framework.references import synthesized
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel, congestion_of
@@ -68,8 +67,7 @@ class Contender:
     chunks: tuple[int | None, ...] = (None,)
 
     def verified(self, chunks: int | None = None) -> VerifiedSchedule:
-        topology = parse_topology(self.spec)
-        return synthesize(self.method, topology, ALLREDUCE, Options(chunks=chunks), SerialExecutor())
+        return synthesized(self.method, self.spec, ALLREDUCE, chunks=chunks)
 
     def program(self, chunks: int | None) -> Program:
         """Return the schedule's program for CPUs."""
@@ -140,15 +138,11 @@ class SpeedupClaim:
         measured = [n for n in self.nodes if (self.size, n, self.better) in times]
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"
-        claim, bounds = f"{self.better} takes {said} {self.worse}", (self.printed - _WITHIN, self.printed + _WITHIN)
-        facts: dict[str, Any] = {
-            "nodes": max(measured),
-            "where": where,
-            "size": self.size,
-            "at": measured,
-            "printed": self.printed,
-        }
-        row = claim_row(claim, value, *bounds, self.reasons.get(where), **facts)
+        claim, reason = f"{self.better} takes {said} {self.worse}", self.reasons.get(where)
+        row = claim_row(
+            claim, value, self.printed - _WITHIN, self.printed + _WITHIN, reason,
+            nodes=max(measured), where=where, size=self.size, at=measured, printed=self.printed,
+        )  # fmt: skip
         return row if row["holds"] else {**row, "reason": "not explained"}
 
 
@@ -156,20 +150,18 @@ def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]
     """Return a row for each of the paper's sizes: times in the model fitted to the testbed, or measured live."""
     facts: dict[str, Any] = {"kind": "times", "where": where, "nodes": nodes, "spec": "", "reason": None, "holds": True}
     if where == SIMULATED:
-        schedules = {rival.name: rival.verified() for rival in rivals}
-        return [
-            {**facts, "size": size, "size_bytes": size_bytes,
-             "us": {name: model_us(verified, size_bytes) for name, verified in schedules.items()}}
-            for size, size_bytes in SIZES_BYTES.items()
-        ]  # fmt: skip
-    times = measure_contenders(rivals, tuple(LIVE_SIZES_BYTES.values()), _REPEATS)
-    facts["ran_on"] = {name: time.where for name, time in times.items()}
-    facts["reason"] = next((time.substitution for time in times.values() if time.substitution), None)
+        sizes, schedules = SIZES_BYTES, {rival.name: rival.verified() for rival in rivals}
+        us = [{name: model_us(one, size_bytes) for name, one in schedules.items()} for size_bytes in sizes.values()]
+    else:
+        sizes = LIVE_SIZES_BYTES
+        times = measure_contenders(rivals, tuple(sizes.values()), _REPEATS)
+        facts["ran_on"] = {name: time.where for name, time in times.items()}
+        facts["reason"] = next((time.substitution for time in times.values() if time.substitution), None)
+        us = [{rival.name: min_us(times, rival, place) for rival in rivals} for place in range(len(sizes))]
     return [
-        {**facts, "size": size, "size_bytes": size_bytes,
-         "us": {rival.name: min_us(times, rival, place) for rival in rivals}}
-        for place, (size, size_bytes) in enumerate(LIVE_SIZES_BYTES.items())
-    ]  # fmt: skip
+        {**facts, "size": size, "size_bytes": size_bytes, "us": of_size}
+        for (size, size_bytes), of_size in zip(sizes.items(), us, strict=True)
+    ]
 
 
 def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
@@ -187,7 +179,10 @@ def times_text(row: Row) -> str:
     return ", ".join(f"{name} {us:.5g}" for name, us in row.get("us", {}).items())
 
 
-COLUMNS = columns("where, nodes, size", Column("us", times_text), "finding, ours=value:+.0%, reason")
+COLUMNS = columns("where | nodes | size", Column("us", times_text), "finding | ours=value:+.0% | reason")
+_SOURCE = (
+    f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s"
+)
 
 
 FIGURE_6_NODES = tuple(range(5, 13))
@@ -220,8 +215,7 @@ def _figure_6_points(rows: Sequence[Row]) -> Iterator[Point]:
 FIGURE_6 = Experiment(
     name="direct-connect-figure-6",
     question="How much faster is allreduce on the best small networks of degree 4 than on rings and trees?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 6; "
-    f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
+    source=f"{DIRECT_CONNECT}, figure 6; {_SOURCE}",
     columns=COLUMNS,
     cases=[*((SIMULATED, nodes) for nodes in FIGURE_6_NODES), *((LIVE, nodes) for nodes in LIVE_NODES)],
     quick=[(SIMULATED, nodes) for nodes in FIGURE_6_NODES],
@@ -267,8 +261,7 @@ def _figure_13_points(rows: Sequence[Row]) -> Iterator[Point]:
 FIGURE_13 = Experiment(
     name="direct-connect-figure-13",
     question="How much faster is BFB on hypercubes of 8 nodes than what switched networks use?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 13; "
-    f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s; "
+    source=f"{DIRECT_CONNECT}, figure 13; {_SOURCE}; "
     "NCCL by the two algorithms that it has, one ring and double binary trees",
     columns=COLUMNS,
     cases=[SIMULATED, LIVE],
@@ -332,11 +325,6 @@ _LINES = (
 )  # fmt: skip
 
 
-def _figure_14_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    points = concatenate_rows(parts)
-    return [*points, *(line.row(points) for line in _LINES)]
-
-
 def _points(nodes: int) -> list[Row]:
     """Return each bandwidth-optimal contender's live times. `factor_us` is T_B at the links' full rate."""
     rivals = [rival for rival in contenders(nodes) if rival.name != TREES]
@@ -371,20 +359,17 @@ def _fitted(row: Row) -> str:
 FIGURE_14 = Experiment(
     name="direct-connect-figure-14",
     question="Is the time of an allreduce a straight line in the steps, and in the bandwidth factor?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 14; "
-    f"live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
+    source=f"{DIRECT_CONNECT}, figure 14; live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
     columns=columns(
-        "nodes, spec, network, T_L=steps, T_B (M/B)=bandwidth_factor",
-        Column("1 KiB, us", lambda row: f"{row['small_us']:.4g}" if "small_us" in row else ""),
-        Column("2 MiB, us", lambda row: f"{row['large_us']:.5g}" if "large_us" in row else ""),
-        "printed",
+        "nodes | spec | network | T_L=steps | T_B (M/B)=bandwidth_factor | 1 KiB, us=small_us:.4g",
+        "2 MiB, us=large_us:.5g | printed",
         Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
         Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
                if "slope" in row else ""), "reason"),
     cases=FIGURE_14_NODES,
     quick=_FIGURE_14_QUICK_NODES,
     evaluate=_points,
-    conclude=_figure_14_rows,
+    conclude=lambda parts: [*(points := concatenate_rows(parts)), *(line.row(points) for line in _LINES)],
     alone=True,
     plot=Chart(_figure_14_points, "", "us", log=""),
 )  # fmt: skip
@@ -414,14 +399,8 @@ def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
     where, spec = case
     bfb, traditional = Contender("bfb", spec, "bfb"), Contender("traditional", spec, "traditional-torus")
     made = {rival.name: rival.verified() for rival in (bfb, traditional)}
-    facts: dict[str, Any] = {
-        "where": where,
-        "nodes": parse_topology(spec).compute_count,
-        "spec": spec,
-        "reason": None,
-        "holds": True,
-    }
-    sizes = _TORUS_SIZES[where]
+    sizes, nodes = _TORUS_SIZES[where], parse_topology(spec).compute_count
+    facts: dict[str, Any] = {"where": where, "nodes": nodes, "spec": spec, "reason": None, "holds": True}
     if where == SIMULATED:
         costs = {name: congestion_of(traffic_of(verified.schedule)) for name, verified in made.items()}
         times_us = [{n: float(cost.seconds(_TORUS_MODEL, size)) * 1e6 for n, cost in costs.items()} for size in sizes]
@@ -462,14 +441,14 @@ def _figure_11_points(rows: Sequence[Row]) -> Iterator[Point]:
 EXPERIMENT = Experiment(
     name="direct-connect-figure-11",
     question="How much faster is BFB than the traditional schedule on small tori, even and uneven?",
-    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 11; "
+    source=f"{DIRECT_CONNECT}, figure 11; "
     f"18 to 54 nodes simulated, 8 nodes live on emulated links of {LINK_MBPS} Mbit/s",
     columns=columns(
-        "where, nodes, spec",
+        "where | nodes | spec",
         Column("size", lambda row: format_size(row["size_bytes"]) if row["size_bytes"] else "large"),
         "printed gain=printed_gain:+.0%",
         Column("our gain", lambda row: f"{row['gain'] if 'gain' in row else _gain(row):+.0%}"),
-        "without ends of steps=flowing_gain:+.0%, reason",
+        "without ends of steps=flowing_gain:+.0% | reason",
     ),
     cases=[*((SIMULATED, spec) for spec in TORI), *((LIVE, spec) for spec in LIVE_TORI)],
     quick=[(SIMULATED, spec) for spec in TORI],

@@ -1,24 +1,23 @@
 """ForestColl's figures 9 and 11, and the examples in the paper on bandwidth-optimal pipelines."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 
-from chorale.experiments.framework.experiment import Column, Experiment, Interval, Row, columns, judge, short_text
-from chorale.experiments.framework.plots import Chart, Point, draw_line, panel_grid
-from chorale.experiments.framework.references import max_flows_reach, min_seconds
+from chorale.experiments.framework.experiment import Experiment, Interval, Row, columns, judge, short_text
+from chorale.experiments.framework.plots import Chart, all_points, draw_line, line_points, panel_grid
+from chorale.experiments.framework.references import max_flows_reach, min_seconds, synthesized
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.methods.catalog import synthesize, synthesize_unverified
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.forest.network import network_of_links, trees_on_links
 from chorale.synth.methods.forest.switch_removal import remove_switches
-from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.spec import parse_topology
@@ -42,7 +41,7 @@ _NOT_PRINTED = "not in the paper: from four boxes on the links between them deci
 def _figure_9_rows(case: tuple[str, int]) -> list[Row]:
     asked, boxes = case
     spec = f"a100:{boxes}"
-    topology, executor = parse_topology(spec), SerialExecutor()
+    topology = parse_topology(spec)
 
     def row(quantity: str, ours: Fraction, printed: str | None) -> Row:
         verdict = None if printed is None else judge(printed, Interval.exactly(ours))
@@ -53,14 +52,9 @@ def _figure_9_rows(case: tuple[str, int]) -> list[Row]:
         }  # fmt: skip
 
     if asked == _TIMES:
-        times = [
-            synthesize(method, topology, ALLGATHER, None, executor).cost.time_per_byte for method in ("ring", "forest")
-        ]
-        return [row(_TIMES, times[0] / times[1], _PRINTED_OVER if boxes == BOXES[0] else None)]
-    ring, tree = (
-        synthesize(method, topology, ALLGATHER, Options(k=k), executor).schedule.expand()
-        for method, k in (("ring", None), ("forest", 1))
-    )
+        over = synthesized("ring", topology).cost.time_per_byte / synthesized("forest", topology).cost.time_per_byte
+        return [row(_TIMES, over, _PRINTED_OVER if boxes == BOXES[0] else None)]
+    ring, tree = synthesized("ring", topology).schedule.expand(), synthesized("forest", topology, k=1).schedule.expand()
     rows = np.flatnonzero(tree.transfers.shard == 0)
     rows = rows[np.argsort(tree.transfers.step[rows], kind="stable")]
     links = [[int(tree.src[transfer]), int(tree.dst[transfer])] for transfer in rows]
@@ -95,9 +89,7 @@ FIGURE_9 = Experiment(
     name="forestcoll-figure-9",
     question="How often do trees and a ring cross between boxes of A100 GPUs, and what does it cost?",
     source="Zhao et al., ForestColl, section 5.3 and figure 9, which draws one tree; all counts and ratios are exact",
-    columns=columns(
-        "nodes, spec, quantity, printed", Column("ours", lambda row: short_text(Fraction(row["ours"]))), "reason"
-    ),
+    columns=columns("nodes | spec | quantity | printed | ours=ours:exact | reason"),
     cases=[(_SHARDS, BOXES[0]), *((_TIMES, count) for count in BOXES)],
     quick=[(_SHARDS, BOXES[0]), *((_TIMES, count) for count in BOXES if count <= _QUICK_BOXES)],
     evaluate=_figure_9_rows,
@@ -122,8 +114,9 @@ _SLOWER = "one core, which may be slower than theirs"
 def _conclude(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, with their times relative to the first network in their family."""
     first: dict[str, float] = {}
-    over = [row["seconds"] / first.setdefault(row["spec"].partition(":")[0], row["seconds"]) for row in rows]
-    return [{**row, "times_the_first": times} for row, times in zip(rows, over, strict=True)]
+    return [
+        {**row, "times_the_first": row["seconds"] / first.setdefault(row["family"], row["seconds"])} for row in rows
+    ]
 
 
 def _figure_11_row(spec: str) -> Row:
@@ -147,17 +140,12 @@ def _figure_11_row(spec: str) -> Row:
         verdict["seconds"] = ahead if in_time else "not reached"
         reason = _PUBLIC_CODE.get(spec) if in_time else _SLOWER
     return {
-        "nodes": topology.compute_count, "spec": spec, "k": schedule.trees_per_root, "steps": cost.steps,
+        "family": spec.partition(":")[0], "nodes": topology.compute_count, "spec": spec,
+        "k": schedule.trees_per_root, "steps": cost.steps,
         "algbw_gb_per_s": float(1 / cost.time_per_byte), "algbw": short_text(1 / cost.time_per_byte),
         "seconds": seconds, "flows_over_ours": flows_over_ours, "printed": printed, "verdict": verdict,
         "reason": reason, "holds": is_optimal,
     }  # fmt: skip
-
-
-def _figure_11_points(rows: Sequence[Row]) -> Iterator[Point]:
-    panels = {"times_the_first": "time to make it, over that of two boxes", "algbw_gb_per_s": "algbw in GB/s"}
-    for key, title in panels.items():
-        yield from ((title, row["spec"].partition(":")[0], row["nodes"], row[key]) for row in rows)
 
 
 FIGURE_11 = Experiment(
@@ -165,29 +153,28 @@ FIGURE_11 = Experiment(
     question="How long do optimal trees for up to 1,024 GPUs take to make, and are they optimal at every size?",
     source="Zhao et al., ForestColl, section 5.4 and figure 11, whose points are not printed; TACCL is not ours to run",
     columns=columns(
-        "nodes, spec, k, height=steps",
-        Column("algbw, GB/s", lambda row: str(row["algbw"])),
-        "printed time=printed, our CPU s=seconds:.3g, over two boxes=times_the_first:.3g",
-        Column(
-            "NetworkX's flows over ours",
-            lambda row: f"{row['flows_over_ours']:.3g}" if row["flows_over_ours"] else "",
-        ),
-        "reason",
+        "nodes | spec | k | height=steps | algbw, GB/s=algbw | printed time=printed | our CPU s=seconds:.3g",
+        "over two boxes=times_the_first:.3g | NetworkX's flows over ours=flows_over_ours:.3g | reason",
     ),
     cases=_NETWORKS,
     quick=[spec for spec in _NETWORKS if spec not in _SLOW],
     evaluate=_figure_11_row,
     conclude=_conclude,
     alone=True,
-    plot=Chart(_figure_11_points, "GPUs", ""),
+    plot=Chart(
+        all_points(
+            line_points("time to make it, over that of two boxes", "{family}", "nodes", "times_the_first"),
+            line_points("algbw in GB/s", "{family}", "nodes", "algbw_gb_per_s"),
+        ),
+        "GPUs",
+        "",
+    ),
 )
 
 
 CLUSTERS, RANKS = 2, 4
 FAST, SLOW = 10, 1
 """A rank's bandwidths to its cluster's switch and to the global one: 10 b and b."""
-
-
 _RANK_NAMES = [f"c{cluster}.{place}" for cluster in range(CLUSTERS) for place in range(RANKS)]
 
 
@@ -214,17 +201,17 @@ def unwound() -> Topology:
 
 def _pipeline_examples_rows(_figure: str) -> list[Row]:
     """Return the rows for figure 1, the only example that the paper works out."""
-    topology, executor = figure_1(), SerialExecutor()
+    topology = figure_1()
     ranks, links = topology.compute_count, topology.links
     best, fixed = optimum(topology, ALLGATHER), fixed_k_optimum(topology, ALLGATHER, 1)
     out_of_one = Fraction(sum(links.bandwidths[place] for place in links.bandwidth_class[links.src == 0]))
     supply = np.full(ranks, best.k, dtype=np.int64)
     carried = trees_on_links(topology, best.trees_per_bandwidth)
     split = remove_switches(network_of_links(topology, carried, supply), names=topology.node_ids)
-    verified = synthesize("forest", topology, ALLGATHER, None, executor).cost.time_per_byte * ranks
+    verified = synthesized("forest", topology).cost.time_per_byte * ranks
     naive = optimum(unwound(), ALLGATHER).time_per_shard
     broadcast = optimum(topology, Collective(CollectiveName.BROADCAST, 0)).time_per_byte
-    both = synthesize("forest", topology, ALLREDUCE, None, executor).cost.time_per_byte
+    both = synthesized("forest", topology, ALLREDUCE).cost.time_per_byte
     found: list[tuple[str, str, int | str, Fraction | int]] = [
         ("time per shard that the cluster cut allows, in 1/b", "section 1, figure 1b", 1, best.time_per_shard),
         ("ranks in that cut", "figure 1b", RANKS, sum(1 for node in best.cut if node < ranks)),
@@ -253,7 +240,7 @@ PIPELINE_EXAMPLES = Experiment(
     name="pipeline-examples",
     question="Do cuts, given k and switch removal come out as in the worked example of the pipeline paper?",
     source="Zhao et al., Bandwidth Optimal Pipeline Schedule for Collective Communication, figures 1 and 2",
-    columns=columns("quantity, place, printed, ours, reason"),
+    columns=columns("quantity | place | printed | ours | reason"),
     cases=["figure 1"],
     evaluate=_pipeline_examples_rows,
 )

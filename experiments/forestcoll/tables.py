@@ -7,12 +7,11 @@ to the printed digits and compared with them.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
 from chorale.experiments.framework.experiment import (
-    Column,
     Experiment,
     Interval,
     PublishedRow,
@@ -24,17 +23,21 @@ from chorale.experiments.framework.experiment import (
     judge,
     short_text,
 )
-from chorale.experiments.framework.plots import SIZE, Chart, Point
-from chorale.experiments.framework.references import fit_two_points, growth_exponent, min_seconds, predicted_gbps
-from chorale.runners.api.units import format_size
+from chorale.experiments.framework.plots import SIZE, Chart, all_points, line_points
+from chorale.experiments.framework.references import (
+    fit_two_points,
+    growth_exponent,
+    min_seconds,
+    predicted_gbps,
+    synthesized,
+)
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, parse_collective
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.methods.catalog import synthesize, synthesize_unverified
-from chorale.synth.methods.method import Options
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.topology.spec import parse_topology
@@ -50,10 +53,7 @@ _PUBLISHED_OPTIMA = (
 )
 """Ranks, network, and the public code's answer: GB/s for the smallest optimal k, or for a given k."""
 
-
 _SLOW = "mi250:2"
-
-
 _OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
 
 
@@ -69,8 +69,7 @@ def _compare_optimum(row: PublishedRow) -> Row:
         k = optimum(topology, ALLGATHER).k
         least_time = lower_bound(topology, ALLGATHER).value
         quantities.append(Quantity("least_k", Interval.exactly(k)))
-    verified = synthesize("forest", topology, ALLGATHER, Options(k=k), SerialExecutor())
-    algbw = Interval.exactly(1 / verified.cost.time_per_byte)
+    algbw = Interval.exactly(1 / synthesized("forest", topology, k=k).cost.time_per_byte)
     proof = "a cut proves that nothing is faster"
     quantities.append(Quantity("algbw", algbw, 1 / least_time, proof, smaller_is_better=False))
     return compare(row, quantities)
@@ -134,10 +133,9 @@ def _table_1(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
 
 def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int]) -> tuple[bool, str]:
     """Return whether our generator has the property `asked`, and the evidence in words."""
-    executor = SerialExecutor()
     if asked == "switches":
         try:
-            made = synthesize(method, parse_topology(SWITCHED), collective, None, executor)
+            made = synthesized(method, SWITCHED, collective)
         except InvalidInput as refusal:
             return False, str(refusal)
         return True, f"verified on {SWITCHED}, {short_text(1 / made.cost.time_per_byte)} GB/s"
@@ -145,35 +143,26 @@ def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int
         over = {}
         for spec in DIRECT:
             topology = parse_topology(spec)
-            cost = synthesize(method, topology, collective, None, executor).cost
-            over[spec] = cost.time_per_byte / lower_bound(topology, collective).value
+            over[spec] = synthesized(method, topology, collective).cost.time_per_byte
+            over[spec] /= lower_bound(topology, collective).value
         where = max(over, key=lambda spec: (over[spec], spec))
         text = f"{short_text(over[where])} times the bound"
         return over[where] == 1, text if over[where] == 1 else f"{text} on {where}"
     seconds = []
     for nodes in sizes:
         topology = parse_topology(f"genkautz:4,{nodes}")
-        make = partial(synthesize_unverified, method, topology, collective, None, executor)
+        make = partial(synthesize_unverified, method, topology, collective, None, SerialExecutor())
         make()  # loads compiled code before timing
         seconds.append(min_seconds(make, _REPEATS, time.process_time))
     exponent = growth_exponent(sizes, seconds)
     return exponent <= MAX_EXPONENT, f"grows with power {exponent:.1f} of the ranks, to {sizes[-1]}"
 
 
-def _mark(value: bool | None) -> str:
-    return "" if value is None else "yes" if value else "no"
-
-
 TABLE_1 = Experiment(
     name="forestcoll-table-1",
     question="Which generators of schedules take switches, reach the optimum, and scale?",
     source="Zhao et al., ForestColl, table 1 and section 2; tried on ours of each kind, SCCL and TACCL left out",
-    columns=columns(
-        "tool, property",
-        Column("printed", lambda row: _mark(row["printed"])),
-        Column("ours", lambda row: _mark(row["ours"])),
-        "what was seen=reason",
-    ),
+    columns=columns("tool | property | printed=printed:yes | ours=ours:yes | what was seen=reason"),
     cases=_properties(GROWING),
     quick=_properties(QUICK_GROWING),
     evaluate=_table_1,
@@ -186,21 +175,29 @@ _FITTED_SIZES = (SIZES[0], SIZES[-1])
 _WITHIN = 0.15
 
 
-def _cost(spec: str, collective: str, method: str, k: int | None) -> Congestion:
-    """Return a verified schedule's congestion. An allreduce by trees has two phases, as on the GPUs."""
-    in_phases = method == "forest" and collective == "allreduce"
-    options = None if k is None else Options(k=k)
-    topology, executor = parse_topology(spec), SerialExecutor()
-    verified = synthesize(
-        "forest-phases" if in_phases else method, topology, parse_collective(collective), options, executor
-    )
-    return congestion_of(traffic_of(verified.schedule))
+def _predicted_gbps(
+    spec: str, collective: str, method: str, k: int | None, allgather_gbps: Callable[[int], float]
+) -> dict[int, float]:
+    """Return GB/s at each of `SIZES`, by the model fitted to the smallest and the largest allgather of the method."""
+
+    def cost(collective: str) -> Congestion:
+        in_phases = method == "forest" and collective == "allreduce"  # as on the GPUs
+        verified = synthesized("forest-phases" if in_phases else method, spec, collective, k=k)
+        return congestion_of(traffic_of(verified.schedule))
+
+    model = fit_two_points(cost("allgather"), {size: allgather_gbps(size) for size in _FITTED_SIZES})
+    asked = cost(collective)
+    return {size: predicted_gbps(asked, model, size) for size in SIZES}
 
 
-def _predicted_gbps(known_gbps: Mapping[int, float], fitted: Congestion, cost: Congestion) -> dict[int, float]:
-    """Return GB/s for `cost` at each of `SIZES`, predicted by the model that gives `fitted` the known bandwidths."""
-    model = fit_two_points(fitted, known_gbps)
-    return {size: predicted_gbps(cost, model, size) for size in SIZES}
+_CHART = Chart(
+    all_points(
+        line_points("{collective}, {spec}", "{generator}", "size_bytes", "printed"),
+        line_points("{collective}, {spec}", "{generator}, predicted", "size_bytes", "predicted_gb_per_s"),
+    ),
+    SIZE,
+    "algbw in GB/s",
+)
 
 
 FABRICS = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
@@ -236,10 +233,12 @@ def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> F
 def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
     """Compare recorded bandwidths with printed bandwidths and with the model fitted to two allgather runs."""
     fabric, collective, generator = case
-    spec, k, predicted = FABRICS[fabric], _TABLE_2_TREES_PER_ROOT, dict[int, float]()
+    spec, predicted = FABRICS[fabric], dict[int, float]()
     if generator == "ForestColl":
-        known = {size: float(_recorded_gbps(fabric, "allgather", "ForestColl", size)) for size in _FITTED_SIZES}
-        predicted = _predicted_gbps(known, _cost(spec, "allgather", "forest", k), _cost(spec, collective, "forest", k))
+        predicted = _predicted_gbps(
+            spec, collective, "forest", _TABLE_2_TREES_PER_ROOT,
+            lambda size: float(_recorded_gbps(fabric, "allgather", "ForestColl", size)),
+        )  # fmt: skip
     rows: list[Row] = []
     for size, printed in zip(SIZES, _TABLE_2_PRINTED[case], strict=True):
         recorded = _recorded_gbps(*case, size)
@@ -255,28 +254,17 @@ def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
     return rows
 
 
-def _points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        title, generator, size = f"{row['collective']}, {row['spec']}", row["generator"], row["size_bytes"]
-        yield title, generator, size, float(row["printed"])
-        if row["predicted_gb_per_s"] is not None:
-            yield title, f"{generator}, predicted", size, row["predicted_gb_per_s"]
-
-
 TABLE_2 = Experiment(
     name="forestcoll-table-2",
     question="Are printed bandwidths of MI250 GPUs those of the record, and how far off does our model predict them?",
     source=f"Zhao et al., ForestColl, table 2; {MI250_SOURCE}",
     columns=columns(
-        "spec, collective, schedules of=generator",
-        Column("size", lambda row: format_size(row["size_bytes"])),
-        "printed GB/s=printed, recorded=recorded_gb_per_s:.4g",
-        Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
-        "error=error:+.0%, reason",
+        "spec | collective | schedules of=generator | size=size_bytes:bytes | printed GB/s=printed",
+        "recorded=recorded_gb_per_s:.4g | predicted=predicted_gb_per_s:.4g | error=error:+.0% | reason",
     ),
     cases=tuple(_TABLE_2_PRINTED),  # fabrics, collectives and generators
     evaluate=_table_2_rows,
-    plot=Chart(_points, SIZE, "algbw in GB/s"),
+    plot=_CHART,
 )
 
 
@@ -296,14 +284,12 @@ _METHODS = {"ForestColl": "forest", "NCCL ring": "ring"}
 """The method that represents each generator. An allreduce has two tree phases, as on the GPUs."""
 _TABLE_3_TREES_PER_ROOT = 1
 """One tree per root, as in figure 9."""
-_FITTED_COLLECTIVE = "allgather"
 _MAX_ERROR = 0.5
 _TABLE_3_BLIND = (
     "only alpha and efficiency are fitted, to the smallest and the largest allgather of the same schedules: what "
     "reduction costs, and which protocol the library takes at which size, are not in the model"
 )
 _ONLY_PRINTED = "printed only: these schedules are neither published nor ours to make"
-_IN_THE_FIT = "in the fit"
 
 
 def _table_3_rows(case: tuple[str, str]) -> list[Row]:
@@ -311,17 +297,15 @@ def _table_3_rows(case: tuple[str, str]) -> list[Row]:
     collective, generator = case
     predicted: dict[int, float] = {}
     if generator in _METHODS:
-        allgathers = dict(zip(SIZES, map(float, _TABLE_3_PRINTED[_FITTED_COLLECTIVE, generator]), strict=True))
-        known = {size: allgathers[size] for size in _FITTED_SIZES}
+        allgathers = dict(zip(SIZES, map(float, _TABLE_3_PRINTED["allgather", generator]), strict=True))
         method, k = _METHODS[generator], _TABLE_3_TREES_PER_ROOT if generator == "ForestColl" else None
-        fitted, cost = (_cost(FABRIC, name, method, k) for name in (_FITTED_COLLECTIVE, collective))
-        predicted = _predicted_gbps(known, fitted, cost)
+        predicted = _predicted_gbps(FABRIC, collective, method, k, allgathers.__getitem__)
     rows: list[Row] = []
     for size, printed in zip(SIZES, _TABLE_3_PRINTED[case], strict=True):
         error = predicted[size] / float(printed) - 1 if predicted else None
         verdict: str | None = None
-        reason: str | None = _ONLY_PRINTED if error is None else _IN_THE_FIT
-        if error is not None and not (collective == _FITTED_COLLECTIVE and size in _FITTED_SIZES):
+        reason: str | None = _ONLY_PRINTED if error is None else "in the fit"
+        if error is not None and not (collective == "allgather" and size in _FITTED_SIZES):
             verdict, reason = ("match", None) if abs(error) <= _WITHIN else ("not reached", _TABLE_3_BLIND)
         rows.append({
             "nodes": parse_topology(FABRIC).compute_count, "spec": FABRIC, "collective": collective,
@@ -336,13 +320,10 @@ TABLE_3 = Experiment(
     question="How far off does our model predict the printed bandwidths of A100 GPUs, from two of them?",
     source="Zhao et al., ForestColl, table 3; its runs have no public record: what was printed stands for them",
     columns=columns(
-        "collective, schedules of=generator",
-        Column("size", lambda row: format_size(row["size_bytes"])),
-        "printed GB/s=printed",
-        Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
-        "error=error:+.0%, reason",
+        "collective | schedules of=generator | size=size_bytes:bytes | printed GB/s=printed",
+        "predicted=predicted_gb_per_s:.4g | error=error:+.0% | reason",
     ),
     cases=tuple(_TABLE_3_PRINTED),  # collectives and generators
     evaluate=_table_3_rows,
-    plot=Chart(_points, SIZE, "algbw in GB/s"),
+    plot=_CHART,
 )

@@ -16,6 +16,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from chorale.runners.api.units import format_size
+
 Row: TypeAlias = Mapping[str, Any]
 """A result row as JSON. `holds` says whether it is as required; `reason`, which may be None, explains a difference from
 the expectation."""
@@ -33,26 +35,39 @@ class Column:
 
 
 def columns(*parts: str | Column) -> tuple[Column, ...]:
-    """Return columns in order. A string such as "nodes, T_L=steps, us:.4g" stands for several columns.
+    """Return columns in order. A string such as "nodes | T_L=steps | us:.4g" stands for several columns.
 
-    Each field of the string has the form `heading=key:format`; heading and format are optional. A cell is empty if its
-    row has no such key or the value is None.
+    Each field of the string has the form `heading=key:format`; heading and format are optional. `_FORMATS` has formats
+    besides Python's. A cell is empty if its row has no such key or the value is None.
     """
     chosen: list[Column] = []
     for part in parts:
         if isinstance(part, Column):
             chosen.append(part)
             continue
-        for field in part.split(", "):
+        for field in part.split(" | "):
             named, _, shown = field.partition(":")
             heading, _, key = named.rpartition("=")
             chosen.append(Column(heading or key, partial(_cell, key, shown)))
     return tuple(chosen)
 
 
+def short_text(value: Fraction | str) -> str:
+    """Return an exact number as a string with six digits."""
+    return f"{float(Fraction(value)):.6g}"
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "bytes": format_size,  # as `64KiB`
+    "exact": short_text,
+    "ms": lambda seconds: f"{seconds * 1e3:.4g}",
+    "yes": lambda holds: "yes" if holds else "no",
+}
+
+
 def _cell(key: str, shown: str, row: Row) -> str:
     value = row.get(key)
-    return "" if value is None else format(value, shown) if shown else str(value)
+    return "" if value is None else _FORMATS[shown](value) if shown in _FORMATS else format(value, shown)
 
 
 def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
@@ -90,7 +105,8 @@ class Experiment:
         return self.cases if not quick or self.quick is None else self.quick
 
 
-FILE = "direct-connect.json"
+DIRECT_CONNECT = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version"
+"""The paper whose tables `published` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +144,7 @@ class PublishedTable:
 
 def published(table: str) -> PublishedTable:
     """Return table `table` of the direct-connect paper, such as "7"."""
-    document = json.loads(resources.files("chorale.experiments").joinpath("data", FILE).read_bytes())
+    document = json.loads(resources.files("chorale.experiments").joinpath("data", "direct-connect.json").read_bytes())
     content = document["tables"][table]
     return PublishedTable(
         f"{document['source']}, {content['where']}", tuple(PublishedRow(**row) for row in content["rows"])
@@ -199,18 +215,24 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
     A printed number that is proved impossible on that network does not count against ours; `reason` states the proof.
     """
-    verdicts = {q.key: judge(row.printed[q.key], q.ours, q.limit, q.smaller_is_better) for q in quantities}
-    reasons = [_reason(row, q, verdicts[q.key]) for q in quantities if verdicts[q.key] in ("worse", "impossible")]
-    notes = [row.note] if row.note else []
+    verdicts, ours, reasons = dict[str, Verdict](), dict[str, str | list[str]](), list[str]()
+    for q in quantities:
+        verdict = verdicts[q.key] = judge(row.printed[q.key], q.ours, q.limit, q.smaller_is_better)
+        ends = [q.ours.low] if q.ours.low == q.ours.high else [q.ours.low, q.ours.high]
+        ours[q.key] = str(ends[0]) if len(ends) == 1 else list(map(str, ends))
+        if verdict in ("worse", "impossible"):
+            certified = " to ".join(map(short_text, ends))
+            reason = f"{q.key} {row.printed[q.key]} was printed, {certified} is certified"
+            reasons.append(f"{reason}: {q.proof}" if verdict == "impossible" else reason)
     return {
         "nodes": row.nodes,
         "topology": row.topology,
         "spec": row.spec or None,
         "method": row.method or None,
         "printed": dict(row.printed),
-        "ours": {q.key: exact_text(q.ours) for q in quantities},
+        "ours": ours,
         "verdict": verdicts,
-        "reason": "; ".join([*reasons, *notes, *remarks]) or None,
+        "reason": "; ".join([*reasons, *filter(None, [row.note]), *remarks]) or None,
         "holds": "worse" not in verdicts.values(),
     }
 
@@ -242,40 +264,13 @@ def claim_row(claim: str, value: float, low: float, high: float, reason: str | N
 
 def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
     """Return the columns of a comparison; `keys` maps the key of each quantity to its column heading."""
-    return (
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("topology", lambda row: str(row["topology"])),
-        Column("spec", lambda row: row["spec"] or ""),
-        *(Column(heading, _compared_cell(key)) for key, heading in keys.items()),
-        Column("reason", lambda row: row["reason"] or ""),
-    )
+    quantities = (Column(heading, partial(_compared_cell, key)) for key, heading in keys.items())
+    return columns("nodes | topology | spec", *quantities, "reason")
 
 
-def exact_text(value: Interval) -> str | list[str]:
-    """Return an exact number as p/q, or both ends of an interval."""
-    return str(value.low) if value.low == value.high else [str(value.low), str(value.high)]
-
-
-def short_text(value: Fraction) -> str:
-    """Return `value` as a string with six digits."""
-    return f"{float(value):.6g}"
-
-
-def _compared_cell(key: str) -> Callable[[Row], str]:
-    def text(row: Row) -> str:
-        if key not in row["verdict"]:
-            return ""
-        ours = row["ours"][key]
-        ends = [ours] if isinstance(ours, str) else ours
-        shown = " to ".join(dict.fromkeys(short_text(Fraction(end)) for end in ends))
-        verdict: Verdict = row["verdict"][key]
-        return f"{row['printed'][key]}: {shown}" + ("" if verdict == "match" else f" [{verdict}]")
-
-    return text
-
-
-def _reason(row: PublishedRow, quantity: Quantity, verdict: Verdict) -> str:
-    ours = quantity.ours
-    certified = short_text(ours.low) if ours.low == ours.high else f"{short_text(ours.low)} to {short_text(ours.high)}"
-    text = f"{quantity.key} {row.printed[quantity.key]} was printed, {certified} is certified"
-    return f"{text}: {quantity.proof}" if verdict == "impossible" else text
+def _compared_cell(key: str, row: Row) -> str:
+    if key not in row["verdict"]:
+        return ""
+    ours, verdict = row["ours"][key], row["verdict"][key]
+    shown = " to ".join(dict.fromkeys(map(short_text, [ours] if isinstance(ours, str) else ours)))
+    return f"{row['printed'][key]}: {shown}" + ("" if verdict == "match" else f" [{verdict}]")

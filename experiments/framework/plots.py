@@ -1,8 +1,10 @@
 """Line charts of result rows: one panel per title, with one line per name."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -57,6 +59,29 @@ class Chart:
                 axes.yaxis.set_major_formatter(PercentFormatter(1))
             axes.legend(fontsize="small")
         write_figure(figure, path, "lines")
+
+
+def line_points(title: str, name: str, x: str, y: str) -> Callable[[Sequence[Row]], Iterator[Point]]:
+    """Return a function that turns each row with a value for the key `y` into a point.
+
+    title, name: templates for the names of its panel and line, such as "{nodes} nodes"
+    y:           key of a number, or of a mapping from line names to numbers, which gives a point for each line
+    """
+
+    def number(value: float | str) -> float:
+        return float(Fraction(value)) if isinstance(value, str) else value
+
+    def points(rows: Sequence[Row]) -> Iterator[Point]:
+        for row in (row for row in rows if row.get(y) is not None):
+            values = row[y] if isinstance(row[y], Mapping) else {name.format_map(row): row[y]}
+            yield from ((title.format_map(row), line, number(row[x]), number(value)) for line, value in values.items())
+
+    return points
+
+
+def all_points(*parts: Callable[[Sequence[Row]], Iterable[Point]]) -> Callable[[Sequence[Row]], Iterable[Point]]:
+    """Return a function that returns the points of all `parts`, one part after the other."""
+    return lambda rows: chain.from_iterable(part(rows) for part in parts)
 
 
 def panel_grid(count: int) -> tuple[Figure, list[Axes]]:

@@ -1,4 +1,4 @@
-"""References for experiments: times of our own code, NetworkX's maximum flows, and models fitted to two bandwidths."""
+"""What experiments compare: our schedules and times, NetworkX's maximum flows, models fitted to two bandwidths."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,12 +6,28 @@ from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 from statistics import linear_regression
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
+from chorale.synth.collective import ALLGATHER, Collective, parse_collective
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
 from chorale.synth.simulation.simulate import Congestion, NetworkModel
+from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+
+
+def synthesized(
+    method: str, topology: Topology | str, collective: Collective | str = ALLGATHER, **options: Any
+) -> VerifiedSchedule:
+    """Return the verified schedule that `method` makes in this process; `options` are fields of `Options`."""
+    network = parse_topology(topology) if isinstance(topology, str) else topology
+    collective = parse_collective(collective) if isinstance(collective, str) else collective
+    return synthesize(method, network, collective, Options(**options), SerialExecutor())
 
 
 def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:

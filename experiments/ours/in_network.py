@@ -9,26 +9,24 @@ from statistics import median
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.references import synthesized
 from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fabric
 from chorale.runners.api.base import RunFailure, RunRequest
-from chorale.runners.api.units import format_size
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.library_model import LibraryAlgorithm, library_algorithms
 from chorale.synth.bounds.certificate import PAIR_PRICES, check_pair_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound, lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import Unavailable
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import IN_NETWORK, synthesize
+from chorale.synth.methods.catalog import IN_NETWORK
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.schedule.transforms import pipeline_split
 from chorale.synth.simulation.simulate import congestion_of
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing
 
@@ -45,11 +43,6 @@ SLOW = ("able(h100:16;switch=rail)", "nvl72:2", "nvl72:16")
 MOST_PLANNING_S = 5.0
 MOST_BASELINE_RANKS = 256  # larger rings have millions of messages
 _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not ask for"
-
-
-def in_network_allreduce(topology: Topology) -> VerifiedSchedule:
-    """Return the verified schedule of an allreduce with switches that add and multicast, or without if faster."""
-    return synthesize(IN_NETWORK, topology, ALLREDUCE, None, SerialExecutor())
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
@@ -69,7 +62,7 @@ def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> di
 def _fabric_rows(spec: str) -> list[Row]:
     topology = parse_topology(spec)
     begun = time.process_time()
-    verified = in_network_allreduce(topology)
+    verified = synthesized(IN_NETWORK, topology, ALLREDUCE)  # by ranks alone if that is faster
     planning_s = time.process_time() - begun
     alone, bound = both_bounds(topology)
     gap = verified.cost.time_per_byte / bound - 1
@@ -104,12 +97,10 @@ FABRICS = Experiment(
     question="How near do schedules come to the bounds where switches add and multicast, and what does NCCL reach?",
     source="ours; NCCL by its own latencies and the shares of line rates that are published for eight H100",
     columns=columns(
-        "fabric=spec",
-        Column("alone, GB/s", lambda row: f"{row['alone_algbw']:.2f}"),
-        "bound=bound_algbw:.2f, schedule=algbw:.2f",
+        "fabric=spec | alone, GB/s=alone_algbw:.2f | bound=bound_algbw:.2f | schedule=algbw:.2f",
         Column("gap", lambda row: f"{float(Fraction(row['gap'])):.3%}" if row["gap"] != "0" else "0"),
         Column("how, steps", lambda row: f"{row['construction']}, {row['steps']}"),
-        Column("simulated, 1 GiB", lambda row: f"{row['simulated_algbw']:.1f}"),
+        "simulated, 1 GiB=simulated_algbw:.1f",
         _rates("NCCL by model", "nccl_model_algbw"),
         _rates("NCCL published", "published_algbw"),
         "processor s=planning_processor_s:.1f",
@@ -174,7 +165,7 @@ def _published_rows(number: int) -> list[Row]:
         "other_model_algbw": {name: rate for name, rate in rates.items() if name != published.algorithm},
         "alone_algbw": float(1 / alone),
         "bound_algbw": float(1 / bound),
-        "schedule_algbw": float(1 / in_network_allreduce(topology).cost.time_per_byte),
+        "schedule_algbw": float(1 / synthesized(IN_NETWORK, topology, ALLREDUCE).cost.time_per_byte),
         "reason": None,
         "holds": abs(error) <= LARGEST_ERROR and published.algbw <= float(1 / bound),
     }]  # fmt: skip
@@ -186,10 +177,8 @@ PUBLISHED_RATES = Experiment(
     source="NVIDIA/nccl issues 1221 and 1455, NVIDIA/nccl-tests issues 212 and 272: H100 and H200 boxes, large sizes",
     columns=columns(
         Column("machine", lambda row: f"{row['spec']} ({row['ranks']} GPUs)"),
-        "algorithm",
-        Column("published, GB/s", lambda row: f"{row['published_algbw']:.0f}"),
-        "model=model_algbw:.0f, error=error:+.1%, alone=alone_algbw:.0f, bound=bound_algbw:.0f",
-        "our schedule=schedule_algbw:.0f, source",
+        "algorithm | published, GB/s=published_algbw:.0f | model=model_algbw:.0f | error=error:+.1%",
+        "alone=alone_algbw:.0f | bound=bound_algbw:.0f | our schedule=schedule_algbw:.0f | source",
     ),
     cases=range(len(PUBLISHED)),
     evaluate=_published_rows,
@@ -213,7 +202,7 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         topology = fabric(seed)
         alone, bound = both_bounds(topology)
-        verified = in_network_allreduce(topology)
+        verified = synthesized(IN_NETWORK, topology, ALLREDUCE)
         ways[str(verified.schedule.parameters.get("construction") or "ranks alone")] += 1
         wins += verified.cost.time_per_byte < alone
         gap = verified.cost.time_per_byte / bound - 1
@@ -246,24 +235,28 @@ _COLUMNS = columns(
     Column("gaps by seed", lambda row: ", ".join(f"{seed}: {gap}" for seed, gap in row["gaps"].items())),
 )
 
-RANDOM = Experiment(
-    name="in-network-random",
-    question="Do schedules meet the bounds on random networks of up to 7 ranks and 4 switches, 1,000 in all?",
-    source="ours; `random_able_fabric` of `experiments/ours/quality.py`, seeds 0 to 999",
-    columns=_COLUMNS,
-    cases=range(BATCHES),
-    quick=range(1),
-    evaluate=lambda batch: [_row(batch, random_able_fabric)],
-)
 
-MIXED = Experiment(
-    name="in-network-random-mixed",
-    question="And where links differ by direction, and switches only add, only multicast, or add little?",
-    source="ours; `random_mixed_fabric` of `experiments/ours/quality.py`, seeds 0 to 999",
-    columns=_COLUMNS,
-    cases=range(BATCHES),
-    quick=range(1),
-    evaluate=lambda batch: [_row(batch, random_mixed_fabric)],
+def _random(name: str, question: str, fabric: Callable[[int], Topology]) -> Experiment:
+    return Experiment(
+        name=name,
+        question=question,
+        source=f"ours; `{fabric.__name__}` of `experiments/ours/quality.py`, seeds 0 to 999",
+        columns=_COLUMNS,
+        cases=range(BATCHES),
+        quick=range(1),
+        evaluate=lambda batch: [_row(batch, fabric)],
+    )
+
+
+RANDOM = _random(
+    "in-network-random",
+    "Do schedules meet the bounds on random networks of up to 7 ranks and 4 switches, 1,000 in all?",
+    random_able_fabric,
+)
+MIXED = _random(
+    "in-network-random-mixed",
+    "And where links differ by direction, and switches only add, only multicast, or add little?",
+    random_mixed_fabric,
 )
 
 
@@ -293,7 +286,7 @@ def _rows(case: _Live) -> list[Row]:
     topology = parse_topology(case.spec)
     programs = {}
     for method, depth in DEPTHS.items():
-        schedule = synthesize(method, topology, ALLREDUCE, None, SerialExecutor()).schedule.expand()
+        schedule = synthesized(method, topology, ALLREDUCE).schedule.expand()
         programs[method] = lower(verify(pipeline_split(schedule, depth)), LoweringOptions("oneccl-xml"))
     request = RunRequest(topology, programs, (IN_NETWORK_LIVE_SIZE_BYTES,), repeats=7, timeout_s=240)
     with LocalRunner(case.link_mbps, probe=False) as runner:
@@ -330,13 +323,12 @@ EXPERIMENT = Experiment(
     question="Does an allreduce whose sums are made in switches beat ranks alone where it is executed?",
     source="ours; the local runner, 1 MiB of float32, every element compared",
     columns=columns(
-        "network=spec",
-        Column("size", lambda row: format_size(row["size_bytes"])),
+        "network=spec | size=size_bytes:bytes",
         Column("in switches, ms", lambda row: f"{row['in_network_s'] * 1e3:.0f}"),
         Column("ranks alone, ms", lambda row: f"{row['alone_s'] * 1e3:.0f}"),
         Column("ratio", lambda row: f"{row['ratio']:.2f} ({row['ratio_interval'][0]:.2f} to "
                f"{row['ratio_interval'][1]:.2f})"),
-        "ratio of bounds=ratio_of_bounds:.2f, of the bound=of_bound:.0%",
+        "ratio of bounds=ratio_of_bounds:.2f | of the bound=of_bound:.0%",
         Column("right", lambda row: "yes" if row["correct"] else "NO")),
     cases=CASES,
     quick=CASES[:1],

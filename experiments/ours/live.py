@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.live import measure_live, measure_on_fabric
-from chorale.experiments.framework.plots import SIZE, Chart, Point
+from chorale.experiments.framework.plots import SIZE, Chart, Point, line_points
 from chorale.runners.api.base import LIBRARY, RunFailure, RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.units import format_size
@@ -116,13 +116,9 @@ CHANNELS_LIVE = Experiment(
     question="What do trees per root, chunks and channels change in real runs on an emulated fabric?",
     source=f"ours; allgather on {NETWORK}, links of {LINK_MBPS} Mbit/s, programs interleaved; ratios of medians",
     columns=columns(
-        "method, parameter, value",
-        Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
-        Column("over the first", lambda row: f"{row['over_first']:.2f}" if "value" in row else ""),
-        Column("by the links alone", lambda row: f"{row['over_first_in_theory']:.2f}" if "value" in row else ""),
-        Column("over what links take", lambda row: f"{row['over_links']:.2f}" if "value" in row else ""),
-        Column("spread", lambda row: f"{row['spread']:.0%}" if "value" in row else ""),
-        "runner, reason",
+        "method | parameter | value | size=size_bytes:bytes | over the first=over_first:.2f",
+        "by the links alone=over_first_in_theory:.2f | over what links take=over_links:.2f | spread=spread:.0%",
+        "runner | reason",
     ),
     cases=[(SWEEPS, SIZES, REPEATS)],
     quick=[(SWEEPS, QUICK_SIZES, QUICK_REPEATS)],
@@ -203,12 +199,6 @@ def _engine_live_rows(case: LiveCase) -> list[Row]:
     return rows
 
 
-def _engine_live_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        if "efficiency" in row:
-            yield f"{row['spec']}, {row['link_mbps']} Mbit/s", row["runner"], row["size_bytes"], row["efficiency"]
-
-
 def _ratio(row: Row) -> str:
     ratio = row.get("best_library_over_engine")
     return "" if ratio is None else f"{ratio:.2f} ({row['best_library']})"
@@ -219,15 +209,19 @@ ENGINE_LIVE = Experiment(
     question="How close does the engine come to what links allow, and is it ever behind a library's own algorithms?",
     source="ours; allreduce on honest emulated links, interleaved with the built-ins of gloo, MPI and oneCCL",
     columns=columns(
-        "network=spec, Mbit/s=link_mbps, runner",
-        Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
-        "program, us=time_us:.0f, of what links allow=efficiency:.2f",
+        "network=spec | Mbit/s=link_mbps | runner | size=size_bytes:bytes | program | us=time_us:.0f",
+        "of what links allow=efficiency:.2f",
         Column("best built-in over it", _ratio),
-        "spread=spread:.0%, load=load_average:.1f, reason",
+        "spread=spread:.0% | load=load_average:.1f | reason",
     ),
     cases=_live_cases(("hypercube:3", "bipartite:4", "torus:3x3"), (25, 100, 400), tuple(_RUNNERS), _SIZES, _REPEATS),
     quick=_live_cases(("hypercube:3",), (25,), ("local",), _QUICK_SIZES, _QUICK_REPEATS),
     evaluate=_engine_live_rows,
     alone=True,
-    plot=Chart(_engine_live_points, SIZE, "of what links allow", log="x"),
+    plot=Chart(
+        line_points("{spec}, {link_mbps} Mbit/s", "{runner}", "size_bytes", "efficiency"),
+        SIZE,
+        "of what links allow",
+        log="x",
+    ),
 )

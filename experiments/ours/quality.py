@@ -1,7 +1,7 @@
 """Quality of schedules: bandwidth left after failures, programs against their schedules, methods compared."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -9,18 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, short_text
-from chorale.experiments.framework.plots import SIZE, Chart, Point
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import SIZE, Chart, line_points
+from chorale.experiments.framework.references import synthesized
 from chorale.experiments.swing.curves import OVERHEAD_US
-from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, parse_collective
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.targets.registry import resources_of
@@ -37,8 +34,6 @@ _SLOW = ("hyperx:8x8",)
 PERCENT = (0, 1, 2, 5)
 SEEDS = (0, 1, 2)
 METHODS = ("forest", "bfb")
-
-
 _FAILURES = [
     (spec, percent, seed)
     for spec in FAILURE_QUALITY_NETWORKS
@@ -64,23 +59,13 @@ def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
         return [{**facts, "method": None, "reason": str(error), "holds": True}]
     least, rows = lower_bound(survivor, ALLGATHER).value, list[Row]()
     for method in METHODS:
-        time_per_byte = synthesize(method, survivor, ALLGATHER, None, SerialExecutor()).cost.time_per_byte
+        time_per_byte = synthesized(method, survivor).cost.time_per_byte
         rows.append({
             **facts, "method": method, "time_per_byte": str(time_per_byte), "over_bound": str(time_per_byte / least),
             "reason": None if time_per_byte == least else "shortest paths only cannot go round what failed",
             "holds": time_per_byte == least if method == "forest" else time_per_byte >= least,
         })  # fmt: skip
     return rows
-
-
-def _failure_quality_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        if row["method"]:
-            yield row["network"], row["method"], row["percent"], float(Fraction(row["time_per_byte"]))
-
-
-def _text(row: Row, key: str) -> str:
-    return short_text(Fraction(row[key])) if key in row else ""
 
 
 FAILURE_QUALITY = Experiment(
@@ -90,15 +75,18 @@ FAILURE_QUALITY = Experiment(
     columns=columns(
         "network",
         Column("lost", lambda row: f"{row['percent']} %"),
-        "seed, method",
-        Column("T_B / M", lambda row: _text(row, "time_per_byte")),
-        Column("over the bound", lambda row: _text(row, "over_bound")),
-        "reason",
+        "seed | method | T_B / M=time_per_byte:exact | over the bound=over_bound:exact | reason",
     ),
     cases=_FAILURES,
     quick=[case for case in _FAILURES if case[0] not in _SLOW and case[2] == SEEDS[0]],
     evaluate=_failure_quality_rows,
-    plot=Chart(_failure_quality_points, "% of links lost", "T_B / M", log="", dots=True),
+    plot=Chart(
+        line_points("{network}", "{method}", "percent", "time_per_byte"),
+        "% of links lost",
+        "T_B / M",
+        log="",
+        dots=True,
+    ),
 )
 
 
@@ -125,6 +113,9 @@ class LoweringCase(NamedTuple):
     channels: int = 1
     split: int = 1
 
+    def schedule(self) -> VerifiedSchedule:
+        return synthesized(self.method, self.spec, self.collective, k=self.k)
+
     def options(self, verified: VerifiedSchedule) -> LoweringOptions:
         return LoweringOptions(TARGET, self.channels, chunks=self.split * verified.schedule.chunks_per_shard)
 
@@ -145,12 +136,6 @@ CASES = (
 )  # fmt: skip
 
 
-def _lowering_quality_rows(case: LoweringCase) -> list[Row]:
-    topology, collective = load_topology(case.spec), parse_collective(case.collective)
-    verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
-    return [row_of(case, verified, lower(verified, case.options(verified)))]
-
-
 def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
     """Return a row with the slowdown of the program relative to its schedule, by size and buffer, and the reason.
 
@@ -165,6 +150,14 @@ def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> 
     # Each step has its own busiest link, so over all steps together a link may carry less.
     as_planned = on_links == 0 if pipelined else on_links <= 0
     exact = pipelined or case.channels > 1 or max(map(abs, (*losses, streamed))) <= _SAME
+    if max(losses[-1], streamed) <= _SAME:
+        reason = None
+    elif not pipelined:
+        reason = "channels of a connection are apart by a step, and share its links"
+    elif streamed <= _SMALL:
+        reason = "trees fill step by step; small buffers make the steps short"
+    else:
+        reason = "trees take turns on a connection: one that waits holds up the next"
     return {
         **{name: value for name, value in case._asdict().items() if name != "channels"},
         "channels_asked": case.channels,
@@ -175,19 +168,9 @@ def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> 
         "loss_small_buffers": streamed,
         **asdict(resources_of(program)),
         "chunks": program.chunks,
-        "reason": _why(losses[-1], streamed, pipelined),
+        "reason": reason,
         "holds": as_planned and exact and min(*losses, streamed) >= -_SAME,
     }
-
-
-def _why(loss: float, streamed: float, pipelined: bool) -> str | None:
-    if max(loss, streamed) <= _SAME:
-        return None
-    if not pipelined:
-        return "channels of a connection are apart by a step, and share its links"
-    if streamed <= _SMALL:
-        return "trees fill step by step; small buffers make the steps short"
-    return "trees take turns on a connection: one that waits holds up the next"
 
 
 def _percent(part: float) -> str:
@@ -204,7 +187,7 @@ LOWERING_QUALITY = Experiment(
             "schedule",
             lambda row: f"{row['method']} {row['collective']}" + ("" if row["k"] is None else f", k {row['k']}"),
         ),
-        "split, channels, blocks=threadblocks_max, steps=steps_max, scratch=scratch_chunks_max, chunks",
+        "split | channels | blocks=threadblocks_max | steps=steps_max | scratch=scratch_chunks_max | chunks",
         "busiest link=loss_on_links",
         Column("16 MiB", lambda row: _percent(row["loss"][str(LOWERING_QUALITY_SIZES[0])])),
         Column("1 GiB", lambda row: _percent(row["loss"][str(LOWERING_QUALITY_SIZES[1])])),
@@ -213,7 +196,7 @@ LOWERING_QUALITY = Experiment(
     ),
     cases=CASES,
     quick=[case for case in CASES if case.spec not in LOWERING_QUALITY_SLOW],
-    evaluate=_lowering_quality_rows,
+    evaluate=lambda case: [row_of(case, verified := case.schedule(), lower(verified, case.options(verified)))],
 )
 
 
@@ -261,6 +244,7 @@ def _side_by_side_rows(spec: str) -> list[Row]:
             "spec": spec,
             "size_bytes": size_bytes,
             "us": {family: seconds * 1e6 for family, (seconds, _) in times.items()},
+            "of_bound": {family: bound_s / seconds for family, (seconds, _) in times.items()},
             "method": {family: method for family, (_, method) in times.items()},
             "fastest": fastest,
             "bound_us": bound_s * 1e6,
@@ -268,11 +252,6 @@ def _side_by_side_rows(spec: str) -> list[Row]:
             "holds": all(seconds >= bound_s * _ROUNDING for seconds, _ in times.values()),
         })  # fmt: skip
     return rows
-
-
-def _side_by_side_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        yield from ((row["spec"], family, row["size_bytes"], row["bound_us"] / us) for family, us in row["us"].items())
 
 
 def _time(family: str) -> Column:
@@ -285,15 +264,21 @@ SIDE_BY_SIDE = Experiment(
     source=f"ours; 400 Gbit/s or a fabric's own rates, 100 ns a link, 300 ns a hop, {float(OVERHEAD_US)} us a message",
     columns=columns(
         "spec",
-        Column("size", lambda row: format_size(row["size_bytes"])),
+        "size=size_bytes:bytes",
         *map(_time, FAMILIES),
-        Column("bound, us", lambda row: f"{row['bound_us']:.4g}"),
+        "bound, us=bound_us:.4g",
         Column("fastest", lambda row: f"{row['fastest']}: {row['method'][row['fastest']]}"),
     ),
     cases=tuple(SIDE_BY_SIDE_NETWORKS),
     quick=[spec for spec in SIDE_BY_SIDE_NETWORKS if spec not in SIDE_BY_SIDE_SLOW],
     evaluate=_side_by_side_rows,
-    plot=Chart(_side_by_side_points, SIZE, "least possible time of the bytes / time", log="x", percent=True),
+    plot=Chart(
+        line_points("{spec}", "", "size_bytes", "of_bound"),
+        SIZE,
+        "least possible time of the bytes / time",
+        log="x",
+        percent=True,
+    ),
 )
 
 

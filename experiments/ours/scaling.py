@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import Chart, Point
+from chorale.experiments.framework.plots import Chart, Point, line_points
 from chorale.experiments.framework.references import growth_exponent, min_seconds
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
@@ -112,30 +112,15 @@ def _campaign(workers: int, number: int) -> _Timed:
     from chorale.tuner.launch.progress import progress_display
     from chorale.tuner.launch.tune import tune
 
-    campaign = Campaign.model_validate(
-        {
-            "name": f"strong-scaling-{workers}-{number}",
-            "topology": "torus:4x4",
-            "collective": "allreduce",
-            "sizes": ["64KiB", "1MiB"],
-            "runner": {"kind": "simulated", "alpha_us": 3, "at_once": workers},
-            "search": {
-                "methods": ["bfb", "ring"],
-                "chunks": [1, 2, 3, 4],
-                "channels": [1, 2, 3, 4],
-                "instances": [1, 2],
-            },
-            "budget": {"trials": 1000},
-            "sampler": "grid",
-            "repeats": 1,
-            "parallel": workers,
-            "register": {"model": f"strong-scaling-{workers}-{number}"},
-        }
-    )
+    name, numbers = f"strong-scaling-{workers}-{number}", [1, 2, 3, 4]
+    search = {"methods": ["bfb", "ring"], "chunks": numbers, "channels": numbers, "instances": [1, 2]}
+    campaign = Campaign.model_validate({
+        "name": name, "topology": "torus:4x4", "collective": "allreduce", "sizes": ["64KiB", "1MiB"],
+        "runner": {"kind": "simulated", "alpha_us": 3, "at_once": workers}, "search": search, "sampler": "grid",
+        "budget": {"trials": 1000}, "repeats": 1, "parallel": workers, "register": {"model": name},
+    })  # fmt: skip
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # a new folder, because campaigns with the same home share what they have built
+    with tempfile.TemporaryDirectory() as folder:  # a new one, because campaigns in a home share what they have built
         home = Home(Path(folder))
         make = make_workers(campaign, topology, home.root)
         made = tune(campaign, topology, home, False, make, lambda *trials: progress_display(silent, *trials))
@@ -179,11 +164,11 @@ STRONG_SCALING = Experiment(
     question="How much faster are synthesis and campaigns with more Ray workers?",
     source="ours; processes of one machine, up to one per core; medians of ratios to one worker in the same round",
     columns=columns(
-        "task, workers, cores here=cores, times as fast=speedup:.2f",
+        "task | workers | cores here=cores | times as fast=speedup:.2f",
         Column("least and most", lambda row: f"{row['least']:.2f}, {row['most']:.2f}"),
-        Column("as without Ray", lambda row: "" if row["over_none"] is None else f"{row['over_none']:.2f}"),
+        "as without Ray=over_none:.2f",
         Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
-        "load=load_average:.1f, reason",
+        "load=load_average:.1f | reason",
     ),
     cases=[*_SYNTHESIS, _CAMPAIGN],  # computed with more and more workers
     quick=[name for name in _SYNTHESIS if name in _QUICK],
@@ -249,24 +234,20 @@ def _conclude(parts: Sequence[Mapping[str, Any]]) -> list[Row]:
     return rows
 
 
-def _synthesis_scaling_points(rows: Sequence[Row]) -> Iterator[Point]:
-    yield from (("synthesis", row["case"], row["nodes"], row["times_the_first"]) for row in rows)
-
-
 SYNTHESIS_SCALING = Experiment(
     name="synthesis-scaling",
     question="With which power of the number of ranks does the time of synthesis grow, to 16,384 ranks?",
     source="ours; CPU time over that of the smallest network of the same run",
     columns=columns(
-        "case, ranks=nodes, spec, times as long as the first=times_the_first:.3g",
-        Column(
-            f"exponent over the largest {_LARGEST}", lambda row: f"{row['exponent']:.2f}" if row["exponent"] else ""
-        ),
+        "case | ranks=nodes | spec | times as long as the first=times_the_first:.3g",
+        f"exponent over the largest {_LARGEST}=exponent:.2f",
     ),
     cases=_NETWORKS,
     quick=[case for case in _NETWORKS if case[1] not in _SLOW],
     evaluate=_seconds_of,
     conclude=_conclude,
     alone=True,
-    plot=Chart(_synthesis_scaling_points, "ranks", "times as long as the smallest"),
+    plot=Chart(
+        line_points("synthesis", "{case}", "nodes", "times_the_first"), "ranks", "times as long as the smallest"
+    ),
 )

@@ -6,7 +6,7 @@ import gzip
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
@@ -132,29 +132,15 @@ def _replayed_tuner_rows(case: Case) -> list[Row]:
     sampler, _, prior = strategy.partition(", ")
     options = ReplayOptions(min(TRIALS, len(task.candidates)), Noise.parse(noise), sampler)
     row: dict[str, Any] = task_row(task, options, seeds, prior_from(_tasks(), task) if prior else None)
-    missed = [
-        text
-        for text, is_missed in (
-            (f"{row['wrong_entries']:.1%} wrong", row["wrong_entries"] > (0 if noise == "none" else MAX_WRONG)),
-            (f"{row['false_wins']:.1%} false wins", row["false_wins"] > MAX_FALSE_WINS),
-            (f"{row['coverage'] or 0:.1%} covered", row["coverage"] is not None and row["coverage"] < MIN_COVERAGE),
-        )
-        if is_missed
-    ]
-    return [
-        row
-        | {
-            "noise": noise,
-            "strategy": strategy,
-            "seeds": seeds,
-            "holds": not missed,
-            "reason": ", ".join(missed) or None,
-        }
-    ]
-
-
-def _share(key: str, heading: str) -> Column:
-    return Column(heading, lambda row: "" if row[key] is None else f"{row[key]:.1%}")
+    missed = []
+    if row["wrong_entries"] > (0 if noise == "none" else MAX_WRONG):
+        missed.append(f"{row['wrong_entries']:.1%} wrong")
+    if row["false_wins"] > MAX_FALSE_WINS:
+        missed.append(f"{row['false_wins']:.1%} false wins")
+    if row["coverage"] is not None and row["coverage"] < MIN_COVERAGE:
+        missed.append(f"{row['coverage']:.1%} covered")
+    facts = {"noise": noise, "strategy": strategy, "seeds": seeds}
+    return [{**row, **facts, "holds": not missed, "reason": ", ".join(missed) or None}]
 
 
 REPLAYED_TUNER = Experiment(
@@ -162,13 +148,9 @@ REPLAYED_TUNER = Experiment(
     question="How soon is the mean over sizes within 5 %, and how often is an entry of the table wrong, under noise?",
     source=MI250_SOURCE,
     columns=columns(
-        "task, noise, search=strategy, trials to mean=trials_to_5pct_mean:.1f",
-        "to all=trials_to_5pct_all:.1f, seconds=seconds_ratio:.2f",
-        _share("wrong_entries", "wrong"),
-        _share("undecided", "undecided"),
-        _share("false_wins", "false wins"),
-        _share("coverage", "coverage"),
-        "reason",
+        "task | noise | search=strategy | trials to mean=trials_to_5pct_mean:.1f | to all=trials_to_5pct_all:.1f",
+        "seconds=seconds_ratio:.2f | wrong=wrong_entries:.1% | undecided=undecided:.1% | false wins=false_wins:.1%",
+        "coverage=coverage:.1% | reason",
     ),
     cases=_replays([task.name for task in _tasks()], NOISES, REPLAYED_TUNER_SEEDS),
     quick=_replays([_tasks()[-1].name], ("none", "launch"), REPLAYED_TUNER_QUICK_SEEDS),
@@ -220,15 +202,14 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
     def largest(run: Floats) -> Floats:
         return np.asarray(run.max(axis=1))
 
+    def at_size(index: int) -> dict[str, list[float]]:
+        measure = lambda run: run[:, index]  # noqa: E731
+        return {"trials_5_percent": trials(measure, GOAL), "trials_2_percent": trials(measure, STRICT)}
+
     over_library = max(float((run * task.best_s / task.library_s).max()) for run in runs)
-
-    def at_size(index: int, run: Floats) -> Floats:
-        return run[:, index]
-
-    by_size: list[dict[str, Any]] = []
-    for size, measure in ((size, partial(at_size, place)) for place, size in enumerate(task.sizes_bytes)):
-        reached_in = {"trials_5_percent": trials(measure, GOAL), "trials_2_percent": trials(measure, STRICT)}
-        by_size.append({"size_bytes": size, **reached_in})
+    by_size: list[dict[str, Any]] = [
+        {"size_bytes": size, **at_size(index)} for index, size in enumerate(task.sizes_bytes)
+    ]
     reached = sum(size["trials_5_percent"][2] <= allowed for size in by_size)
     return {
         "task": task.name,
@@ -294,7 +275,7 @@ TUNING_STRATEGIES = Experiment(
     question="After how many trials is the table of answers within 5 % and 2 % of the best configuration at each size?",
     source=MI250_SOURCE,
     columns=columns(
-        "task, search=strategy",
+        "task | search=strategy",
         Column("grid", lambda row: f"{row['grid']}, 15 %: {row['allowed']}"),
         _middle("mean_5_percent"),
         _middle("mean_2_percent"),
@@ -426,11 +407,8 @@ MI250_PREDICTION = Experiment(
     question="How far are simulated times from those that MI250 GPUs took, with alpha, overhead and bandwidth fitted?",
     source=MI250_SOURCE,
     columns=columns(
-        "program",
-        Column("buffer", lambda row: format_size(row["buffer_bytes"])),
-        Column("size", lambda row: format_size(row["size_bytes"])),
-        "measured us=measured_us:.1f, predicted us=predicted_us:.1f, error=error:+.0%",
-        "not in the fit=unseen_error:+.0%, reason",
+        "program | buffer=buffer_bytes:bytes | size=size_bytes:bytes | measured us=measured_us:.1f",
+        "predicted us=predicted_us:.1f | error=error:+.0% | not in the fit=unseen_error:+.0% | reason",
     ),
     cases=[False],  # whether only runs in the fit count; a fit needs all of them
     quick=[True],

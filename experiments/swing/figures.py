@@ -13,7 +13,7 @@ from statistics import quantiles
 from typing import Any, Literal
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import SIZE, Chart, Point, panel_grid
+from chorale.experiments.framework.plots import SIZE, Chart, all_points, line_points, panel_grid
 from chorale.experiments.swing.curves import (
     BUCKET,
     DOUBLING,
@@ -39,29 +39,13 @@ from chorale.experiments.swing.curves import (
     min_ratio,
     min_rise,
 )
-from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.schedule.traffic import deficiencies
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.plots.charts import write_figure
 
-
-def _scene_name(row: Row) -> str:
-    return f"{row['spec']}, {row['link_gbps']} Gbit/s"
-
-
-def _goodput_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        if row["kind"] == "goodput":
-            rates = row["goodput_gbit_per_s"].items()
-            yield from ((_scene_name(row), name, row["size_bytes"], rate) for name, rate in rates)
-
-
-def _gain_points(rows: Sequence[Row]) -> Iterator[Point]:
-    titles = {"gain": "as stated", "gain_with_overhead": f"with {float(OVERHEAD_US)} us more per message"}
-    for key, title in titles.items():
-        yield from ((title, _scene_name(row), row["size_bytes"], row[key]) for row in rows if key in row)
+_SCENE = "{spec}, {link_gbps} Gbit/s"
 
 
 def _plot_summary(rows: Sequence[Row], path: Path) -> None:
@@ -69,17 +53,27 @@ def _plot_summary(rows: Sequence[Row], path: Path) -> None:
     scenes = [row for row in rows if row["kind"] == "summary"]
     figure, grid = panel_grid(2)
     for axes, key in zip(grid, ("gains", "gains_with_overhead"), strict=True):
-        axes.boxplot(
-            [row[key] for row in scenes], orientation="horizontal", tick_labels=[_scene_name(row) for row in scenes]
-        )
+        names = [_SCENE.format_map(row) for row in scenes]
+        axes.boxplot([row[key] for row in scenes], orientation="horizontal", tick_labels=names)
         axes.set(title=key.replace("_", " "), xlabel="gain of Swing over the best rival")
         axes.grid(alpha=0.3)
     write_figure(figure, path, "summary")
 
 
 _PICTURES: Mapping[str, Callable[[Sequence[Row], Path], None]] = {
-    "goodput": Chart(_goodput_points, SIZE, "goodput in Gbit/s (size / time)"),
-    "gain": Chart(_gain_points, SIZE, "gain over the best rival", log="x", percent=True),
+    "goodput": Chart(
+        line_points(_SCENE, "", "size_bytes", "goodput_gbit_per_s"), SIZE, "goodput in Gbit/s (size / time)"
+    ),
+    "gain": Chart(
+        all_points(
+            line_points("as stated", _SCENE, "size_bytes", "gain"),
+            line_points(f"with {float(OVERHEAD_US)} us more per message", _SCENE, "size_bytes", "gain_with_overhead"),
+        ),
+        SIZE,
+        "gain over the best rival",
+        log="x",
+        percent=True,
+    ),
     "summary": _plot_summary,
 }
 
@@ -170,21 +164,13 @@ def _gain(row: Row) -> str:
     return f"median {middle:+.0%}, {overhead_middle:+.0%}; most {most:+.0%}, {overhead_most:+.0%}"
 
 
-def _range(row: Row) -> str:
-    if row["kind"] != "finding":
-        return ""
-    low, high = ("" if bound is None else f"{bound:g}" for bound in row["range"])
-    return f"{low} … {high}"
-
-
 _COLUMNS = columns(
-    "spec, Gbit/s=link_gbps",
-    Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
+    "spec | Gbit/s=link_gbps | size=size_bytes:bytes",
     Column("us", lambda row: "  ".join(f"{name} {us:.4g}" for name, us in row.get("us", {}).items())),
     Column(f"gain or value; with {float(OVERHEAD_US)} us a message", _gain),
-    Column("range", _range),
+    Column("range", lambda row: " … ".join("" if end is None else f"{end:g}" for end in row.get("range", ()))),
     Column("finding", lambda row: f"{row['finding']} ({row['place']})" if row["kind"] == "finding" else ""),
-    "verdict, reason",
+    "verdict | reason",
 )
 
 
@@ -207,12 +193,6 @@ _ON_BOARD = (
     "the first step of recursive doubling stays on the board, one link; Swing's mirrored collectives leave it at "
     "once, over a switch, two links"
 )
-
-
-def _best_up_to_32_mib(index: int, expected: ClaimVerdict, reason: str | None) -> RangeClaim:
-    spec = _SQUARE[index].spec
-    claim = f"Swing is best up to 32 MiB on {spec}: least gain"
-    return RangeClaim(claim, "5.1.1", min_gain(last=32 * MIB, of=index), 0, expected=expected, reason=reason)
 
 
 FIGURE_7 = SwingFigure(
@@ -259,16 +239,18 @@ def _peak_part(curves: Curves, size_bytes: int = 512 * MIB) -> float:
     return curves.peak_share(SWING, size_bytes)
 
 
+_BEST_UP_TO_32_MIB: Sequence[tuple[ClaimVerdict, str | None]] = (
+    *[("not reproduced", _FLUID)] * 2, *[("with overhead", _CHEAP_STEPS)] * 2, ("reproduced", None),
+)  # fmt: skip
+
 FIGURE_8 = SwingFigure(
     8,
     "How does Swing's gain scale with a square torus, from 8x8 to 128x128?",
     _SQUARE,
     (
-        _best_up_to_32_mib(0, "not reproduced", _FLUID),
-        _best_up_to_32_mib(1, "not reproduced", _FLUID),
-        _best_up_to_32_mib(2, "with overhead", _CHEAP_STEPS),
-        _best_up_to_32_mib(3, "with overhead", _CHEAP_STEPS),
-        _best_up_to_32_mib(4, "reproduced", None),
+        *(RangeClaim(f"Swing is best up to 32 MiB on {scene.spec}: least gain", "5.1.1",
+                     min_gain(last=32 * MIB, of=index), 0, expected=expected, reason=reason)
+          for index, (scene, (expected, reason)) in enumerate(zip(_SQUARE, _BEST_UP_TO_32_MIB, strict=True))),
         RangeClaim("the largest gain rises with the size of the network: 128x128 less 8x8", "5.1.1",
                 lambda all_curves: max_gain(of=4)(all_curves) - max_gain(of=0)(all_curves), 0.3,
                 expected="with overhead",
@@ -484,7 +466,7 @@ EXPERIMENT = Experiment(
     name="swing-table-2",
     question="Do latency, bandwidth and congestion deficiencies of the traffic we make equal the printed ones?",
     source="De Sensi et al., Swing: Short-cutting Rings for Higher Bandwidth Allreduce, table 2",
-    columns=columns("spec, method, deficiency=quantity, printed=printed:.4g, ours=ours:.4g, reason"),
+    columns=columns("spec | method | deficiency=quantity | printed=printed:.4g | ours=ours:.4g | reason"),
     cases=TORI,
     quick=[sizes for sizes in TORI if prod(sizes) <= _QUICK_NODES],
     evaluate=_table_2_rows,
