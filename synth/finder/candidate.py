@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.kernels import native
-from chorale.synth.methods.bfb.plan import MAX_HOPS, Problems, network_of, problems_of
+from chorale.synth.methods.bfb.plan import network_of, network_of_nodes, problems_of
 from chorale.synth.topology.automorphism import checked_orbits
-from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -224,10 +223,8 @@ def bfb_score(topology: Topology) -> BfbScore:
         raise InvalidInput(rule, topology.spec, "choose a direct-connect topology")
     chosen = np.unique(checked_orbits(topology), return_index=True)[1].astype(np.int64)  # one node per orbit
     if len(chosen) * (degree + 1) * _FEW <= nodes:
-        problems = _problems_of_some(topology, chosen)
-        return _score(
-            degree, nodes, *native.least_loads(0, len(chosen), problems, int(problems.rows[: len(chosen)].max()))[:2]
-        )
+        problems = problems_of(network_of_nodes(topology, chosen))
+        return _score(degree, nodes, *native.least_loads(0, len(chosen), *problems)[:2])
     if nodes > MAX_NODES_WITHOUT_SYMMETRIES:
         rule = f"a network of more than {MAX_NODES_WITHOUT_SYMMETRIES} nodes needs symmetries for a score of BFB"
         raise InvalidInput(rule, topology.spec, "use fewer nodes, or a network with symmetries")
@@ -252,22 +249,6 @@ def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.i
     """Return the score whose largest loads per step are the fractions `top` / `bottom`, in shards."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
     return BfbScore(len(top), Fraction(degree, nodes) * sum(loads))
-
-
-def _problems_of_some(topology: Topology, chosen: NDArray[np.int64]) -> Problems:
-    """Return the BFB problems of the `chosen` nodes, renumbered from 0. Their in-neighbours follow, without links."""
-    network = network_of(topology, every_pair=False)
-    ranges = [np.arange(network.offsets[node], network.offsets[node + 1]) for node in chosen]
-    links = np.concatenate(ranges)
-    targets, row_of_tail = np.unique(network.tails[links], return_inverse=True)
-    hops = distances_to(topology, np.concatenate([chosen, targets]))
-    if int(hops.max()) >= MAX_HOPS:
-        raise InvalidInput(f"scores of BFB count up to {MAX_HOPS} hops", int(hops.max()), "use fewer nodes")
-    offsets = np.full(network.nodes + 1, len(links), dtype=np.int64)
-    offsets[: len(chosen)] = np.cumsum([0, *map(len, ranges[:-1])])
-    tails = (row_of_tail + len(chosen)).astype(np.int32)
-    capacities, delays = network.capacities[links].copy(), network.delays[links].copy()
-    return Problems(offsets, tails, capacities, delays, network.grain, hops.astype(np.uint16), network.words)
 
 
 def bfb_score_of(spec: str) -> BfbScore:

@@ -23,7 +23,7 @@ from chorale.synth.methods.bfb.plan import (
     certificate_of,
     make_plan,
     network_of,
-    network_of_rank_0,
+    network_of_nodes,
     parameters_of,
     transfer_columns,
 )
@@ -73,26 +73,20 @@ def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fract
     counts = np.bincount((np.arange(len(nodes))[:, None] * steps + hops).ravel(), minlength=len(nodes) * steps)
     at_distance = counts.reshape(len(nodes), steps)[:, 1:]
     kinds = [(value, at_distance[bandwidth[nodes] == value].max(axis=0)) for value in set(bandwidth[nodes].tolist())]
-    forced = _forced_loads(topology, steps, inward) if len(nodes) == ranks else None
+    forced: NDArray[np.int64] | None = None
+    if len(nodes) == ranks:
+        # int64[links, steps]: number of shards that must use the link in this step because they have no other path. For
+        # example, a mesh corner has only one shortest path to each node of its row.
+        tails, heads, find = (links.dst, links.src, distances_from) if inward else (links.src, links.dst, distances_to)
+        there = find(topology, nodes)
+        link = sole_links(there, tails, heads)
+        keys = link[link >= 0] * steps + there[link >= 0]
+        forced = np.bincount(keys, minlength=len(links) * steps).reshape(len(links), steps)
     total = Fraction(0)
     for step in range(steps - 1):
         time = max(Fraction(int(most[step]), value) for value, most in kinds) * scale
         total += time if forced is None else max(time, links.longest_time(forced[:, step + 1]))
     return total / ranks
-
-
-def _forced_loads(topology: Topology, steps: int, inward: bool) -> NDArray[np.int64]:
-    """Return int64[links, steps]: number of shards that must use the link in this step because they have no other path.
-
-    For example, a mesh corner has only one shortest path to each node of its row. O(nodes * links).
-    """
-    links, nodes = topology.links, np.arange(topology.compute_count)
-    tails, heads, find = (links.dst, links.src, distances_from) if inward else (links.src, links.dst, distances_to)
-    hops = find(topology, nodes)
-    link = sole_links(hops, tails, heads)
-    only = link >= 0
-    counts = np.bincount(link[only] * steps + hops[only], minlength=len(links) * steps)
-    return counts.reshape(len(links), steps)
 
 
 def prefers_symmetric_form(topology: Topology) -> bool:
@@ -122,7 +116,8 @@ def symmetric_bfb(
     from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts  # noqa: PLC0415
 
     def gather(network: Topology) -> SymmetricGather:
-        plan = make_plan(network_of_rank_0(network, size_bytes), executor, chunks, progress)
+        rank_0 = network_of_nodes(network, np.zeros(1, dtype=np.int64), size_bytes)
+        plan = make_plan(rank_0, executor, chunks, progress)
         bounds = ColumnBounds(plan.steps, len(network.links), network.compute_count, plan.chunks)
         base = bounds.pack(transfer_columns(plan, executor, progress))
         return SymmetricGather(network, plan.steps, plan.chunks, base, certificate_of(plan))

@@ -5,7 +5,7 @@ block of nodes; it is a pure function and can be pickled. One pass over a node's
 all its steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -129,10 +129,6 @@ class BfbNetwork:
         return bool(np.any(self.delays))
 
     @property
-    def is_homogeneous(self) -> bool:
-        return not self.has_delays and bool(np.all(self.capacities == 1))
-
-    @property
     def grain(self) -> int:
         return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
@@ -155,66 +151,63 @@ class BfbNetwork:
             require_magnitude(self.latency_ticks, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
 
 
-def network_of(topology: Topology, size_bytes: int | None = None, every_pair: bool = True) -> BfbNetwork:
+def network_of(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
     """Return `topology` in the form that the kernels need. Raises InvalidInput if BFB does not support it.
 
     size_bytes: bytes of the complete vector, so that latencies count; None ignores latencies
-    every_pair: whether hop counts between all nodes are needed, which take too much memory on large networks
     """
-    _require_direct(topology)
+    capacities, unit = _capacities(topology)
     nodes = topology.compute_count
-    if every_pair and nodes * nodes > MAX_PAIRS:
+    if nodes * nodes > MAX_PAIRS:
         gib = f"{2 * nodes * nodes / 2**30:.1f} GiB"
         rule = "bfb keeps a table of hop counts of at most 1 GiB"
         way_out = f"use at most {int(MAX_PAIRS**0.5)} nodes, or a topology with known symmetries such as a torus"
         raise InvalidInput(rule, f"{nodes} nodes, which need {gib}", way_out)
-    capacities, unit = _capacities(topology)
     delays, clock = delays_in_ticks(topology, size_bytes, unit)
     offsets = topology.links.incoming_offsets(nodes)
     key = f"{topology.id} at {size_bytes}"
     return BfbNetwork(key, offsets, topology.links.src.copy(), capacities, delays, unit, clock)
 
 
-def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
-    """Return the part of `topology` that determines what rank 0 receives: its in-links, and hop counts to their ends.
+def network_of_nodes(topology: Topology, chosen: NDArray[np.int64], size_bytes: int | None = None) -> BfbNetwork:
+    """Return the part of `topology` that determines what the nodes `chosen` receive, renumbered from 0.
 
-    Links of rank 0 keep their ids, because links are sorted by target. O(degree * links).
+    It consists of their in-links and the hop counts to both ends of these links. If rank 0 is the first of `chosen`,
+    its links keep their ids, because links are sorted by target. O(nodes considered * links).
     """
-    _require_direct(topology)
     capacities, unit = _capacities(topology)
     delays, clock = delays_in_ticks(topology, size_bytes, unit)
-    degree = int(np.searchsorted(topology.links.dst, 1))
-    hops = distances_to(topology, np.concatenate([[0], topology.links.src[:degree]]))
+    first = topology.links.incoming_offsets(topology.node_count)
+    links = np.concatenate([np.arange(first[node], first[node + 1]) for node in chosen.tolist()])
+    targets, row_of_tail = np.unique(topology.links.src[links], return_inverse=True)
+    hops = distances_to(topology, np.concatenate([chosen, targets]))
     if int(hops.max()) >= MAX_HOPS:
         raise InvalidInput(f"bfb counts up to {MAX_HOPS} hops", int(hops.max()), "use a smaller topology")
-    offsets = np.array([0, degree], dtype=np.int64)
-    tails = np.arange(1, degree + 1, dtype=np.int32)
+    offsets = np.cumsum([0, *np.diff(first)[chosen]])
+    tails = (row_of_tail + len(chosen)).astype(np.int32)
+    key = f"nodes {chosen.tolist()} of {topology.id} at {size_bytes}"
     rows = np.ascontiguousarray(hops, dtype=np.uint16)
-    key = f"rank 0 of {topology.id} at {size_bytes}"
-    return BfbNetwork(key, offsets, tails, capacities[:degree].copy(), delays[:degree].copy(), unit, clock, rows)
-
-
-def _require_direct(topology: Topology) -> None:
-    if topology.switch_count:
-        rule = "bfb needs a network without switches, but this one has {}"
-        raise InvalidInput(rule, f"{topology.switch_count} switches", "use the method forest, or auto")
+    return BfbNetwork(key, offsets, tails, capacities[links], delays[links], unit, clock, rows)
 
 
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
-    """Return (capacity of each link (int64) as a multiple of the unit, unit of bandwidth)."""
+    """Return (capacity of each link (int64) as a multiple of the unit, unit of bandwidth).
+
+    Raises InvalidInput for switches, and if sums would exceed 64 bits.
+    """
+    if topology.switch_count:
+        rule = "bfb needs a network without switches, but this one has {}"
+        raise InvalidInput(rule, f"{topology.switch_count} switches", "use the method forest, or auto")
     integer, scale = topology.links.integer_bandwidths()
     common = reduce(gcd, (int(value) for value in np.unique(integer)))
-    capacities = integer // common
-    _check_magnitude(topology.compute_count, capacities)
-    return capacities, Fraction(common, scale)
-
-
-def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
-    largest = int(capacities.max()) * nodes * MAX_CHUNKS * int(capacities.max())
-    if largest >= 2**62:
+    capacities, nodes = integer // common, topology.compute_count
+    largest = int(capacities.max())
+    if largest * nodes * MAX_CHUNKS * largest >= 2**62:
         rule = "bandwidths must have a common unit of which every link is a modest multiple (64-bit sums)"
-        way_out = "round the bandwidths to fewer digits"
-        raise InvalidInput(rule, f"a largest multiple of {int(capacities.max())} at {nodes} nodes", way_out)
+        raise InvalidInput(
+            rule, f"a largest multiple of {largest} at {nodes} nodes", "round the bandwidths to fewer digits"
+        )
+    return capacities, Fraction(common, scale)
 
 
 class Problems(NamedTuple):
@@ -255,71 +248,54 @@ def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
 BLOCKS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The nodes `first` to `last - 1`."""
-
-    first: int
-    last: int
+Block = tuple[int, int]
+"""The nodes from the first number up to, but without, the second."""
 
 
 def blocks_of(nodes: int) -> list[Block]:
     """Return at most `BLOCKS` blocks of nodes. They are the same for any number of workers, and so are the results."""
     count = min(nodes, BLOCKS)
-    edges = [nodes * index // count for index in range(count + 1)]
-    return [Block(first, last) for first, last in pairwise(edges)]
+    return list(pairwise(nodes * index // count for index in range(count + 1)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepTimes:
-    """The time of each step as a fraction p / q (int64 arrays `top` and `bottom`), in ticks."""
+class Loads(NamedTuple):
+    """The largest time of each step over some nodes, in ticks, as a fraction `top` / `bottom`.
+
+    node:  the node with this time
+    links: its critical in-links as bits
+    """
 
     top: NDArray[np.int64]
     bottom: NDArray[np.int64]
-
-    def of_step(self, step: int) -> Fraction:
-        return Fraction(int(self.top[step]), int(self.bottom[step]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loads:
-    """For each step, the largest time over some nodes, the node with this time, and its critical in-links as bits."""
-
-    times: StepTimes
     node: NDArray[np.int64]
     links: NDArray[np.uint64]
 
+    def time(self, step: int) -> Fraction:
+        return Fraction(int(self.top[step]), int(self.bottom[step]))
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IntegralChunks:
-    """Input for assigning whole chunks to links: chunks per shard and the time of each step."""
 
-    network: BfbNetwork
-    chunks: int
-    times: StepTimes
+WholeChunks = tuple[BfbNetwork, int, Loads]
+"""Input for assigning whole chunks to links: network, chunks per shard, and the time of each step."""
 
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
     """Return the least time of each step for the nodes in `block`, if shards are divisible."""
-    top, bottom, node, links = native.least_loads(block.first, block.last, *problems_of(network))
-    return Loads(StepTimes(top, bottom), node, links)
+    return Loads(*native.least_loads(*block, *problems_of(network)))
 
 
-def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
+def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
     """Return the least step times for whole chunks in a block of nodes, or those in `shared` if they are longer."""
-    times = (shared.times.top.copy(), shared.times.bottom.copy())
-    problems, _ = problems_of(shared.network)
-    top, bottom, node, links = native.integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
-    return Loads(StepTimes(top, bottom), node, links)
+    network, chunks, start = shared
+    times = start.top.copy(), start.bottom.copy()
+    return Loads(*native.integral_chunk_times(*block, problems_of(network)[0], chunks, *times))
 
 
-def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
+def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
     """Return the transfers to a block of nodes as columns (step, link, shard, lo, hi) of small unsigned integers."""
-    times = (shared.times.top.copy(), shared.times.bottom.copy())
-    network = shared.network
-    step, rows = native.assign_chunks(block.first, block.last, problems_of(network)[0], shared.chunks, *times)
-    limits = (len(shared.times.top), len(network.tails), network.shards, shared.chunks, shared.chunks)
-    types = map(np.min_scalar_type, limits)
+    network, chunks, loads = shared
+    times = loads.top.copy(), loads.bottom.copy()
+    step, rows = native.assign_chunks(*block, problems_of(network)[0], chunks, *times)
+    types = map(np.min_scalar_type, (len(loads.top), len(network.tails), network.shards, chunks, chunks))
     return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.reshape(-1, 4).T), types, strict=True))
 
 
@@ -338,11 +314,11 @@ def chunk_times(
     polytope is integral (theorem 20 of the paper only gives a bound). For different capacities or delays, the flow
     problems are solved again.
     """
-    top, bottom = loads.times.top * chunks, loads.times.bottom
-    if network.is_homogeneous:
-        return Loads(StepTimes(-(-top // bottom), np.ones_like(bottom)), loads.node, loads.links)
-    start = Loads(StepTimes(top, bottom), loads.node, loads.links)
-    shared = IntegralChunks(network, chunks, start.times)
+    top, bottom = loads.top * chunks, loads.bottom
+    if not network.has_delays and np.all(network.capacities == 1):
+        return loads._replace(top=-(-top // bottom), bottom=np.ones_like(bottom))
+    start = loads._replace(top=top)
+    shared = network, chunks, start
     return merge_loads([start, *executor.map(block_chunk_times, blocks_of(network.nodes), shared, progress)])
 
 
@@ -354,11 +330,21 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
     denominator for all links always works. If delays differ, it may be as large as the number of bytes, so numbers up
     to `MAX_TIMED_CHUNKS` are tried, then `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
     """
-    needed, sufficient = _denominators(network, loads)
+    needed = sufficient = 1  # lcm of the denominators of capacity * (step time - delay) / grain: critical, all links
+    kinds = set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True))
+    for step in range(len(loads.top)):
+        time = loads.time(step)
+        critical = critical_links(network, loads, step)
+        critical_kinds = {(int(network.capacities[link]), int(network.delays[link])) for link in critical}
+        for capacity, delay in kinds:
+            if delay < time:
+                denominator = (capacity * (time - delay) / network.grain).denominator
+                sufficient = lcm(sufficient, denominator)
+                needed = lcm(needed, denominator if (capacity, delay) in critical_kinds else 1)
     most = MAX_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
     for chunks in range(needed, min(sufficient, most) + 1, needed):
         chosen = chunk_times(network, loads, chunks, executor)
-        if np.array_equal(chosen.times.top * loads.times.bottom, loads.times.top * chunks * chosen.times.bottom):
+        if np.array_equal(chosen.top * loads.bottom, loads.top * chunks * chosen.bottom):
             return chunks, chosen
     if network.has_delays:
         return _nearly_best_chunks(network, loads, executor)
@@ -371,27 +357,12 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the first number of chunks that is within 1 % of divisible shards (or else the fastest), and its loads.
 
-    Tries numbers up to 64, then numbers that make the loads of critical links nearly whole, and doublings up to 4096.
+    Tries numbers up to 64, then numbers that make the loads of critical links nearly whole, and doublings up to 4096,
+    as long as times fit into 64 bits.
     """
-    ideal = _total_time(network, loads, 1)
-    best: tuple[Fraction, int, Loads] | None = None
-    for chunks in (*_USUAL_CHUNKS, *_numbers_beyond(network, loads)):
-        chosen = chunk_times(network, loads, chunks, executor)
-        total = _total_time(network, chosen, chunks)
-        if best is None or total < best[0]:
-            best = total, chunks, chosen
-        if total <= ideal * _NEARLY:
-            break
-    if best is None:
-        raise ValueError("there must be numbers of chunks to choose from")
-    return best[1:]
-
-
-def _numbers_beyond(network: BfbNetwork, loads: Loads) -> list[int]:
-    """Return, in ascending order, chunk counts above 64 that are worth trying and whose times fit into 64 bits."""
     shares = []  # numbers of shards that critical links carry
-    for step in range(len(loads.times.top)):
-        time = loads.times.of_step(step)
+    for step in range(len(loads.top)):
+        time = loads.time(step)
         for link in critical_links(network, loads, step):
             capacity, delay = int(network.capacities[link]), int(network.delays[link])
             shares += [capacity * (time - delay) / network.grain] if delay < time else []
@@ -399,42 +370,32 @@ def _numbers_beyond(network: BfbNetwork, loads: Loads) -> list[int]:
     while most > MAX_TIMED_CHUNKS and not network.allows(most):
         most //= 2
     small = [share.limit_denominator(_LARGEST_DENOMINATOR).denominator for share in shares]
-    numbers = {*_MORE_CHUNKS, *small, lcm(*small)}
-    return [number for number in sorted(numbers) if MAX_TIMED_CHUNKS < number <= most]
+    beyond = sorted(number for number in {*_MORE_CHUNKS, *small, lcm(*small)} if MAX_TIMED_CHUNKS < number <= most)
+    ideal = _total_time(network, loads, 1)
+    best: tuple[Fraction, int, Loads] | None = None
+    for chunks in (*_USUAL_CHUNKS, *beyond):
+        chosen = chunk_times(network, loads, chunks, executor)
+        total = _total_time(network, chosen, chunks)
+        if best is None or total < best[0]:
+            best = total, chunks, chosen
+        if total <= ideal * _NEARLY:
+            break
+    assert best is not None
+    return best[1:]
 
 
 def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
-    steps = range(len(loads.times.top))
-    return sum((network.step_time(loads.times.of_step(step), chunks) for step in steps), Fraction(0))
+    return sum((network.step_time(loads.time(step), chunks) for step in range(len(loads.top))), Fraction(0))
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
     """Return the largest time of each step over all blocks, with its node and links (the first one if several tie)."""
-    top, bottom = parts[0].times.top.copy(), parts[0].times.bottom.copy()
-    node, links = parts[0].node.copy(), parts[0].links.copy()
+    best = Loads(*(column.copy() for column in parts[0]))
     for part in parts[1:]:
-        larger = (part.times.bottom > 0) & ((bottom == 0) | (part.times.top * bottom > top * part.times.bottom))
-        top[larger], bottom[larger] = part.times.top[larger], part.times.bottom[larger]
-        node[larger], links[larger] = part.node[larger], part.links[larger]
-    return Loads(StepTimes(top, bottom), node, links)
-
-
-def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
-    """Return the lcm of the denominators of capacity * (step time - delay) / grain over critical and over all links."""
-    needed = sufficient = 1
-    kinds = sorted(set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True)))
-    for step in range(len(loads.times.top)):
-        time = loads.times.of_step(step)
-        critical = critical_links(network, loads, step)
-        critical_kinds = [(int(network.capacities[link]), int(network.delays[link])) for link in critical]
-        sufficient = lcm(sufficient, *_parts(kinds, time, network.grain))
-        needed = lcm(needed, *_parts(critical_kinds, time, network.grain))
-    return needed, sufficient
-
-
-def _parts(kinds: Sequence[Sequence[int]], time: Fraction, grain: int) -> list[int]:
-    """Return, per kind of link (capacity, delay), the denominator of the number of shards that it carries by `time`."""
-    return [(capacity * (time - delay) / grain).denominator for capacity, delay in kinds if delay < time]
+        larger = (part.bottom > 0) & ((best.bottom == 0) | (part.top * best.bottom > best.top * part.bottom))
+        for column, other in zip(best, part, strict=True):
+            column[larger] = other[larger]
+    return best
 
 
 def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
@@ -457,7 +418,7 @@ class BfbPlan:
 
     @property
     def steps(self) -> int:
-        return len(self.loads.times.top)
+        return len(self.loads.top)
 
 
 def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progress: Progress | None) -> BfbPlan:
@@ -478,7 +439,7 @@ def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, in
 
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
     """Return the columns of `Transfers` for everything that nodes receive, sorted by node, step and shard."""
-    shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
+    shared = plan.network, plan.chunks, plan.chosen
     parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
     return [*joined, np.zeros(len(joined[0]), dtype=np.uint8)]
@@ -486,16 +447,21 @@ def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | Non
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
     """Return the certificate: the node and links that determine each step's load, and each step's time in chunks."""
-    steps = range(plan.steps)
-    clock = plan.network.latency_ticks
+    network, clock = plan.network, plan.network.latency_ticks
+
+    def reasons(loads: Loads, chunks: int) -> list[Mapping[str, Any]]:
+        return [
+            {
+                "value": str(network.step_time(loads.time(step), chunks)),
+                "node": int(loads.node[step]),
+                "links": critical_links(network, loads, step),
+            }
+            for step in range(plan.steps)
+        ]
+
     return {
         "kind": "bfb-steps",
         **({} if clock is None else {"size_bytes": clock.size_bytes}),
-        "loads": [_reason(plan.network, plan.loads, step, 1) for step in steps],
-        "times": [_reason(plan.network, plan.chosen, step, plan.chunks) for step in steps],
+        "loads": reasons(plan.loads, 1),
+        "times": reasons(plan.chosen, plan.chunks),
     }
-
-
-def _reason(network: BfbNetwork, loads: Loads, step: int, chunks: int) -> Mapping[str, Any]:
-    value = network.step_time(loads.times.of_step(step), chunks)
-    return {"value": str(value), "node": int(loads.node[step]), "links": critical_links(network, loads, step)}
