@@ -246,7 +246,10 @@ def expand_allgather(
     if chunks < 1 or chunks % needed:
         rule = f"chunks per shard must be a multiple of {needed} for this expansion"
         raise InvalidInput(rule, chunks, f"choose {needed}, or leave it out")
-    return _cut(schedule, chunks // needed)
+    rows, factor = schedule.transfers, chunks // needed
+    lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
+    columns = (rows.step, rows.route, rows.shard, lo, hi)
+    return allgather_from_columns(schedule, topology, schedule.steps, chunks, columns)
 
 
 def base_schedule_builder(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
@@ -270,10 +273,7 @@ def expanded_schedule(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> 
         joined = bidirectional_schedule(forwards, backwards, both)
         other = backwards.parameters.get("base_method")
         return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})
-    return _expanded(plan, expanded_schedule(plan.inner, schedule_of_base))
-
-
-def _expanded(plan: LineGraph | DegreeExpansion | CartesianPower, inner: Schedule) -> Schedule:
+    inner = expanded_schedule(plan.inner, schedule_of_base)
     network = inner.topology
     if isinstance(plan, DegreeExpansion):
         spec = f"degree({network.spec};{plan.copies})"
@@ -282,28 +282,14 @@ def _expanded(plan: LineGraph | DegreeExpansion | CartesianPower, inner: Schedul
         spec = f"power({network.spec};{plan.times})"
         return power_schedule(inner, plan.times, cartesian_product([network] * plan.times, spec, "power"))
     lined = line_schedule(inner, line_graph(network, f"line({network.spec})"))
-    return _transposed_ranks(lined, network) if plan.transposed else lined
-
-
-def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
-    """Return `lined` with ranks numbered as in the transpose of the line graph of the transpose of `network`.
-
-    This is the same network as the line graph of `network`, but its ranks are links in the transpose's order.
-    """
+    if not plan.transposed:
+        return lined
+    # The transpose of the line graph of the transpose is the same network, but its ranks are links in another order.
     turned, origin = transpose_with_links(network)
     target = transpose(line_graph(turned, f"line({turned.spec})"))
     new_rank: NDArray[np.int64] = np.empty(len(origin), dtype=np.int64)
     new_rank[origin[line_order(turned)]] = np.arange(len(origin))
     return renamed_schedule(lined, new_rank[line_order(network)], target)
-
-
-def _cut(schedule: Schedule, factor: int) -> Schedule:
-    """Return `schedule` with every chunk divided into `factor` smaller chunks."""
-    rows = schedule.transfers
-    lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
-    columns = (rows.step, rows.route, rows.shard, lo, hi)
-    chunks = schedule.chunks_per_shard * factor
-    return allgather_from_columns(schedule, schedule.topology, schedule.steps, chunks, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +311,6 @@ class Prediction:
     def bandwidth_factor(self) -> Fraction:
         """Bandwidth time T_B, relative to M / B."""
         return sum(self.loads, Fraction(0)) * self.degree / self.nodes
-
-
-def prediction_of(schedule: Schedule) -> Prediction:
-    """Return the cost of an existing schedule on a regular network of unit capacity. O(rows)."""
-    return Prediction(schedule.topology.compute_count, regular_degree(schedule.topology), line_graph_loads(schedule, 0))
 
 
 def predict_allgather(spec: str, executor: Executor) -> Prediction:
@@ -369,49 +350,32 @@ def bound_line(base: Prediction, times: int = 1) -> Prediction:
     return Prediction(base.nodes * base.degree**times, base.degree, loads)
 
 
-def predict_degree(base: Prediction, copies: int) -> Prediction:
-    """Return the exact cost with n = `copies` of each node (theorem 11): one more step of (n - 1) / (n d) shards."""
-    last = (Fraction(copies - 1, copies * base.degree),) if copies > 1 else ()
-    return Prediction(base.nodes * copies, base.degree * copies, base.loads + last)
-
-
-def predict_power(base: Prediction, times: int) -> Prediction:
-    """Return the exact cost on the product of n = `times` copies of G (theorem 12)."""
-    loads = tuple(load * base.nodes**stage / times for stage in range(times) for load in base.loads)
-    return Prediction(base.nodes**times, base.degree * times, loads)
-
-
-def predict_bidirectional(forwards: Prediction, backwards: Prediction) -> Prediction:
-    """Return the exact cost on the union of G and its transpose (appendix A.6). The slower half limits each step."""
-    both = zip_longest(forwards.loads, backwards.loads, fillvalue=Fraction(0))
-    return Prediction(forwards.nodes, 2 * forwards.degree, tuple(max(pair) / 2 for pair in both))
-
-
 def predict(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
     """Return the exact cost of the schedule for `plan`. `schedule_of_base` makes the schedules of bases."""
     if isinstance(plan, BaseNetwork):
-        return prediction_of(schedule_of_base(plan))
-    if isinstance(plan, DegreeExpansion):
-        return predict_degree(predict(plan.inner, schedule_of_base), plan.copies)
-    if isinstance(plan, CartesianPower):
-        return predict_power(predict(plan.inner, schedule_of_base), plan.times)
-    if isinstance(plan, BidirectionalUnion):
-        return predict_bidirectional(
-            predict(plan.forwards, schedule_of_base), predict(plan.backwards, schedule_of_base)
-        )
-    times, inner = _lines(plan)
+        schedule = schedule_of_base(plan)
+        degree = regular_degree(schedule.topology)
+        return Prediction(schedule.topology.compute_count, degree, line_graph_loads(schedule, 0))
+    if isinstance(plan, BidirectionalUnion):  # appendix A.6: the slower half limits each step
+        forwards, backwards = predict(plan.forwards, schedule_of_base), predict(plan.backwards, schedule_of_base)
+        both = zip_longest(forwards.loads, backwards.loads, fillvalue=Fraction(0))
+        return Prediction(forwards.nodes, 2 * forwards.degree, tuple(max(pair) / 2 for pair in both))
+    if isinstance(plan, DegreeExpansion):  # theorem 11: one more step of (n - 1) / (n d) shards for n copies
+        base, copies = predict(plan.inner, schedule_of_base), plan.copies
+        last = (Fraction(copies - 1, copies * base.degree),) if copies > 1 else ()
+        return Prediction(base.nodes * copies, base.degree * copies, base.loads + last)
+    if isinstance(plan, CartesianPower):  # theorem 12
+        base, times = predict(plan.inner, schedule_of_base), plan.times
+        loads = tuple(load * base.nodes**stage / times for stage in range(times) for load in base.loads)
+        return Prediction(base.nodes**times, base.degree * times, loads)
+    times, inner = 1, plan.inner
+    while isinstance(inner, LineGraph):
+        times, inner = times + 1, inner.inner
     if (isinstance(inner, DegreeExpansion) and inner.copies > 1) or (
         isinstance(inner, CartesianPower) and inner.times > 1
     ):
         return bound_line(predict(inner, schedule_of_base), times)
     return predict_line(expanded_schedule(inner, schedule_of_base), times)
-
-
-def _lines(plan: LineGraph) -> tuple[int, ExpansionPlan]:
-    times, inner = 1, plan.inner
-    while isinstance(inner, LineGraph):
-        times, inner = times + 1, inner.inner
-    return times, inner
 
 
 def regular_degree(topology: Topology) -> int:

@@ -6,7 +6,6 @@ Also computes the link loads of line graph schedules.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 from typing import NamedTuple, TypeAlias
@@ -74,7 +73,11 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
     require_expandable(forwards)
     require_expandable(backwards)
     half = lcm(forwards.chunks_per_shard, backwards.chunks_per_shard)
-    ids = np.split(_link_ids(forwards.topology, backwards.topology), [len(forwards.topology.links)])
+    joined = [  # the links of G, then the links of the transpose
+        np.concatenate([getattr(schedule.topology.links, name) for schedule in (forwards, backwards)])
+        for name in ("src", "dst", "bandwidth_class", "latency_class")
+    ]
+    ids = np.split(link_ids(joined[0], joined[1], joined[2], joined[3]), [len(forwards.topology.links)])
     parts: list[tuple[Column, ...]] = []
     for schedule, own_ids, first in ((forwards, ids[0], 0), (backwards, ids[1], half)):
         rows, factor = schedule.transfers, half // schedule.chunks_per_shard
@@ -82,15 +85,6 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
         parts.append((rows.step, own_ids[rows.route], rows.shard, lo, hi))
     columns = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
     return allgather_from_columns(forwards, topology, max(forwards.steps, backwards.steps), 2 * half, columns)
-
-
-def _link_ids(network: Topology, transpose: Topology) -> Column:
-    """Return the ids that the links of `network`, then the links of `transpose`, have in the union of both."""
-    columns = [
-        np.concatenate([getattr(network.links, name), getattr(transpose.links, name)])
-        for name in ("src", "dst", "bandwidth_class", "latency_class")
-    ]
-    return link_ids(columns[0], columns[1], columns[2], columns[3])
 
 
 def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule:
@@ -105,45 +99,27 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     require_expandable(base)
     rows = base.transfers
     require_size(len(rows) * copies**2 + len(topology.links) * (copies - 1), topology)
-    last = _among_copies(copies, topology) if copies > 1 else None
-    chunks = base.chunks_per_shard if last is None else lcm(base.chunks_per_shard, int(np.lcm.reduce(last[2])))
-    factor = chunks // base.chunks_per_shard
-    ids = _link_ids_degree(base.topology, copies)
-    route = ids[rows.route].ravel()
-    row = np.repeat(np.arange(len(rows)), copies**2)
-    shard = (rows.shard[:, None].astype(np.int32) * copies + np.repeat(np.arange(copies), copies)).ravel()
-    columns: list[Column] = [rows.step[row], route, shard]
-    columns += [rows.lo.astype(np.int64)[row] * factor, rows.hi.astype(np.int64)[row] * factor]
-    if last is None:
-        return allgather_from_columns(base, topology, base.steps, chunks, columns)
-    last_route, last_shard, parts, part = last
-    size = chunks // parts
-    final = (np.full(len(last_route), base.steps), last_route, last_shard, part * size, (part + 1) * size)
-    joined = [np.concatenate(pair) for pair in zip(columns, final, strict=True)]
-    return allgather_from_columns(base, topology, base.steps + 1, chunks, joined)
-
-
-def _link_ids_degree(network: Topology, copies: int) -> Column:
-    """Return int32[links, copies^2]: for link (u, w), the link from copy j of u to copy i of w at j * copies + i."""
-    links, copy = network.links, np.arange(copies)
+    # The links from copy j of u to copy i of w, for each link from u to w, at j * copies + i.
+    links, copy = base.topology.links, np.arange(copies)
     src = (links.src[:, None] * np.int64(copies) + np.repeat(copy, copies)).ravel()
     dst = (links.dst[:, None] * np.int64(copies) + np.tile(copy, copies)).ravel()
-    bandwidth_class, latency_class = (
-        np.repeat(column, copies**2) for column in (links.bandwidth_class, links.latency_class)
-    )
-    return link_ids(src, dst, bandwidth_class, latency_class).reshape(len(links), copies**2)
-
-
-def _among_copies(copies: int, topology: Topology) -> tuple[Column, Column, Column, Column]:
-    """Return (route, shard, number of parts, index of the part) for each transfer between the copies of a node."""
-    links = topology.links
-    first_in = links.incoming_offsets(topology.node_count)
-    link, turn = repeat_rows(np.full(len(links), copies - 1))
-    receiver = links.dst[link]
-    own_copy = receiver % copies
-    shard = receiver - own_copy + (own_copy + 1 + turn) % copies
-    parts = np.diff(first_in)[receiver]
-    return link, shard, parts, link - first_in[receiver]
+    classes = (np.repeat(column, copies**2) for column in (links.bandwidth_class, links.latency_class))
+    ids = link_ids(src, dst, *classes).reshape(len(links), copies**2)
+    # The transfers of the last step, in which link number `turn` of a node is one of its `parts` links.
+    last_links, first_in = topology.links, topology.links.incoming_offsets(topology.node_count)
+    last, turn = repeat_rows(np.full(len(last_links), copies - 1))
+    receiver = last_links.dst[last]
+    own_copy, parts = receiver % copies, np.diff(first_in)[receiver]
+    last_shard = receiver - own_copy + (own_copy + 1 + turn) % copies
+    chunks = lcm(base.chunks_per_shard, int(np.lcm.reduce(parts))) if copies > 1 else base.chunks_per_shard
+    factor, size, part = chunks // base.chunks_per_shard, chunks // parts, last - first_in[receiver]
+    row = np.repeat(np.arange(len(rows)), copies**2)
+    shard = (rows.shard[:, None].astype(np.int32) * copies + np.repeat(copy, copies)).ravel()
+    lo, hi = (column.astype(np.int64)[row] * factor for column in (rows.lo, rows.hi))
+    columns: list[Column] = [rows.step[row], ids[rows.route].ravel(), shard, lo, hi]
+    final = (np.full(len(last), base.steps), last, last_shard, part * size, (part + 1) * size)
+    joined = [np.concatenate(pair) for pair in zip(columns, final, strict=True)]
+    return allgather_from_columns(base, topology, base.steps + (copies > 1), chunks, joined)
 
 
 Ids = NDArray[np.int32]
@@ -169,7 +145,15 @@ def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], .
     """Yield the columns step, route, shard, lo and hi for each part of the shards and each of its stages."""
     rows, count = base.transfers, base.topology.node_count
     rank = np.arange(count**times, dtype=np.int32).reshape([count] * times)
-    ids = _link_ids_power(base.topology, rank)
+    # The link ids of each axis of the grid `rank`, by the factor's link and the position on the other axes.
+    links, axes = base.topology.links, range(times)
+    ends = [[np.take(rank, side, axis) for axis in axes] for side in (links.src, links.dst)]
+    columns = [np.concatenate([grid.ravel() for grid in side]) for side in ends]
+    for column in (links.bandwidth_class, links.latency_class):
+        spread = [np.moveaxis(np.broadcast_to(column, (*rank.shape[1:], len(links))), -1, axis) for axis in axes]
+        columns.append(np.concatenate([grid.ravel() for grid in spread]))
+    by_axis = np.split(link_ids(columns[0], columns[1], columns[2], columns[3]), times)
+    ids = [part.reshape(grid.shape) for part, grid in zip(by_axis, ends[0], strict=True)]
     chunks = base.chunks_per_shard
     for part in range(times):
         for stage in range(times):
@@ -193,37 +177,6 @@ def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], .
             yield step, route.ravel(), shard.ravel(), lo, hi
 
 
-def _link_ids_power(network: Topology, rank: Ids) -> list[Ids]:
-    """Return, per axis of the grid `rank`, link ids indexed by the factor's link and the position on the other axes."""
-    links = network.links
-    axes = range(rank.ndim)
-    src = [np.take(rank, links.src, axis) for axis in axes]
-    dst = [np.take(rank, links.dst, axis) for axis in axes]
-    classes = []
-    for column in (links.bandwidth_class, links.latency_class):
-        spread = [np.moveaxis(np.broadcast_to(column, (*rank.shape[1:], len(links))), -1, axis) for axis in axes]
-        classes.append(np.concatenate([grid.ravel() for grid in spread]))
-    ends = [np.concatenate([grid.ravel() for grid in side]) for side in (src, dst)]
-    ids = link_ids(ends[0], ends[1], classes[0], classes[1])
-    return [part.reshape(grid.shape) for part, grid in zip(np.split(ids, rank.ndim), src, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbering:
-    """Numbers of the links of G in the line graph L(G).
-
-    The out-links of node w are ranks `first_out[w]` to `first_out[w + 1] - 1`. Link e into w, followed by the link of
-    rank r, is link `first_into[r] + e - first_in[w]` of L(G).
-    """
-
-    rank: Ids
-    first_out: Ids
-    fan_out: Ids
-    first_in: Ids
-    fan_in: Ids
-    first_into: Ids
-
-
 def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the line graph L(G) of the network G of `base`.
 
@@ -233,22 +186,32 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 1.
     """
     require_expandable(base)
-    at = _numbering(base.topology)
-    rows, links = base.transfers, base.topology.links
+    rows, links, nodes = base.transfers, base.topology.links, np.arange(base.topology.node_count + 1)
+    # The links out of node w are ranks `first_out[w]` to `first_out[w + 1] - 1` of L(G). Link e into w, followed by the
+    # link of rank r, is link `first_into[r] + e - first_in[w]` of L(G).
+    order = line_order(base.topology)
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    source = links.src[order]
+    first_out = np.searchsorted(source, nodes).astype(np.int32)
+    first_in = links.incoming_offsets(base.topology.node_count).astype(np.int32)
+    fan_out, fan_in = np.diff(first_out), np.diff(first_in)
+    first_into = (np.cumsum(fan_in[source]) - fan_in[source]).astype(np.int32)
     link = rows.route.astype(np.int32)
     through = links.dst[link]
-    transfers = np.dot(at.fan_out[through].astype(np.int64), at.fan_in[rows.shard])
+    transfers = np.dot(fan_out[through].astype(np.int64), fan_in[rows.shard])
     require_size(len(topology.links) + int(transfers), topology)
-    row, out_number = repeat_rows(at.fan_out[through])
-    receiver = at.first_out[through][row] + out_number
-    route = at.first_into[receiver] + (link - at.first_in[through])[row]
-    copy, in_number = repeat_rows(at.fan_in[rows.shard][row])
+    row, out_number = repeat_rows(fan_out[through])
+    receiver = first_out[through][row] + out_number
+    route = first_into[receiver] + (link - first_in[through])[row]
+    copy, in_number = repeat_rows(fan_in[rows.shard][row])
     row, receiver, route = row[copy], receiver[copy], route[copy]
-    shard = at.rank[at.first_in[rows.shard][row] + in_number]
+    shard = rank[first_in[rows.shard][row] + in_number]
     needed = shard != receiver
     row, route, shard = row[needed], route[needed], shard[needed]
     first = np.flatnonzero(topology.links.src != topology.links.dst)
-    later_steps, step = _without_gaps(rows.step[row])
+    used = np.bincount(rows.step[row]) > 0
+    later_steps, step = int(np.count_nonzero(used)), (np.cumsum(used).astype(np.int32) - 1)[rows.step[row]]
     zeros, full = np.zeros(len(first), dtype=np.int32), np.full(len(first), base.chunks_per_shard)
     parts = (
         (zeros, step + 1),
@@ -259,27 +222,6 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     )
     columns = [np.concatenate(part) for part in parts]
     return allgather_from_columns(base, topology, 1 + later_steps, base.chunks_per_shard, columns)
-
-
-def _numbering(topology: Topology) -> _Numbering:
-    links, nodes = topology.links, np.arange(topology.node_count + 1)
-    order = line_order(topology)
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    source = links.src[order]
-    first_out = np.searchsorted(source, nodes).astype(np.int32)
-    first_in = links.incoming_offsets(topology.node_count).astype(np.int32)
-    fan_in = np.diff(first_in)
-    into = fan_in[source]
-    first_into = (np.cumsum(into) - into).astype(np.int32)
-    return _Numbering(rank, first_out, np.diff(first_out), first_in, fan_in, first_into)
-
-
-def _without_gaps(step: NDArray[np.unsignedinteger]) -> tuple[int, Ids]:
-    """Return the number of distinct steps, and `step` renumbered without gaps."""
-    used = np.bincount(step) > 0
-    number = np.cumsum(used).astype(np.int32) - 1
-    return int(np.count_nonzero(used)), number[step]
 
 
 Chunks = NDArray[np.int64]
@@ -297,21 +239,16 @@ def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
     require_expandable(schedule)
     network = schedule.topology
     out = np.argsort(network.links.src, kind="stable").reshape(network.node_count, -1)
-    return tuple(
-        Fraction(_busiest(links, times, out, network.links.dst), schedule.chunks_per_shard)
-        for links in _by_step(schedule)
-    )
-
-
-def _busiest(links: list[_Load], times: int, out: Chunks, heads: NDArray[np.int32]) -> int:
-    """Return the largest load in chunks on a link of L^n(G), n = `times`. `links` must be sorted by falling load."""
-    degree, best = out.shape[1], 0
-    for link in links:
-        if link.chunks * degree**times <= best:
-            break
-        saving = _Walks(link, times, out, heads).least_saving() if times else 0
-        best = max(best, link.chunks * degree**times - saving)
-    return best
+    degree, heads, loads = out.shape[1], network.links.dst, list[Fraction]()
+    for links in _by_step(schedule):
+        best = 0
+        for link in links:
+            if link.chunks * degree**times <= best:
+                break
+            saving = _Walks(link, times, out, heads).least_saving() if times else 0
+            best = max(best, link.chunks * degree**times - saving)
+        loads.append(Fraction(best, schedule.chunks_per_shard))
+    return tuple(loads)
 
 
 class _Load(NamedTuple):
@@ -352,15 +289,9 @@ class _Walks:
             longer = [*walk, link]
             head = int(self.heads[link])
             amount = int(self.amount[head])
-            if amount and not _ends_as_it_begins(longer):
-                amount *= self.degree ** (self.times - len(longer))
-            else:
-                amount = 0
-            self._follow(head, longer, saved + amount)
-
-
-def _ends_as_it_begins(walk: list[int]) -> bool:
-    return any(walk[:length] == walk[-length:] for length in range(1, len(walk)))
+            ends_as_it_begins = any(longer[:length] == longer[-length:] for length in range(1, len(longer)))
+            left_out = 0 if ends_as_it_begins else amount * self.degree ** (self.times - len(longer))
+            self._follow(head, longer, saved + left_out)
 
 
 def _by_step(schedule: Schedule) -> Iterator[list[_Load]]:

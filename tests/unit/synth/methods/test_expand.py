@@ -20,6 +20,7 @@ from chorale.synth.methods.expand.expand import (
     DegreeExpansion,
     ExpansionPlan,
     LineGraph,
+    Prediction,
     base_allgather,
     base_schedule,
     base_schedule_builder,
@@ -30,7 +31,6 @@ from chorale.synth.methods.expand.expand import (
     predict,
     predict_allgather,
     predict_line,
-    prediction_of,
     stored_allgather,
 )
 from chorale.synth.methods.expand.schedules import (
@@ -53,6 +53,10 @@ from tests.strategies import MIXED, strongly_connected_topologies
 from tests.synthesis import synthesized
 
 SERIAL = SerialExecutor()
+
+
+def prediction_of(schedule: Schedule) -> Prediction:
+    return predict(BaseNetwork("given", False), lambda _base: schedule)
 
 
 @st.composite
