@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,15 +17,11 @@ from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.simulation.simulate import NetworkModel
+from chorale.synth.schedule.traffic import Traffic, traffic_of
+from chorale.synth.simulation.simulate import Congestion, NetworkModel, congestion_of
 from chorale.synth.topology.distance import diameter, distances_to
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import cost_if_sound
-
-if TYPE_CHECKING:
-    from chorale.synth.schedule.traffic import Traffic
-    from chorale.synth.simulation.simulate import Congestion
-
 
 AUTO = "auto"
 MAX_RANKS_ALL_METHODS = 64
@@ -172,8 +168,6 @@ def _traffic_of_pattern(
     method: Algorithm, topology: Topology, collective: Collective
 ) -> tuple[Traffic, list[Congestion]]:
     """Return (traffic of an algorithm with a closed form, cost of each of its streams), without making a schedule."""
-    from chorale.synth.simulation.simulate import congestion_of  # noqa: PLC0415 (large networks need no traffic)
-
     traffic = method.pattern(topology, collective).traffic()
     return traffic, [congestion_of(stream) for stream in traffic.streams()]
 
@@ -249,27 +243,21 @@ class TimedChoices:
         """Return (choice without its seconds, costs of its streams), or None if the method is unsuitable."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
-        if key not in self._known:
-            try:
-                self._known[key] = self._predicted(method, key[1])
-            except InvalidInput:
-                self._known[key] = None
-        return self._known[key]
-
-    def _predicted(self, method: Method, size_bytes: int | None) -> tuple[TimedChoice, list[Congestion]]:
-        task, options = self._task, replace(self._task.options, size_bytes=size_bytes, link_gbps=None)
+        if key in self._known:
+            return self._known[key]
+        self._known[key] = None
+        task, options = self._task, replace(self._task.options, size_bytes=key[1], link_gbps=None)
         make = partial(method.schedule, task.topology, task.collective, options, task.executor, task.progress)
-        if isinstance(method, Algorithm) and not options.non_default():
-            traffic, streams = _traffic_of_pattern(method, task.topology, task.collective)
-        else:
-            from chorale.synth.schedule.traffic import traffic_of  # noqa: PLC0415 (only predictions need it)
-            from chorale.synth.simulation.simulate import congestion_of  # noqa: PLC0415
-
-            schedule = make()
-            make, traffic = partial(_same, schedule), traffic_of(schedule)
-            streams = [congestion_of(stream) for stream in traffic.streams()]
-        time_per_byte = sum((stream.time_per_byte for stream in streams), Fraction(0))
-        return TimedChoice(method.name, Fraction(0), time_per_byte, traffic, make), streams
+        with suppress(InvalidInput):  # the method is unsuitable
+            if isinstance(method, Algorithm) and not options.non_default():
+                traffic, streams = _traffic_of_pattern(method, task.topology, task.collective)
+            else:
+                schedule = make()
+                make, traffic = partial(_same, schedule), traffic_of(schedule)
+                streams = [congestion_of(stream) for stream in traffic.streams()]
+            time_per_byte = sum((stream.time_per_byte for stream in streams), Fraction(0))
+            self._known[key] = TimedChoice(method.name, Fraction(0), time_per_byte, traffic, make), streams
+        return self._known[key]
 
 
 class Floors:
@@ -278,7 +266,12 @@ class Floors:
     def __init__(self, topology: Topology, collective: Collective) -> None:
         self._topology = topology
         self._collective = collective
-        self._bound = lru_cache(self._lower_bound)
+
+        @lru_cache
+        def bound(part: Collective, achieved: Fraction | None = None) -> Fraction:
+            return lower_bound(topology, part, achieved).value
+
+        self._bound = bound
 
     def rules_out(self, method: str, best: Cost) -> bool:
         """Return whether bounds prove that `method` is neither faster than `best` nor equally fast with fewer steps."""
@@ -297,25 +290,19 @@ class Floors:
         """
         least = min(self._bound(self._collective, achieved), achieved)
         if self._collective == ALLREDUCE:
-            return max(least, self._least_allreduce(method))
+            if method in _TREES_OF_ANY_ROOTS:
+                return least
+            parts = [REDUCE_SCATTER, ALLGATHER]
+            if method in _BY_RANK_0:
+                parts = [Collective(name, 0) for name in (CollectiveName.REDUCE, CollectiveName.BROADCAST)]
+            floors = {part: self._bound(part) for part in parts}
+            if method == "bfb":
+                for part, floor in floors.items():
+                    floors[part] = max(floor, breadth_first_floor(self._topology, part.name) or floor)
+            return max(least, sum(floors.values(), Fraction(0)))
         if method == "bfb":
             return max(least, breadth_first_floor(self._topology, self._collective.name) or least)
         return least
-
-    def _lower_bound(self, collective: Collective, achieved: Fraction | None = None) -> Fraction:
-        return lower_bound(self._topology, collective, achieved).value
-
-    def _least_allreduce(self, method: str) -> Fraction:
-        if method in _TREES_OF_ANY_ROOTS:
-            return Fraction(0)
-        if method in _BY_RANK_0:
-            parts = [Collective(name, 0) for name in (CollectiveName.REDUCE, CollectiveName.BROADCAST)]
-            return sum(map(self._bound, parts), Fraction(0))
-        phases = {part: self._bound(part) for part in (REDUCE_SCATTER, ALLGATHER)}
-        if method == "bfb":
-            floors = {part: breadth_first_floor(self._topology, part.name) for part in phases}
-            phases = {part: max(phase, floors[part] or phase) for part, phase in phases.items()}
-        return sum(phases.values(), Fraction(0))
 
     def least_steps(self, method: str) -> int:
         """Return a lower bound on the number of steps of `method`. Without switches, data move one hop per step."""
@@ -325,15 +312,7 @@ class Floors:
         if self._topology.switch_count:
             return 0
         if phases == 2 and method in (*_BY_RANK_0, *_TREES_OF_ANY_ROOTS):
-            return self._steps_by_one_rank
-        return self._diameter * phases
-
-    @cached_property
-    def _diameter(self) -> int:
-        return diameter(self._topology)
-
-    @cached_property
-    def _steps_by_one_rank(self) -> int:
-        """The fewest steps in which the data of all ranks can reach one rank and then spread from it to all ranks."""
-        hops = distances_to(self._topology, np.arange(self._topology.compute_count)).astype(np.int64)
-        return int((hops.max(axis=1) + hops.max(axis=0)).min())
+            # The fewest steps in which the data of all ranks can reach one rank and then spread from it to all ranks.
+            hops = distances_to(self._topology, np.arange(self._topology.compute_count)).astype(np.int64)
+            return int((hops.max(axis=1) + hops.max(axis=0)).min())
+        return diameter(self._topology) * phases

@@ -41,7 +41,9 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
     ranks = topology.compute_count
     parents = double_tree_parents(ranks)
     if collective.root is not None:
-        parents = (parents[0], _with_root(parents[1], 0))
+        above = np.where(parents[1] < 0, 0, parents[1])
+        above[0] = -1
+        parents = (parents[0], above)
         parents = (_turned(parents[0], collective.root), _turned(parents[1], collective.root))
     height = int(max(tree_depths(parent).max() for parent in parents))
     parts = tuple(_subcollective(parent, height, collective) for parent in parents)
@@ -68,14 +70,6 @@ def _subcollective(parent: NDArray[np.int64], height: int, collective: Collectiv
     }
     require_collective("double-binary-tree", collective, parts)
     return parts[collective.name]
-
-
-def _with_root(parent: NDArray[np.int64], leaf: int) -> NDArray[np.int64]:
-    """Return the tree with `leaf` moved above the root."""
-    changed = parent.copy()
-    changed[parent < 0] = leaf
-    changed[leaf] = -1
-    return changed
 
 
 def _turned(parent: NDArray[np.int64], by: int) -> NDArray[np.int64]:

@@ -70,19 +70,14 @@ def swing_line(size: int) -> LineReduceScatter:
     require_line_size(size)
     even = size - size % 2
     steps = halving_steps(swing_peers(even), np.arange(even))
-    return LineReduceScatter(size, tuple(_with_odd_position(steps, even) if size % 2 else steps))
-
-
-def _with_odd_position(steps: list[LineStep], odd: int) -> list[LineStep]:
-    result, first = [], 0
-    for number, step in enumerate(steps):
-        remaining = odd - first
-        end = first + (remaining + 1) // 2 if number + 1 < len(steps) else odd
-        group, odd_position = np.arange(first, end), np.full(end - first, odd)
-        columns = ((step.src, odd_position, group), (step.dst, group, odd_position), (step.block, group, odd_position))
-        result.append(LineStep(*(np.concatenate(parts) for parts in columns)))
+    first = 0
+    for number, step in enumerate(steps if size % 2 else ()):
+        end = first + (even - first + 1) // 2 if number + 1 < len(steps) else even
+        group, odd = np.arange(first, end), np.full(end - first, even)
+        columns = ((step.src, odd, group), (step.dst, group, odd), (step.block, group, odd))
+        steps[number] = LineStep(*(np.concatenate(parts) for parts in columns))
         first = end
-    return result
+    return LineReduceScatter(size, tuple(steps))
 
 
 def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
@@ -182,15 +177,11 @@ def halving_line(size: int, returns: bool) -> LineReduceScatter:
     steps = halving_steps(doubling_peers(active), np.where(block < active, block, block - active))
     if active < size:
         folded = np.arange(active, size)
-        steps = [_fold(size, folded, keep_home_block=returns), *steps]
+        src, sent = (part.ravel() for part in np.meshgrid(folded, np.arange(size), indexing="ij"))
+        kept = (sent != src) | (not returns)
+        steps = [LineStep(src[kept], src[kept] - active, sent[kept]), *steps]
         steps += [LineStep(folded - active, folded, folded)] if returns else []
     return LineReduceScatter(size, tuple(steps))
-
-
-def _fold(size: int, folded: Positions, keep_home_block: bool) -> LineStep:
-    src, block = (part.ravel() for part in np.meshgrid(folded, np.arange(size), indexing="ij"))
-    sent = (block != src) | (not keep_home_block)
-    return LineStep(src[sent], src[sent] - folded[0], block[sent])
 
 
 def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:

@@ -10,7 +10,6 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm, prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +18,9 @@ from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.steps import SendStep, SubCollective, grid_shape
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Routes, Schedule
+from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology
-
-if TYPE_CHECKING:
-    from chorale.synth.schedule.traffic import Traffic, TrafficStep
-
 
 _TARGETS_AT_ONCE = 512
 _CHOICES_AT_ONCE = 2**24
@@ -197,7 +193,14 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
         first, second = minimal_paths(topology, src, dst)
     else:
         first, second = torus.paths(src, dst), torus.paths(src, dst, backward_ties=True)
-    two = _disjoint(first, second)
+    # Two paths of the same length are disjoint if they share no link. Most pairs have no second path.
+    two: NDArray[np.bool_] = np.logical_or.reduceat(first.link_ids != second.link_ids, first.offsets[:-1])
+    lengths = np.diff(first.offsets)
+    candidate = np.repeat(two, lengths)
+    pair = np.repeat(np.arange(len(first)), lengths)[candidate]
+    span = int(max(first.link_ids.max(), second.link_ids.max())) + 1
+    first_links, second_links = (pair * span + path.link_ids[candidate] for path in (first, second))
+    two[pair[np.isin(second_links, first_links, assume_unique=True)]] = False  # a minimal path uses no link twice
     index = np.arange(len(keys), dtype=np.int64)
     other = np.where(two, len(keys) + np.cumsum(two) - 1, -1)
     hops = np.diff(second.offsets)
@@ -213,18 +216,6 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
             np.where(two, links[np.maximum(other, 0)], -1),
         )  # fmt: skip
     return PairRoutes(topology.compute_count, routes, keys, index, other)
-
-
-def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
-    """Return for each pair whether its two paths share no link. They must have the same length."""
-    result: NDArray[np.bool_] = np.logical_or.reduceat(first.link_ids != second.link_ids, first.offsets[:-1])
-    hops = np.repeat(result, np.diff(first.offsets))  # most pairs have no second path
-    pair = np.repeat(np.arange(len(first)), np.diff(first.offsets))[hops]
-    links = int(max(first.link_ids.max(), second.link_ids.max())) + 1
-    first_links, second_links = (pair * links + path.link_ids[hops] for path in (first, second))
-    shared = np.isin(second_links, first_links, assume_unique=True)  # a minimal path uses no link twice
-    result[pair[shared]] = False
-    return result
 
 
 @dataclass(frozen=True)
@@ -277,8 +268,6 @@ class CollectivePattern:
 
     def traffic(self) -> Traffic:
         """Return the traffic of `schedule()`. Identical steps share an object. O(messages)."""
-        from chorale.synth.schedule.traffic import Traffic, merged_step  # noqa: PLC0415 - only simulations need it
-
         by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
         steps = []
         for step in self._steps:

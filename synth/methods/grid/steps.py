@@ -36,25 +36,22 @@ def grid_shape(topology: Topology) -> tuple[int, ...]:
         tree: object = parse_spec(topology.spec)
         while isinstance(tree, FunctionCall):
             tree = tree.arguments[0]
-        sizes = _sizes_of(tree) if isinstance(tree, FamilyCall) else ()
+        call = tree if isinstance(tree, FamilyCall) else None
+        sizes: tuple[int, ...] = ()
+        if call is not None and call.name in _SIZES_ARE_ARGUMENTS:
+            sizes = tuple(whole_numbers(call, call.name, separator="x"))
+        elif call is not None and call.name == "hypercube":
+            sizes = (2,) * fixed_numbers(call, call.name, 1)[0]
+        elif call is not None and call.name == "hamming":
+            letters, size = fixed_numbers(call, call.name, 2)
+            sizes = (size,) * letters
+        elif call is not None and call.name == "hxmesh":
+            board, _, boards = call.text.partition(",")
+            (side,) = whole_numbers(call, call.name, text=board)
+            sizes = tuple(side * count for count in whole_numbers(call, call.name, separator="x", text=boards))
     except InvalidInput:  # the name is not a spec, for example if a program made the network
         return (ranks,)
     return sizes if sizes and prod(sizes) == ranks else (ranks,)
-
-
-def _sizes_of(call: FamilyCall) -> tuple[int, ...]:
-    if call.name in _SIZES_ARE_ARGUMENTS:
-        return tuple(whole_numbers(call, call.name, separator="x"))
-    if call.name == "hypercube":
-        return (2,) * fixed_numbers(call, call.name, 1)[0]
-    if call.name == "hamming":
-        letters, size = fixed_numbers(call, call.name, 2)
-        return (size,) * letters
-    if call.name == "hxmesh":
-        board, _, boards = call.text.partition(",")
-        (side,) = whole_numbers(call, call.name, text=board)
-        return tuple(side * count for count in whole_numbers(call, call.name, separator="x", text=boards))
-    return ()
 
 
 Positions = NDArray[np.int64]

@@ -8,7 +8,6 @@ optimal all-reduce algorithms for clusters of workstations", 2009; the baseline 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
@@ -42,81 +41,65 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
         neighbours[src].add(dst)
     if all((rank + 1) % ranks in neighbours[rank] for rank in range(ranks)):
         return np.arange(ranks, dtype=np.int32)
-    successor = _cycle_cover(neighbours)
-    return None if successor is None else _patched(neighbours, successor)
-
-
-def _cycle_cover(neighbours: list[set[int]]) -> list[int] | None:
     ends = [(rank, target) for rank, following in enumerate(neighbours) for target in sorted(following)]
     rank, target = np.array(ends, dtype=np.int32).reshape(-1, 2).T
-    count = len(neighbours)
-    graph = sparse.csr_array((np.ones(len(rank), dtype=np.int8), (rank, target)), shape=(count, count))
+    graph = sparse.csr_array((np.ones(len(rank), dtype=np.int8), (rank, target)), shape=(ranks, ranks))
     matched = csgraph.maximum_bipartite_matching(graph, perm_type="column")
-    return None if np.any(matched < 0) else [int(target) for target in matched]
+    return None if np.any(matched < 0) else _Cover(neighbours, matched.tolist()).merged()
 
 
-@dataclass(slots=True)
 class _Cover:
-    """Cycles that together visit every rank, and are merged into a single cycle."""
+    """Cycles that together visit every rank, and are merged into a single cycle. `successor` follows each rank."""
 
-    neighbours: list[set[int]]
-    successor: list[int]
-    predecessor: list[int]
-    cycle_of: list[int]
-    members: dict[int, list[int]]
+    def __init__(self, neighbours: list[set[int]], successor: list[int]) -> None:
+        self.neighbours, self.successor = neighbours, successor
+        self.predecessor = [0] * len(neighbours)
+        for rank, following in enumerate(successor):
+            self.predecessor[following] = rank
+        self.cycle_of = [-1] * len(neighbours)
+        self.members: dict[int, list[int]] = {}
+        for start in range(len(neighbours)):
+            rank = start
+            while self.cycle_of[rank] < 0:
+                self.cycle_of[rank] = start
+                self.members.setdefault(start, []).append(rank)
+                rank = successor[rank]
 
-    def merge_at(self, first: int, reversible: bool) -> bool:
+    def merged(self) -> NDArray[np.int32] | None:
+        """Return the ranks in the order of the cycle that results from merging all cycles, or None if this fails."""
+        ranks = range(len(self.neighbours))
+        reversible = all(src in self.neighbours[dst] for src in ranks for dst in self.neighbours[src])
+        changed = True
+        while changed and len(self.members) > 1:
+            changed = any([self._merge_at(first, reversible) for first in ranks])
+        if len(self.members) > 1:
+            return None
+        order = [0]
+        while self.successor[order[-1]] != 0:
+            order.append(self.successor[order[-1]])
+        return np.array(order, dtype=np.int32)
+
+    def _merge_at(self, first: int, reversible: bool) -> bool:
         """Insert another cycle between `first` and its successor if two links allow this. Return whether they do."""
         for target in sorted(self.neighbours[first]):
             if self.cycle_of[target] == self.cycle_of[first]:
                 continue
             following = self.successor[first]
             if reversible and following in self.neighbours[self.successor[target]]:
-                self._reverse(self.cycle_of[target])
+                for rank in self.members[self.cycle_of[target]]:  # reverse the cycle
+                    self.successor[rank], self.predecessor[rank] = self.predecessor[rank], self.successor[rank]
             other = self.predecessor[target]
-            if following in self.neighbours[other]:
-                self._splice(first, target, other, following)
-                return True
+            if following not in self.neighbours[other]:
+                continue
+            self.successor[first], self.successor[other] = target, following
+            self.predecessor[target], self.predecessor[following] = first, other
+            pair = (self.cycle_of[first], self.cycle_of[target])
+            small, large = sorted(pair, key=lambda label: (len(self.members[label]), label))
+            for rank in self.members[small]:
+                self.cycle_of[rank] = large
+            self.members[large] += self.members.pop(small)
+            return True
         return False
-
-    def _splice(self, first: int, target: int, other: int, following: int) -> None:
-        self.successor[first], self.successor[other] = target, following
-        self.predecessor[target], self.predecessor[following] = first, other
-        pair = (self.cycle_of[first], self.cycle_of[target])
-        small, large = sorted(pair, key=lambda label: (len(self.members[label]), label))
-        for rank in self.members[small]:
-            self.cycle_of[rank] = large
-        self.members[large] += self.members.pop(small)
-
-    def _reverse(self, label: int) -> None:
-        for rank in self.members[label]:
-            self.successor[rank], self.predecessor[rank] = self.predecessor[rank], self.successor[rank]
-
-
-def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
-    """Return the ranks in the order of the cycle that results from merging all cycles, or None if merging fails."""
-    ranks = range(len(neighbours))
-    cycle_of = [-1] * len(neighbours)
-    for start in ranks:
-        rank = start
-        while cycle_of[rank] < 0:
-            cycle_of[rank] = start
-            rank = successor[rank]
-    members = {label: [rank for rank in ranks if cycle_of[rank] == label] for label in sorted(set(cycle_of))}
-    predecessor = [0] * len(neighbours)
-    for rank, following in enumerate(successor):
-        predecessor[following] = rank
-    cover = _Cover(neighbours, successor, predecessor, cycle_of, members)
-    reversible = all(src in neighbours[dst] for src in ranks for dst in neighbours[src])
-    merged = True
-    while merged and len(members) > 1:
-        merged = any([cover.merge_at(first, reversible) for first in ranks])
-    if len(members) > 1:
-        return None
-    order = [0]
-    while successor[order[-1]] != 0:
-        order.append(successor[order[-1]])
-    return np.array(order, dtype=np.int32)
 
 
 Order = NDArray[np.int64]
@@ -132,8 +115,16 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
     """
     shape = grid_shape(topology)
     if len(shape) == 2 and min(shape) >= 3:
-        cycles = _of_torus(topology, shape[0], shape[1])
-        return cycles if topology.switch_count or _are_linked(topology, cycles) else _refuse(topology)
+        rows, columns = shape
+        if torus_has_disjoint_cycles(rows, columns):
+            cycles = [along * columns + across for along, across in _pair(rows, columns)]
+        elif torus_has_disjoint_cycles(columns, rows):
+            cycles = [across * columns + along for along, across in _pair(columns, rows)]
+        else:
+            return _refuse(topology)
+        hops = np.concatenate([cycle * topology.compute_count + np.roll(cycle, -1) for cycle in cycles])
+        keys = topology.links.src.astype(np.int64) * topology.compute_count + topology.links.dst
+        return cycles if topology.switch_count or np.isin(hops, keys).all() else _refuse(topology)
     try:
         tree = parse_spec(topology.spec)
     except InvalidInput:
@@ -148,21 +139,6 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
 def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
     """Return whether the construction for a torus works: rows = columns k and gcd(rows, columns - 1) = 1."""
     return rows % columns == 0 and gcd(rows, columns - 1) == 1
-
-
-def _of_torus(topology: Topology, rows: int, columns: int) -> list[Order]:
-    if torus_has_disjoint_cycles(rows, columns):
-        return [along * columns + across for along, across in _pair(rows, columns)]
-    if torus_has_disjoint_cycles(columns, rows):
-        return [across * columns + along for along, across in _pair(columns, rows)]
-    return _refuse(topology)
-
-
-def _are_linked(topology: Topology, cycles: list[Order]) -> bool:
-    """Return whether there is a link for every hop in `cycles`."""
-    ranks = topology.compute_count
-    hops = np.concatenate([cycle * ranks + np.roll(cycle, -1) for cycle in cycles])
-    return bool(np.isin(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
 
 
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
