@@ -16,8 +16,15 @@ from chorale.tuner.cli.output import emit_json, notice, print_result
 from chorale.tuner.config import campaign_file
 from chorale.tuner.files.job_traces import load_record
 from chorale.tuner.files.read_write import require_new_folder
-from chorale.tuner.launch.plan import adopted_programs, campaign_plan, check_methods, check_runner, forecast, plan_lines
-from chorale.tuner.launch.predictions import campaign_on
+from chorale.tuner.launch.plan import (
+    adopted_programs,
+    campaign_on,
+    campaign_plan,
+    check_methods,
+    check_runner,
+    forecast,
+    plan_lines,
+)
 from chorale.tuner.reports.hints import kind_of
 from chorale.tuner.reports.tables import Result
 

@@ -29,17 +29,13 @@ FIRST_BATCH = 4
 Times = dict[str, list[float]]
 
 
-SECONDS_PER_CONTEST = 20.0
-"""Default limit of the final comparison in seconds per size; the time of all trials, if that is longer, is allowed."""
-
-
 def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
     """Return the time in seconds after which the final comparison starts no new measurement.
 
-    minutes:  limit given by the campaign, if any
+    minutes:  limit given by the campaign; None allows the time of all trials, and at least 20 s per size
     trials_s: total time of the trials
     """
-    return max(trials_s, SECONDS_PER_CONTEST * sizes) if minutes is None else 60 * minutes
+    return max(trials_s, 20.0 * sizes) if minutes is None else 60 * minutes
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
@@ -152,7 +148,9 @@ class FinalRound:
 
     def _submitted(self, request: RunRequest) -> Outcome:
         timeout_s = request.timeout_s * max(len(request.programs), 2) / 2
-        request = replace(request, timeout_s=timeout_s, trace=self._is_to_trace(request))
+        finalists = [name for name in request.programs if name in self._trials and not request.has_plans]
+        is_new = any(size not in self._traces.get(name, {}) for name in finalists for size in request.sizes_bytes)
+        request = replace(request, timeout_s=timeout_s, trace=is_new)
         future = self.workers.measure(request)
         outcome: Outcome = completions(self.workers, [future])[0].value
         if isinstance(outcome, Measurement) and request.trace:
@@ -167,13 +165,6 @@ class FinalRound:
                     program = lift(self.store.program_path(trial.program_id).read_bytes())
                     report_executions(program, self.topology, [traces[size] for size in sorted(traces)], outcome, path)
         return outcome
-
-    def _is_to_trace(self, request: RunRequest) -> bool:
-        """Return whether a program in `request` has not been traced yet at one of its sizes. Plans are never traced."""
-        if request.has_plans:
-            return False
-        names = [name for name in request.programs if name in self._trials]
-        return any(size not in self._traces.get(name, {}) for name in names for size in request.sizes_bytes)
 
     def _loaded(self, trial: records.CompleteTrial) -> tuple[records.Candidate, AnyProgram]:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())

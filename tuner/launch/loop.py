@@ -88,11 +88,6 @@ class RequestBuilder:
             return None
         return adopted_programs(self.campaign, self.topology)[candidate.method]
 
-    def adopted_baselines(self) -> dict[str, AnyProgram]:
-        """Return the programs of the baselines given as files, by their names in measurements."""
-        adopted = {name: self.adopted(Candidate(method)) for name, method in self.references.items()}
-        return {name: result.program for name, result in adopted.items() if result is not None}
-
     def baseline_builds(self) -> dict[str, BuildRequest]:
         """Return build requests for baselines that are neither files nor library algorithms, by measurement name."""
         return {
@@ -228,37 +223,10 @@ class BuiltTrial(PendingTrial):
 NODES = "nodes"
 
 
-class NodeWatch:
-    """Detects that measurements have moved to other nodes, if the runner reports its nodes.
-
-    is_off: whether detection is off because several workers measure at the same time, each on its own nodes
-    """
-
-    def __init__(self, trials: Iterable[TrialRecord], is_off: bool = False) -> None:
-        measured = [trial.environment.get(NODES) for trial in trials if isinstance(trial, CompleteTrial)]
-        self._nodes = measured[-1] if measured else None
-        self._is_off = is_off
-
-    def have_changed(self, environment: Mapping[str, Any]) -> bool:
-        """Record a measurement's nodes. Log a warning and return True if they differ from the previous ones."""
-        nodes, before = environment.get(NODES), self._nodes
-        if nodes is None or self._is_off:
-            return False
-        self._nodes = nodes
-        if before is None or before == nodes:
-            return False
-        _log.warning("measured on %s, previously on %s: the baselines are measured again", nodes, before)
-        return True
-
-
 WAIT_S = 0.5
 
 Value = TypeVar("Value")
 Listener = Callable[[TrialRecord], None]
-
-
-def _nothing() -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +272,15 @@ class TrialLoop:
         self._measured = {trial.run_key: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
         self._pruned = {trial.run_key: trial for trial in store.trials if isinstance(trial, PrunedTrial)}
         self._controls = controls_of(store.trials)
-        self._nodes = NodeWatch(store.trials, is_off=campaign.runner.at_once > 1)
+        nodes = [trial.environment.get(NODES) for trial in store.trials if isinstance(trial, CompleteTrial)]
+        self._nodes = nodes[-1] if nodes else None  # where the last measurement ran, if the runner reports it
         self._next_number = 1 + max((trial.number for trial in store.trials), default=0)
         minutes = campaign.budget.minutes
         self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
         self._exhausted = False
-        self._meanwhile: Callable[[], object] = _nothing
+        self._meanwhile: Callable[[], object] | None = None
 
-    def run(self, meanwhile: Callable[[], object] = _nothing) -> None:
+    def run(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Run trials until no more may start, then compare the best ones side by side.
 
         meanwhile: called once, during the first measurement, or at the end if there is none
@@ -335,12 +304,26 @@ class TrialLoop:
             self._overhead.notes = dict(self._search.notes)
             self._overhead.priors = self._search.priors
         self._do_meanwhile()
-        self._compare_best()
+        # Compare the best candidates side by side, unless there are no new trials or there is nothing to compare
+        trials = self._store.trials
+        complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+        runnable = [trial for trial in complete if self._store.program_path(trial.program_id).exists()]
+        compared = self._store.final is not None and self._store.final.trials == len(trials)
+        if not is_worth_comparing(self._campaign, runnable) or compared:
+            return
+        if not self._requests.baselines:
+            self._build_baselines()
+        final = FinalRound(self._campaign, self._topology, self._store, self._workers, self._requests)
+        if (comparison := final.compare(runnable, self._next_number, self._clocks.monotonic_s)) is not None:
+            self._store.add(replace(comparison, trials=len(trials)))
 
     def _build_baselines(self) -> None:
         builds = self._requests.baseline_builds()
         futures = [self._workers.build(request) for request in builds.values()]
-        programs = self._requests.adopted_baselines()
+        adopted = {
+            name: self._requests.adopted(Candidate(method)) for name, method in self._requests.references.items()
+        }
+        programs = {name: result.program for name, result in adopted.items() if result is not None}
         for name, completion in zip(builds, completions(self._workers, futures), strict=True):
             if isinstance(completion.value, BuildFailure):
                 way_out = "choose other `baselines` for this network"
@@ -422,21 +405,26 @@ class TrialLoop:
         self._do_meanwhile()
 
     def _do_meanwhile(self) -> None:
-        meanwhile, self._meanwhile = self._meanwhile, _nothing
-        began_s = self._clocks.monotonic_s()
-        meanwhile()
-        self._overhead.once_s += self._clocks.monotonic_s() - began_s
+        if self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            began_s = self._clocks.monotonic_s()
+            meanwhile()
+            self._overhead.once_s = self._clocks.monotonic_s() - began_s
 
     def _on_measured(self, trial: BuiltTrial, outcome: base.Outcome) -> None:
         # Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded.
         if isinstance(outcome, base.RunFailure) and outcome.kind == base.FailureKind.UNAVAILABLE and not self._measured:
             rule = f"the {self._campaign.runner.kind} runner must work here"
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
-        if isinstance(outcome, base.Measurement) and self._nodes.have_changed(outcome.environment):
-            self._controls = controls_of(())
-            if not trial.beside:  # its baselines were measured in earlier trials, maybe on other nodes
-                self._submit(replace(trial, beside=True, so_far=None))
-                return
+        nodes = outcome.environment.get(NODES) if isinstance(outcome, base.Measurement) else None
+        if nodes is not None and self._campaign.runner.at_once == 1:  # several workers measure on nodes of their own
+            before, self._nodes = self._nodes, nodes
+            if before not in (None, nodes):
+                _log.warning("measured on %s, previously on %s: the baselines are measured again", nodes, before)
+                self._controls = controls_of(())
+                if not trial.beside:  # its baselines were measured in earlier trials, maybe on other nodes
+                    self._submit(replace(trial, beside=True, so_far=None))
+                    return
         if self._search.prunes and isinstance(outcome, base.Measurement):
             trial = trial.with_more(outcome)
             if self._goes_on(trial):
@@ -481,20 +469,6 @@ class TrialLoop:
             for listener in self._listeners:
                 listener(record)
             self._search.call_back(ended)
-
-    def _compare_best(self) -> None:
-        """Compare the best candidates side by side, unless there are no new trials or there is nothing to compare."""
-        trials = self._store.trials
-        complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
-        runnable = [trial for trial in complete if self._store.program_path(trial.program_id).exists()]
-        compared = self._store.final is not None and self._store.final.trials == len(trials)
-        if not is_worth_comparing(self._campaign, runnable) or compared:
-            return
-        if not self._requests.baselines:
-            self._build_baselines()
-        final = FinalRound(self._campaign, self._topology, self._store, self._workers, self._requests)
-        if (comparison := final.compare(runnable, self._next_number, self._clocks.monotonic_s)) is not None:
-            self._store.add(replace(comparison, trials=len(trials)))
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
         """Run a step of the search. Errors of the storage or of `part` of the search become errors that name the cause.

@@ -1,4 +1,4 @@
-"""The plan of a campaign for `chorale tune --dry-run`: what it would do and how long it would take."""
+"""Before a launch: concrete methods instead of `auto` and `library`, adopted programs, and the plan of a dry run."""
 
 import math
 import statistics
@@ -10,29 +10,94 @@ from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.config import TimeSource
 from chorale.runners.api.units import format_size
 from chorale.runners.nccl.parameters import is_library_method, settings_named
+from chorale.runners.simulated.config import DEFAULT_LINK_MBPS, SimulatedConfig
+from chorale.runners.simulated.library_model import MPI_METHODS
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.build.request import BuildResult
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.identity import content_id, rational_text
-from chorale.synth.methods.catalog import METHODS
+from chorale.synth.methods.auto import AUTO, TimedChoices
+from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
+from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import BASELINE_OF_LIBRARY, Campaign
-from chorale.tuner.config.values import ProgramFile, is_program_file_name, read_program_file
-from chorale.tuner.costs.pricing import program_time_per_byte
+from chorale.tuner.config.values import is_program_file_name, read_program_file
+from chorale.tuner.costs.pricing import Pricing, program_time_per_byte
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.final_round import final_limit_s
-from chorale.tuner.launch.predictions import first_guesses
 from chorale.tuner.launch.progress import trial_intervals_s
 from chorale.tuner.search.size_model import Prior
-from chorale.tuner.search.space import can_execute, search_space
+from chorale.tuner.search.space import SearchSpace, can_execute, search_space
 from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.records import Candidate, TrialRecord
 from chorale.tuner.trials.store import is_begun, read_launch, read_snapshot
+
+_VARIANTS = ("forest-phases", "traditional-torus")
+"""Methods that `auto` skips because they differ little from other methods."""
+
+
+def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
+    """Return the campaign with `auto` among its methods and `library` among its baselines replaced by names.
+
+    `auto` becomes the methods predicted to be the fastest at each size, then the second fastest, and so on. `library`
+    becomes the algorithms of the runner's library, or else the MPI algorithm predicted to be the fastest.
+    """
+    changes: dict[str, object] = {}
+    if AUTO in campaign.search.methods:
+        choices, found = _choices(campaign, topology), list[str]()
+        while len(found) < 5 and (more := _fastest(choices, campaign.sizes, [*_VARIANTS, *found])):
+            found += more
+        methods = [
+            name for each in campaign.search.methods for name in ((found or ["ring"]) if each == AUTO else [each])
+        ]
+        changes["search"] = campaign.search.model_copy(update={"methods": list(dict.fromkeys(methods))})
+    if BASELINE_OF_LIBRARY in campaign.baselines:
+        config, collective = campaign.runner.config, parse_collective(campaign.collective).name
+        library = [LIBRARY + name for name in config.library_algorithms(collective, topology)]
+        if not library or config.capabilities.times is TimeSource.MODEL:
+            mpi = [method for _, _, method in MPI_METHODS.get(collective.value, [("", "", "alltoall")])]
+            fastest = _fastest(_choices(campaign, topology, mpi), campaign.sizes)
+            library += fastest or ([] if library else ["ring"])
+        names = [name for each in campaign.baselines for name in (library if each == BASELINE_OF_LIBRARY else [each])]
+        changes["baselines"] = list(dict.fromkeys(names))
+    return campaign.model_copy(update=changes)
+
+
+def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) -> list[Candidate]:
+    """Return one candidate per method: first the methods predicted to be fastest, then the others in file order."""
+    points = {point.method: point for point in space.starts()}
+    methods = [name for name in points if name in METHODS and name in AUTO_METHOD.names]
+    fastest = _fastest(_choices(campaign, topology, methods), campaign.sizes) if len(methods) > 1 else []
+    return [points[name] for name in dict.fromkeys([*fastest, *points])]
+
+
+def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
+    """Predict times with the runner's own model, or with 10 us per message and the link rate."""
+    config = campaign.runner.config.for_network(topology)
+    if isinstance(config, SimulatedConfig):
+        model = config.network_model()
+    else:
+        rate = config.link_rate_mbps or (DEFAULT_LINK_MBPS if topology.bandwidth_unit == "link" else None)
+        gbps = None if rate is None else str(Fraction(str(rate)) / 1000)
+        model = Pricing.of({"alpha_us": "10", "link_gbps": gbps}).network(topology)
+    task = SynthesisTask(topology, parse_collective(campaign.collective), Options(), SerialExecutor())
+    return AUTO_METHOD.timed(task, model, among)
+
+
+def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
+    """Return the method with the shortest predicted time at each size, largest size first; empty if none applies."""
+    try:
+        chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
+    except InvalidInput:
+        return []
+    return list(dict.fromkeys(chosen))
+
 
 NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
 
@@ -101,9 +166,6 @@ def format_duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d} h"
 
 
-WARM_UPS = 1
-
-
 def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> float | None:
     """Return the shortest time in which the links can carry the data of `trials` trials, in seconds.
 
@@ -117,7 +179,7 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
         return None
     bytes_per_s = Fraction(rate_mbps) * 10**6 / 8
     bound = lower_bound(topology, parse_collective(campaign.collective)).value
-    runs = trials * (campaign.repeats + WARM_UPS) * (1 + len(campaign.baselines))
+    runs = trials * (campaign.repeats + 1) * (1 + len(campaign.baselines))
     return float(runs * sum(campaign.sizes) * bound / bytes_per_s)
 
 
@@ -217,16 +279,12 @@ def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign
 
     goes_on: whether another job continues the search; then only the final comparison must fit into one job
     """
-    minutes = seconds / 60
-    final = campaign.final.model_copy(update={"minutes": _smaller(campaign.final.minutes, FINAL_SHARE * minutes)})
-    if goes_on:
-        return campaign.model_copy(update={"final": final})
-    budget = campaign.budget.model_copy(update={"minutes": _smaller(campaign.budget.minutes, SEARCH_SHARE * minutes)})
-    return campaign.model_copy(update={"budget": budget, "final": final})
-
-
-def _smaller(minutes: float | None, most: float) -> float:
-    return most if minutes is None else min(minutes, most)
+    changes = {}
+    for key, share in ({"final": FINAL_SHARE} | ({} if goes_on else {"budget": SEARCH_SHARE})).items():
+        section = getattr(campaign, key)
+        most = share * seconds / 60
+        changes[key] = section.model_copy(update={"minutes": min(section.minutes or most, most)})
+    return campaign.model_copy(update=changes)
 
 
 _judged: dict[tuple[str, str], BuildResult] = {}
@@ -239,8 +297,14 @@ def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, Bui
     Raises InvalidInput, naming the key and the file, if the campaign cannot measure a program. Raises CheckFailed
     if a program does not perform its collective correctly on `topology`.
     """
+    paths = [("search.programs", path) for path in campaign.search.programs]
+    paths += [("baselines", name) for name in campaign.baselines if is_program_file_name(name)]
     results = {}
-    for key, file in _files(campaign):
+    for key, path in paths:
+        try:
+            file = read_program_file(path)
+        except InvalidInput as error:
+            raise InvalidInput(f"campaign key `{key}`: {error.rule}", error.value, error.way_out) from None
         facts = [topology.id, campaign.collective, list(campaign.sizes), campaign.runner.model_dump(mode="json"), key]
         identity = file.name, content_id({"file": file.digest, "facts": repr(facts)})
         if identity not in _judged:
@@ -273,28 +337,21 @@ def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, Bui
     return results
 
 
-def _files(campaign: Campaign) -> Iterator[tuple[str, ProgramFile]]:
-    for path in campaign.search.programs:
-        yield "search.programs", _read("search.programs", path)
-    for name in campaign.baselines:
-        if is_program_file_name(name):
-            yield "baselines", _read("baselines", name)
-
-
-def _read(key: str, path: str) -> ProgramFile:
-    try:
-        return read_program_file(path)
-    except InvalidInput as error:
-        raise InvalidInput(f"campaign key `{key}`: {error.rule}", error.value, error.way_out) from None
-
-
 def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> None:
     """Raise InvalidInput unless the runner can execute `program` at every size in the campaign."""
     if campaign.runner.capabilities.times is TimeSource.RECORD:
         rule, way_out = f"{place}: this runner cannot measure programs", "choose a runner that executes programs"
         raise InvalidInput(rule, f"the {campaign.runner.kind} runner", way_out)
     if not can_execute(campaign.runner, program):
-        rule, value, way_out = _misfit(campaign, program)
+        kind, lowering = campaign.runner.kind, campaign.runner.config.lowering()
+        placement = "in place" if lowering.in_place else "out of place"
+        rule = f"programs for the {kind} runner must be {lowering.target}, {placement}"
+        value = f"{program.target}, {'in place' if program.in_place else 'out of place'}"
+        way_out = "choose the runner local, or lower the program accordingly"
+        if program.one_sided:
+            rule = "plans of MSCCL++ must be measured with shared memory or a model"
+            rule += f", not with the {kind} runner as configured"
+            value, way_out = program.target, "use the runner {kind: local, where: loopback}, or simulated"
         raise InvalidInput(f"{place}: {rule}", value, way_out)
     for size_bytes in campaign.sizes:
         if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
@@ -302,17 +359,3 @@ def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> 
             rule = f"{place}: a program must serve all sizes of the campaign"
             value = f"{format_size(size_bytes)}, and it is for {format_size(program.min_bytes)} to {most}"
             raise InvalidInput(rule, value, "leave the size out, or the program")
-
-
-def _misfit(campaign: Campaign, program: AnyProgram) -> tuple[str, str, str]:
-    """Return the rule, value and fix for the error about a program that the runner does not execute."""
-    kind, lowering = campaign.runner.kind, campaign.runner.config.lowering()
-    if program.one_sided:
-        rule = (
-            f"plans of MSCCL++ must be measured with shared memory or a model, not with the {kind} runner as configured"
-        )
-        return rule, program.target, "use the runner {kind: local, where: loopback}, or simulated"
-    placement = "in place" if lowering.in_place else "out of place"
-    found = f"{program.target}, {'in place' if program.in_place else 'out of place'}"
-    rule = f"programs for the {kind} runner must be {lowering.target}, {placement}"
-    return rule, found, "choose the runner local, or lower the program accordingly"

@@ -34,7 +34,6 @@ RECORD = "record"
 PRIOR_FILE = "prior.json"
 FORMAT = "chorale-prior/1"
 
-MOST_PRIORS = 4
 MOST_LAUNCHES = 40
 """Maximum number of launches to read, the most similar and newest first, so that campaigns still start fast."""
 
@@ -51,12 +50,6 @@ class _Earlier:
     folder: Path
     launch: Launch
     rank: int
-
-    @property
-    def group(self) -> str:
-        """Key of the launches that measured the same baselines under the same conditions, so gains are comparable."""
-        conditions = self.launch.conditions
-        return json.dumps([conditions[key] for key in ("topology", "runner", "baselines")], sort_keys=True)
 
 
 def learned_priors(
@@ -78,7 +71,7 @@ def learned_priors(
     for name in sorted((named or set()) - {RECORD} - {prior.source for prior in priors}):
         way_out = "name campaigns of the data folder with the same collective and points, record, or auto"
         raise InvalidInput("campaign key `prior`: the source {} has no point in the search space", name, way_out)
-    return priors[:MOST_PRIORS]
+    return priors[:4]
 
 
 def save_priors(folder: Path, priors: Sequence[Prior]) -> None:
@@ -125,8 +118,9 @@ def saved_priors(folder: Path, sizes: int) -> list[Prior]:
 def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:
     """Yield a prior for each group of earlier launches with the same conditions that measured points of `space`."""
     groups: dict[str, list[_Earlier]] = defaultdict(list)
-    for one in earlier:
-        groups[one.group].append(one)
+    for one in earlier:  # gains are comparable only for the same baselines under the same conditions
+        conditions = [one.launch.conditions[key] for key in ("topology", "runner", "baselines")]
+        groups[json.dumps(conditions, sort_keys=True)].append(one)
     for launches in groups.values():
         gains: dict[Candidate, list[Floats]] = defaultdict(list)
         measured = [(one, points) for one in launches if (points := list(_measured(one, sizes_bytes, space)))]

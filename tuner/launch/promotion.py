@@ -134,7 +134,20 @@ class _Gate:
         if simulated != is_simulated(champion.tags.get(registry.RUNNER)):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
             return PromotionVerdict(not simulated, f"{reason}; {passed}", against)
-        return self._compared(winner, {**challenger, CHAMPION: self._champion_rival(champion)}, champion, passed)
+        if (algorithm := champion.tags.get(registry.LIBRARY_ALGORITHM)) is not None:
+            return self._compared(winner, {**challenger, CHAMPION: algorithm}, champion, passed)
+        assert self.mlflow is not None  # it knows the champion
+        files = self.mlflow.download(champion)
+        manifest = json.loads(files[registry.MANIFEST_FILE])
+        verified = registry.check_registered(files, manifest)
+        candidate = candidate_codec.validate_python(manifest["parameters"])
+        program, runner = lift_code(files[registry.PROGRAM_FILE]), self.campaign.runner
+        if verified is None and not can_execute(runner, program):
+            rule, way_out = "the champion from a file does not run on this runner: {}", "choose another `runner`"
+            raise CheckFailed(rule, f"{candidate} for {program.target}", way_out)
+        if verified is not None and not is_native(runner, program):  # lowered again for this campaign's target
+            program = build_program(verified, lowered_as(runner.config.lowering(), candidate)).program
+        return self._compared(winner, {**challenger, CHAMPION: (candidate, program)}, champion, passed)
 
     def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
         """Run the new program once at a size that was not measured yet; return (failure or None, a note)."""
@@ -187,28 +200,6 @@ class _Gate:
 
     def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, AnyProgram]:
         return candidate, lift_code(self.store.program_path(program_id).read_bytes())
-
-    def _champion_rival(self, champion: ModelVersion) -> Rival:
-        """Return the champion as a program for this campaign's target, lowering it again if it has another target."""
-        algorithm = champion.tags.get(registry.LIBRARY_ALGORITHM)
-        if algorithm is not None:
-            return algorithm
-        if self.mlflow is None:
-            raise RuntimeError("a champion was found without MLflow")
-        files = self.mlflow.download(champion)
-        manifest = json.loads(files[registry.MANIFEST_FILE])
-        verified = registry.check_registered(files, manifest)
-        candidate, program = (
-            candidate_codec.validate_python(manifest["parameters"]),
-            lift_code(files[registry.PROGRAM_FILE]),
-        )
-        runner = self.campaign.runner
-        if is_native(runner, program) or (verified is None and can_execute(runner, program)):
-            return candidate, program
-        if verified is None:
-            rule, way_out = "the champion from a file does not run on this runner: {}", "choose another `runner`"
-            raise CheckFailed(rule, f"{candidate} for {program.target}", way_out)
-        return candidate, build_program(verified, lowered_as(runner.config.lowering(), candidate)).program
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:

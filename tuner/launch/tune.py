@@ -22,7 +22,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch import priors as launch_priors
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.launch.predictions import campaign_on, first_guesses
+from chorale.tuner.launch.plan import campaign_on, first_guesses
 from chorale.tuner.launch.progress import LaunchProgress, Overhead
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.search.search import SearchPlan, open_search
@@ -36,7 +36,6 @@ from chorale.tuner.trials.journal import JournalLost, Launch, space_id
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
-    FinalComparison,
     RankedTrial,
     TrialRecord,
     ranked_trials,
@@ -47,7 +46,6 @@ from chorale.tuner.trials.tuning_table import SizeClass, eligible
 
 _log = logging.getLogger("chorale.tune")
 
-OPTUNA_FILE = "optuna.journal"
 INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
 
@@ -107,13 +105,25 @@ class LaunchWork:
                 workers.close()
 
     def ranked_trials(self) -> list[RankedTrial]:
-        """Return the trials from which the best programs are chosen."""
+        """Return the trials from which the best programs are chosen.
+
+        Programs of a deterministic campaign must be proven to give all ranks the same bits in every run. Raises
+        CheckFailed if there are trials, but none of their programs is. If a finalist's is, only finalists are returned.
+        """
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
-        if self.campaign.deterministic:
-            return reproducible_trials(
-                complete, self.store.final, lambda name: self.store.program_path(name).read_bytes()
-            )
-        return ranked_trials(complete, self.store.final)
+        if not self.campaign.deterministic:
+            return ranked_trials(complete, self.store.final)
+        good = set()
+        for name in {trial.program_id for trial in complete}:
+            program = read_unchecked(self.store.program_path(name).read_bytes()).program
+            order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
+            if not program.collective.reduces or (order is not None and order.same_on_all_ranks):
+                good.add(name)
+        fixed = [trial for trial in complete if trial.program_id in good]
+        if complete and not fixed:
+            rule = "no trial has a program with the same order of additions on all ranks"
+            raise CheckFailed(rule, "", "add other methods, such as ring or rabenseifner")
+        return ranked_trials(fixed, self.store.final) or ranked_trials(fixed, None)
 
     def register(
         self, tracked: TrackingResult, ended: MeasuringOutcome
@@ -143,7 +153,16 @@ class LaunchWork:
     def _loop(self, workers: Workers, space: SearchSpace, progress: LaunchProgress) -> None:
         starts = list[Candidate]()
         if not self.store.trials:
-            starts = [*self._similar(), *first_guesses(self.campaign, self.topology, space)]
+            if self.campaign.warm_start and not self.tracker.is_empty:
+                question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
+                try:
+                    starts = question.result(WARM_START_PATIENCE_S)
+                    _log.info("warm start: %d of the registry's champions come first", len(starts))
+                except StillBusy:
+                    _log.warning("no warm start: MLflow took more than %g s", WARM_START_PATIENCE_S)
+                except ChoraleError as error:
+                    _log.info("no warm start: %s", error)  # the tracker has already warned about the cause
+            starts = [*starts, *first_guesses(self.campaign, self.topology, space)]
         campaign, launch_id = self.campaign, self.store.launch.launch_id
         plan = SearchPlan(
             space=space,
@@ -159,7 +178,7 @@ class LaunchWork:
             parts=self.parts,
         )
         url = None if self.campaign.storage is None else self.campaign.storage.reveal()
-        search = open_search(plan, url, self.store.folder / OPTUNA_FILE, self.store.trials)
+        search = open_search(plan, url, self.store.folder / "optuna.journal", self.store.trials)
         clocks, listeners = Clocks(time.monotonic, time.time), (self.tracker.trial, progress.trial)
         parts = campaign, self.topology, self.store, search, workers, clocks
         TrialLoop(*parts, listeners=listeners, overhead=self.overhead).run(meanwhile=self.tracker.start)
@@ -173,22 +192,6 @@ class LaunchWork:
         )
         launch_priors.save_priors(self.store.folder, priors)
         return priors
-
-    def _similar(self) -> list[Candidate]:
-        """Return the champions of similar networks, which are tried first."""
-        if not self.campaign.warm_start or self.tracker.is_empty:
-            return []
-        question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
-        try:
-            similar = question.result(WARM_START_PATIENCE_S)
-        except StillBusy:
-            _log.warning("no warm start: MLflow took more than %g s", WARM_START_PATIENCE_S)
-        except ChoraleError as error:
-            _log.info("no warm start: %s", error)  # the tracker has already warned about the cause
-        else:
-            _log.info("warm start: %d of the registry's champions come first", len(similar))
-            return similar
-        return []
 
 
 UPLOAD_PATIENCE_S = 180.0
@@ -254,6 +257,10 @@ def tune(
         if ended.failure is not None:
             raise ended.failure
         ranked = work.ranked_trials()
+        complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
+        collective, limit = parse_collective(campaign.collective), None
+        if complete:
+            limit = link_limit(topology, collective, complete[-1].environment)
         versions, verdicts = work.register(tracked, ended)
         return TuneReport(
             launch=store.launch,
@@ -266,43 +273,7 @@ def tune(
             folder=store.folder,
             overhead=overhead.document(tracked.seconds),
             verdicts=verdicts,
-            limit=_launch_limit(campaign, topology, store.trials),
+            limit=limit,
         )
     finally:
         store.close()
-
-
-def _launch_limit(campaign: Campaign, topology: Topology, trials: Sequence[TrialRecord]) -> LinkLimit | None:
-    """Return the limit that the links impose on a launch's times, or None if the link rate is unknown."""
-    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
-    return link_limit(topology, parse_collective(campaign.collective), complete[-1].environment) if complete else None
-
-
-def same_bits_everywhere(text: bytes) -> bool:
-    """Return whether the program in `text` is proven to give all ranks bit-identical results in every run.
-
-    Always true for programs that add nothing. False for programs that are too large for `order_of_additions`.
-    """
-    program = read_unchecked(text).program
-    if not program.collective.reduces:
-        return True
-    order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
-    return order is not None and order.same_on_all_ranks
-
-
-def reproducible_trials(
-    trials: Sequence[CompleteTrial], final: FinalComparison | None, read: Callable[[str], bytes]
-) -> list[RankedTrial]:
-    """Return the trials to choose from if results must be reproducible, see `same_bits_everywhere`. If any finalist
-    qualifies, only finalists are returned.
-
-    read: returns the text of the program with a given id
-
-    Raises CheckFailed if there are trials, but none of their programs is reproducible.
-    """
-    good = {name for name in {trial.program_id for trial in trials} if same_bits_everywhere(read(name))}
-    fixed = [trial for trial in trials if trial.program_id in good]
-    if trials and not fixed:
-        rule = "no trial has a program with the same order of additions on all ranks"
-        raise CheckFailed(rule, "", "add other methods, such as ring or rabenseifner")
-    return ranked_trials(fixed, final) or ranked_trials(fixed, None)

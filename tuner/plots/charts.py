@@ -37,16 +37,14 @@ def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
 _MARKS = "os^vDP*X"
 _PAPER_IN = 5.2, 3.5
 """Width and height of charts in inches: 10-point text stays readable in a paper's column, 3.3 inches wide."""
-MAX_LABELS = 7
-
-GoodputRows = Sequence[Mapping[str, Any]]
-"""Results with `size_bytes` and `goodput_gbit_per_s`."""
 
 
 def plot_goodput(
-    title: str, series: Mapping[str, GoodputRows], path: Path, bound_gbit_per_s: float | None = None
+    title: str, series: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, bound_gbit_per_s: float | None = None
 ) -> None:
-    """Plot the goodput of each of `series` (name -> rows) into `path` (.png, .svg or .pdf), with the bound as a line.
+    """Plot the goodput of each of `series` into `path` (.png, .svg or .pdf), with the bound as a line.
+
+    series: name -> results with `size_bytes` and `goodput_gbit_per_s`
 
     The same rows give the same bytes. Raises InvalidInput for another extension.
     """
@@ -71,7 +69,7 @@ def plot_goodput(
 
 def label_sizes(axes: Axes, sizes: list[int]) -> None:
     """Label the x axis with some of `sizes`, which are in bytes."""
-    stride = -(-len(sizes) // MAX_LABELS)
+    stride = -(-len(sizes) // 7)
     shown = sizes[::stride]
     axes.set_xticks(shown, [format_size(size) for size in shown])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -125,10 +123,8 @@ _PARTS = (
     ("exposed_allreduce_s", "allreduce that is not hidden", "C3"),
 )
 
-IterationRows = Sequence[Mapping[str, Any]]
 
-
-def plot_training(panels: Mapping[str, IterationRows], path: Path) -> None:
+def plot_training(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
     """Plot a panel for each title with its rows from `training_row`; the same rows give the same bytes.
 
     Raises InvalidInput for another extension than .png, .svg or .pdf.

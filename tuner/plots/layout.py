@@ -17,7 +17,6 @@ from chorale.synth.topology.topology import Topology
 Positions = NDArray[np.float64]
 """Coordinates of the nodes, float64[nodes, 2]."""
 _LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows, and their distance as a fraction of the widest row
-_LONGEST_ROW = 16  # maximum number of compute nodes in the row of a single switch
 
 
 def switched_positions(topology: Topology) -> Positions | None:
@@ -32,16 +31,25 @@ def switched_positions(topology: Topology) -> Positions | None:
     level = {node: depth for depth, nodes in enumerate(nx.bfs_layers(graph, ranks)) for node in nodes}
     if graph.subgraph(ranks).edges:
         return None
-    if topology.switch_count == 1 and topology.compute_count > _LONGEST_ROW:
+    if topology.switch_count == 1 and topology.compute_count > 16:
         return np.concatenate([_circle(topology.compute_count), [[0.0, 0.0]]])
     if any(level[one] == level[other] for one, other in graph.edges):
-        return _circle_of_routers(graph, topology) if max(level.values()) == 1 else None
+        if max(level.values()) > 1:
+            return None
+        hosts_on, count = topology.compute_count, topology.switch_count
+        radius = max(2.0, 0.35 * count)
+        places = np.concatenate([np.empty((hosts_on, 2)), radius * _circle(count)])
+        for router in range(hosts_on, hosts_on + count):  # fan out the compute nodes beyond their switch
+            hosts = [rank for rank in ranks if min(graph[rank]) == router]
+            shifts = (np.arange(len(hosts)) - (len(hosts) - 1) / 2) / max(len(hosts), 1)
+            places[hosts] = 1.6 * radius * _around(router - hosts_on + shifts, count)
+        return places
     ends = {node for node in graph if level[node] == 1 and not any(level[near] == 2 for near in graph[node])}
     if max(level.values()) > 1:
         level |= dict.fromkeys(ends, -1)
     width = float(topology.compute_count)
     height = max(_LOWEST_ROW, _ROW_HEIGHT * width)
-    places: Positions = np.empty((len(graph), 2))
+    places = np.empty((len(graph), 2))
     for row in (0, -1, *range(1, max(level.values()) + 1)):
         nodes = [node for node in graph if level[node] == row]
         if row:  # place each node near its neighbours in the previous row
@@ -61,20 +69,7 @@ def _graph(topology: Topology) -> nx.Graph[int]:
     return graph
 
 
-def _circle_of_routers(graph: nx.Graph[int], topology: Topology) -> Positions:
-    """Place switches clockwise from the top, with each switch's compute nodes fanned out beyond it."""
-    ranks, count = topology.compute_count, topology.switch_count
-    places = np.concatenate([np.empty((ranks, 2)), max(2.0, 0.35 * count) * _circle(count)])
-    for router in range(ranks, ranks + count):
-        hosts = [rank for rank in range(ranks) if min(graph[rank]) == router]
-        shifts = (np.arange(len(hosts)) - (len(hosts) - 1) / 2) / max(len(hosts), 1)
-        places[hosts] = 1.6 * max(2.0, 0.35 * count) * _around(router - ranks + shifts, count)
-    return places
-
-
 _MAX_FORCE_NODES = 400
-_SEED = 7
-_CIRCULAR = ("ring", "biring", "uniring", "circulant", "complete")
 
 
 def node_positions(topology: Topology) -> Positions:
@@ -102,13 +97,13 @@ def _places(topology: Topology) -> Positions:
         return np.concatenate([left, left + np.array([max(1.5, 0.7 * size), 0.0])])
     if topology.switch_count and (places := switched_positions(topology)) is not None:
         return places
-    if family in _CIRCULAR or topology.node_count > _MAX_FORCE_NODES:
+    if family in ("ring", "biring", "uniring", "circulant", "complete") or topology.node_count > _MAX_FORCE_NODES:
         return _circle(topology.node_count)
     graph = _graph(topology)
     if len(graph) <= 100:
         points = nx.kamada_kawai_layout(graph, pos=nx.circular_layout(graph))
     else:
-        points = nx.spring_layout(graph, seed=_SEED)
+        points = nx.spring_layout(graph, seed=7)
     return np.array([points[node] for node in graph])
 
 

@@ -30,8 +30,6 @@ from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.layout import Positions, node_positions
 
 _CURVE_POINTS = 25
-_CLEARANCE = 0.25
-_FAN = 0.22
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +69,24 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
     points = positions[ends[:, 0]][:, None, :] * (1 - share) + positions[ends[:, 1]][:, None, :] * share
     distance, node = KDTree(positions).query(points, k=min(3, len(positions)))
     third = (node != ends[:, 0][:, None, None]) & (node != ends[:, 1][:, None, None])
-    blocked: Positions = np.any(third & (distance < _CLEARANCE), axis=(1, 2))
+    blocked: Positions = np.any(third & (distance < 0.25), axis=(1, 2))
     bends = np.where(blocked, 1.0, 0.0)
     groups: dict[frozenset[int], list[int]] = defaultdict(list)
     for index, connection in enumerate(connections):
         groups[frozenset((connection.src, connection.dst))].append(index)
     for members in groups.values():  # left of the line from the lower- to the higher-numbered node
-        bends[members] += 2 * _FAN * (np.arange(len(members)) - (len(members) - 1) / 2)
-    return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
-
-
-def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
-    """Return a connection's curve, a parabola. `bend`: its height; 1 is high enough to clear a row of nodes."""
-    start, end = places[connection.src], places[connection.dst]
-    along = end - start if connection.src < connection.dst else start - end
-    length = float(np.hypot(*along))
-    height = bend * min(0.32 + 0.03 * length, 0.4 * length)
-    left = np.array([-along[1], along[0]]) / length
-    share = np.linspace(0.0, 1.0, _CURVE_POINTS)[:, None]
-    curve: Positions = start * (1 - share) + end * share + 4 * share * (1 - share) * height * left
-    return curve
-
-
-def _arrow_head(curve: Positions, length: float, width: float) -> Positions:
-    """Return the triangle of an arrow head at two thirds of `curve`."""
-    tip = curve[2 * _CURVE_POINTS // 3]
-    direction = tip - curve[2 * _CURVE_POINTS // 3 - 1]
-    direction = direction / np.hypot(*direction) * length / 2
-    side = np.array([-direction[1], direction[0]]) * width / length
-    return np.stack([tip + direction, tip - direction + side, tip - direction - side])
+        bends[members] += 0.44 * (np.arange(len(members)) - (len(members) - 1) / 2)
+    curves = []
+    along_curve = np.linspace(0.0, 1.0, _CURVE_POINTS)[:, None]
+    for connection, bend in zip(connections, bends, strict=True):  # parabolas; a bend of 1 clears a row of nodes
+        start, end = positions[connection.src], positions[connection.dst]
+        along = end - start if connection.src < connection.dst else start - end
+        length = float(np.hypot(*along))
+        height = bend * min(0.32 + 0.03 * length, 0.4 * length)
+        left = np.array([-along[1], along[0]]) / length
+        straight = start * (1 - along_curve) + end * along_curve
+        curves.append(straight + 4 * along_curve * (1 - along_curve) * height * left)
+    return curves
 
 
 COMPUTE_COLOUR = "#2b6cb0"
@@ -137,7 +124,6 @@ def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: flo
 
 MAX_ARCS = 20_000
 _WIDEST_UNIT_IN, _NARROWEST_IN = 0.8, 3.0
-IDLE_COLOUR = "0.86"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +172,12 @@ class NetworkCanvas:
             zorder=1,
         )
         axes.add_collection(lines, autolim=True)
-        heads = [_arrow_head(self.curves[number], head, 0.75 * head) for number in headed]
+        heads = []  # triangles at two thirds of the curves
+        for number in headed:
+            before, tip = self.curves[number][2 * _CURVE_POINTS // 3 - 1 : 2 * _CURVE_POINTS // 3 + 1]
+            direction = (tip - before) / np.hypot(*(tip - before)) * head / 2
+            side = np.array([-direction[1], direction[0]]) * 0.75
+            heads.append(np.stack([tip + direction, tip - direction + side, tip - direction - side]))
         axes.add_collection(
             PolyCollection(heads, facecolors=[colours[number] for number in headed], zorder=2), autolim=False
         )
@@ -220,11 +211,6 @@ def plot_topology(topology: Topology, path: Path) -> None:
     if len(topology.links) > MAX_DRAWN_LINKS:
         value = f"{len(topology.links)} in {topology.spec}"
         raise InvalidInput(f"a drawing must have at most {MAX_DRAWN_LINKS} links", value, "draw a smaller network")
-    with mpl.rc_context({"font.size": 9}):
-        write_figure(_topology_figure(topology), path, topology.id, dpi=150)
-
-
-def _topology_figure(topology: Topology) -> Figure:
     connections = connections_of(topology)
     canvas = NetworkCanvas.of(topology, connections, 15.0)
     width_in, height_in = canvas.size_in
@@ -252,7 +238,7 @@ def _topology_figure(topology: Topology) -> Figure:
     if entries := _legend(topology):
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
         axes.legend(handles=entries, frameon=False, fontsize=8, **place)
-    return figure
+    write_figure(figure, path, topology.id, dpi=150)
 
 
 def plot_cabling(topology: Topology, cabling: Cabling, path: Path) -> None:
@@ -295,7 +281,6 @@ def _colours(topology: Topology) -> dict[Fraction, str]:
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
 
 
-MAX_PATHS = 7
 _SHAPE = 1.5  # width over height of a picture that fits a screen
 _AROUND_IN = 0.5  # space for a panel's title
 _LOAD_COLOURS = "plasma_r"
@@ -315,7 +300,7 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     canvas = NetworkCanvas.of(schedule.topology, arcs, 7.5)
     busy = np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64)
     paths = data_paths(schedule, rank)
-    shown = paths[:MAX_PATHS]
+    shown = paths[:7]
     has_steps = schedule.kind == "stepped" and len(busy) > 1
     count = 1 + has_steps + len(shown)
     width, height = canvas.size_in
@@ -390,7 +375,7 @@ def _titles(schedule: Schedule, paths: Sequence[DataPath], rank: int) -> Iterato
 def _draw_used(axes: Any, canvas: NetworkCanvas, colours: Sequence[Any], used: NDArray[np.bool_]) -> None:
     """Draw the used arcs in their colours with arrow heads, and the unused arcs thin and grey."""
     wide = float(np.clip(3.2 * canvas.unit_in, 0.6, 2.4))
-    shown = [colour if is_used else IDLE_COLOUR for colour, is_used in zip(colours, used.tolist(), strict=True)]
+    shown = [colour if is_used else "0.86" for colour, is_used in zip(colours, used.tolist(), strict=True)]
     widths = np.where(used, wide, 0.5 * wide).tolist()
     canvas.draw(axes, shown, widths, np.flatnonzero(used).tolist(), 0.26)
 

@@ -12,7 +12,6 @@ from chorale.tuner.plots.layout import node_positions
 
 MAX_DRAWN_LINKS = 5_000
 _UNIT, _MARGIN, _RADIUS, _TITLE = 46.0, 26.0, 11.0, 24.0
-_WIDEST = 760.0
 _STYLE = (
     "text{font:10px sans-serif;text-anchor:middle;dominant-baseline:central;fill:#fff}"
     ".title{font-size:13px;text-anchor:start;fill:#64748b}line{stroke:#94a3b8}"
@@ -28,7 +27,7 @@ def topology_svg(topology: Topology) -> str | None:
         return None
     places = node_positions(topology)
     low, high = places.min(axis=0), places.max(axis=0)
-    unit = min(_UNIT, (_WIDEST - 2 * _MARGIN) / max(float(high[0] - low[0]), 1.0))
+    unit = min(_UNIT, (760.0 - 2 * _MARGIN) / max(float(high[0] - low[0]), 1.0))
     points = [(_MARGIN + unit * float(x - low[0]), _TITLE + _MARGIN + unit * float(high[1] - y)) for x, y in places]
     width, height = max(x for x, _ in points) + _MARGIN, max(y for _, y in points) + _MARGIN
     width = max(width, 260.0)
@@ -50,23 +49,18 @@ def topology_svg(topology: Topology) -> str | None:
         stroke = 0.8 + 2.4 * (rate / most) ** 0.5
         ends = f'x1="{points[a][0]:.1f}" y1="{points[a][1]:.1f}" x2="{points[b][0]:.1f}" y2="{points[b][1]:.1f}"'
         body.append(f'<line {ends} stroke-width="{stroke:.1f}"/>')
-    body += [_node(topology, node, points[node], radius) for node in range(topology.node_count)]
+    for node, (x, y) in enumerate(points):
+        name = f"<title>{escape(topology.node_ids[node])}</title>"
+        if node < topology.compute_count:
+            label = f'<text x="{x:.1f}" y="{y:.1f}">{node}</text>' if radius > 6 else ""
+            shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#0f766e"/>{label}'
+        else:
+            corner, side = f'x="{x - radius:.1f}" y="{y - radius:.1f}"', f"{2 * radius:.1f}"
+            shape = f'<rect {corner} width="{side}" height="{side}" rx="2" fill="#64748b"/>'
+        body.append(f"<g>{name}{shape}</g>")
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">'
     return f"{head}<style>{_STYLE}</style>{''.join(body)}</svg>"
-
-
-def _node(topology: Topology, node: int, point: tuple[float, float], radius: float) -> str:
-    x, y = point
-    name = f"<title>{escape(topology.node_ids[node])}</title>"
-    if node >= topology.compute_count:
-        corner, side = (
-            f'x="{x - radius:.1f}" y="{y - radius:.1f}"',
-            f'width="{2 * radius:.1f}" height="{2 * radius:.1f}"',
-        )
-        return f'<g>{name}<rect {corner} {side} rx="2" fill="#64748b"/></g>'
-    label = f'<text x="{x:.1f}" y="{y:.1f}">{node}</text>' if radius > 6 else ""
-    return f'<g>{name}<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#0f766e"/>{label}</g>'
 
 
 class Picture:

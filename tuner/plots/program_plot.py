@@ -19,7 +19,6 @@ MAX_LANES = 150
 _BINS = 400
 _COLOURS = {True: "#ea580c", False: "#2563eb"}
 _MEANING = {True: "receiver adds it", False: "receiver stores it"}
-_BAND_COLOURS = ("#f1f5f9", "white")
 
 
 def lanes_of(trace: ProgramTrace) -> NDArray[np.int64]:
@@ -41,7 +40,7 @@ def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None
     # Distinguish ranks by shade, and lanes by their receivers
     ranks, first, count = np.unique(lanes[:, 0], return_index=True, return_counts=True)
     for index, (top, height) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
-        axes.axhspan(top, top + height, color=_BAND_COLOURS[index % 2], zorder=0)
+        axes.axhspan(top, top + height, color=("#f1f5f9", "white")[index % 2], zorder=0)
     axes.set_yticks(first + count / 2, [f"rank {rank}" for rank in ranks.tolist()], fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -70,10 +69,6 @@ def _used_bandwidth(
         part = np.clip((edge - begun) / length, 0, 1) * trace.chunks * chunk_bytes
         sent[:, column] = np.bincount(trace.src, part, minlength=ranks)
     return np.asarray(np.diff(sent, axis=1) / (out[:, None] * np.diff(edges)), dtype=np.float64)
-
-
-_WRITTEN_NODES = 16
-_NAMED_NODES = 40
 
 
 def plot_program(
@@ -120,11 +115,11 @@ def _draw_heat(figure: Figure, axes: Any, topology: Topology, busy: NDArray[np.f
     image = axes.imshow(cells, vmin=0, vmax=1, cmap="YlOrRd", interpolation="none")
     axes.set(xlabel="to", ylabel="from")
     axes.set_anchor("N")
-    if nodes <= _NAMED_NODES:
+    if nodes <= 40:
         turn = 90 if max(map(len, topology.node_ids)) > 2 else 0
         axes.set_xticks(range(nodes), topology.node_ids, rotation=turn, fontsize=7)
         axes.set_yticks(range(nodes), topology.node_ids, fontsize=7)
-    if nodes <= _WRITTEN_NODES:
+    if nodes <= 16:
         for src, dst in np.argwhere(~np.isnan(cells)).tolist():
             colour = "white" if cells[src, dst] > 0.6 else "black"
             axes.text(dst, src, f"{cells[src, dst]:.2f}", ha="center", va="center", fontsize=7, color=colour)

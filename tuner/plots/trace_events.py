@@ -57,33 +57,27 @@ def trace_events(
             events.append(_thread(rank, number, f"block {number} {' '.join(peers)} channel {block.channel}"))
     begin_us = 0.0
     for measured, predicted in executions:
-        events += _measured_events(program, measured, begin_us)
-        events += [] if predicted is None else _predicted_events(predicted, begin_us)
+        critical = {(one.rank, one.block, one.step) for one in CriticalPath(program, measured).segments()}
+        for rank, rank_trace in enumerate(measured.ranks):
+            for span in rank_trace.steps:
+                step = program.ranks[rank].blocks[span.block].instructions[span.step]
+                moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
+                ready_us, length_us = span.ready_s * 1e6, (span.end_s - span.ready_s) * 1e6
+                events.append(_span(
+                    (rank, span.block), step.op.value, begin_us + ready_us, length_us, 3,
+                    step=span.step, part=span.part, chunks=step.count, until_first_byte_us=round(moved_us, 3),
+                    critical=(rank, span.block, span.step) in critical,
+                ))  # fmt: skip
+        for row in range(0 if predicted is None else len(predicted)):
+            start_us, arrived_us = float(predicted.start_s[row]) * 1e6, float(predicted.arrived_s[row]) * 1e6
+            at = _PREDICTED + int(predicted.src[row]), int(predicted.block[row])
+            name, facts = f"to {int(predicted.dst[row])}", {"step": int(predicted.step[row])}
+            chunks = float(predicted.chunks[row])
+            events.append(_span(at, name, begin_us + start_us, arrived_us - start_us, 3, **facts, chunks=chunks))
         end_s = max(measured.time_s, 0.0 if predicted is None else predicted.end_s)
         begin_us += end_s * 1e6 + gap_us
     document = {"displayTimeUnit": "ms", "traceEvents": events, "otherData": {"executions": list(summary)}}
     return json.dumps(document, separators=(",", ":"))
-
-
-def _measured_events(program: Program, trace: ExecutionTrace, begin_us: float) -> Iterator[Event]:
-    critical = {(one.rank, one.block, one.step) for one in CriticalPath(program, trace).segments()}
-    for rank, rank_trace in enumerate(trace.ranks):
-        for span in rank_trace.steps:
-            step = program.ranks[rank].blocks[span.block].instructions[span.step]
-            moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
-            yield _span(
-                (rank, span.block), step.op.value, begin_us + span.ready_s * 1e6, (span.end_s - span.ready_s) * 1e6, 3,
-                step=span.step, part=span.part, chunks=step.count, until_first_byte_us=round(moved_us, 3),
-                critical=(rank, span.block, span.step) in critical,
-            )  # fmt: skip
-
-
-def _predicted_events(trace: ProgramTrace, begin_us: float) -> Iterator[Event]:
-    for row in range(len(trace)):
-        start_us, arrived_us = float(trace.start_s[row]) * 1e6, float(trace.arrived_s[row]) * 1e6
-        at, chunks = (_PREDICTED + int(trace.src[row]), int(trace.block[row])), float(trace.chunks[row])
-        name, step = f"to {int(trace.dst[row])}", int(trace.step[row])
-        yield _span(at, name, begin_us + start_us, arrived_us - start_us, 3, step=step, chunks=chunks)
 
 
 def schedule_trace(

@@ -34,7 +34,6 @@ BASE = 0.02  # deviation of single repetitions in kinds of noise that model anot
 OUTLIER_SHARE, OUTLIER_SCALE = 0.1, 0.5
 DRIFT, DRIFT_LAUNCHES = 0.2, 60.0
 SLOW_SHARE, SLOW_FACTOR = 0.3, 1.2
-LAUNCH_DEVIATION = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Noise:
             slow = random.uniform(size=(*times_s.shape, 1)) < SLOW_SHARE
             logarithms += np.where(slow, np.log(SLOW_FACTOR), 0.0)
         elif self.kind == "launch":
-            logarithms += random.normal(0.0, LAUNCH_DEVIATION, (*times_s.shape, 1))
+            logarithms += random.normal(0.0, 0.05, (*times_s.shape, 1))
         return np.asarray(times_s[..., None] * np.exp(logarithms))
 
 
@@ -165,7 +164,6 @@ def mean_gain(record: CompleteTrial) -> float:
 
 LIBRARY = "library"
 REPEATS, FIRST_REPEATS = 5, 1
-MOST_CONTENDERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +248,15 @@ class ReplayedCampaign:
                 self._controls = contests.Controls()
             self._controls.add({LIBRARY: tuple(map(tuple, control.tolist()))}, trials)
         if thrifty and repeats is None:
-            own = self._raced(number)
+            # Repeat only at the sizes at which the first repetition is not clearly slower than the best so far
+            count = min(self._controls.repeats, most)
+            drawn = self.options.noise.draw(self.task.times_s[number][None, :], count, self.launches, self._random)[0]
+            best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))
+            usual = np.array([np.median(times) for times in self._controls.times_s[LIBRARY]])
+            limits = usual * np.exp(-best) * contests.race_ratio(self._controls.deviation)
+            counts = np.where(drawn[:, 0] > limits, FIRST_REPEATS, count)
+            own = [tuple(times[:kept]) for times, kept in zip(drawn.tolist(), counts, strict=True)]
+            self.seconds += sum(map(sum, own))
         else:
             own = [
                 tuple(each) for each in self._measure(self.task.times_s[number][None, :], repeats or most)[0].tolist()
@@ -276,23 +282,9 @@ class ReplayedCampaign:
         candidate = self.task.candidates[number]
         return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
-    def _raced(self, number: int) -> list[tuple[float, ...]]:
-        """Measure once at every size, and repeat at the sizes at which the first measurement is not clearly slower
-        than the best so far.
-        """
-        true_s, repeats = self.task.times_s[number][None, :], min(self._controls.repeats, self.options.repeats)
-        drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)[0]
-        best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))
-        baseline = np.array([np.median(times) for times in self._controls.times_s[LIBRARY]])
-        limits = baseline * np.exp(-best) * contests.race_ratio(self._controls.deviation)
-        counts = np.where(drawn[:, 0] > limits, FIRST_REPEATS, repeats)
-        measured = [tuple(times[:count]) for times, count in zip(drawn.tolist(), counts, strict=True)]
-        self.seconds += sum(map(sum, measured))
-        return measured
-
     def _verdict(self, index: int) -> contests.SizeVerdict:
         gains = np.array([gains[index] for gains in self._gains])
-        near = contests.contender_indices(gains, self._controls.deviation, MOST_CONTENDERS)
+        near = contests.contender_indices(gains, self._controls.deviation, 8)
         numbers = [self.tried[place] for place in near]
         size = self.task.sizes_bytes[index]
         contest = contests.SizeContest(size, [LIBRARY], [str(number) for number in numbers], self.options.rules)

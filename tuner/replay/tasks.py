@@ -58,31 +58,22 @@ def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
     buffer = _BUFFER.search(name)
     runs = []
     for results in parse_results(text, name):
-        origin = _origin(name, fabric, results.collective)
+        if results.collective is None:
+            known = ", ".join(one.value for one in STANDARD)
+            rule = "neither the log {} nor its name says which collective was measured"
+            raise InvalidInput(rule, name, f"put one of {known} into the file name")
+        if library := _LIBRARY.search(name.lower().replace("-", "_").replace("_", " ")):
+            origin = ScheduleOrigin(fabric, results.collective, library[1].upper(), library[1].lower())
+        else:
+            k, instances = _K.search(name), _INSTANCES.search(name)
+            schedule = _BUFFER.sub("", name).rstrip("-_")
+            counts = int(k[1]) if k else None, int(instances[1]) if instances else None
+            origin = ScheduleOrigin(fabric, results.collective, schedule.split("_")[0] or "log", schedule, *counts)
         whole = results.of_ranks(results.ranks or 1)
         for row in whole.rows:
             configuration = RecordedConfiguration(origin, int(buffer[1]) if buffer else None, row.in_place)
             runs.append(RecordedRun(configuration, row.size_bytes, row.time_us / 1e6, row.wrong))
     return tuple(runs)
-
-
-def _origin(name: str, fabric: str, collective: str | None) -> ScheduleOrigin:
-    plain = name.lower().replace("-", "_")
-    if collective is None:
-        known = ", ".join(one.value for one in STANDARD)
-        raise InvalidInput(
-            "neither the log {} nor its name says which collective was measured",
-            name,
-            f"put one of {known} into the file name",
-        )
-    if library := _LIBRARY.search(plain.replace("_", " ")):
-        return ScheduleOrigin(fabric, collective, library[1].upper(), library[1].lower())
-    k, instances = _K.search(name), _INSTANCES.search(name)
-    schedule = _BUFFER.sub("", name).rstrip("-_")
-    generator = schedule.split("_")[0] or "log"
-    return ScheduleOrigin(
-        fabric, collective, generator, schedule, int(k[1]) if k else None, int(instances[1]) if instances else None
-    )
 
 
 Floats = NDArray[np.float64]

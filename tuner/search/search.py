@@ -14,7 +14,7 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import NopPruner
 from optuna.storages import BaseStorage, InMemoryStorage
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable, cause_in
 from chorale.tuner.files.read_write import set_file_aside
@@ -22,7 +22,7 @@ from chorale.tuner.search import study as studies
 from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats, Prior, PriorMix
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.search.storages import open_storage, unreachable
-from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, TrialRecord
+from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, SizeResult, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
@@ -112,15 +112,7 @@ class Search:
         known = self._priors.starts()
         self._queue = iter([*self._settle_unfinished(), *starts[:1], *known[:1]])
         self._next_starts = {True: iter(known[1:]), False: iter(starts[1:])}  # key: whether any prior has weight
-        in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
-        for record in self._records.values():
-            outcome = studies.Outcome.of(record)
-            if (record.trial_id, outcome.state) not in in_study:
-                parameters = studies.active_parameters(record.candidate, plan.space)
-                distributions = {name: self._distributions[name] for name in parameters}
-                ended = studies.ended_trial(record, outcome, parameters, distributions)
-                ended.set_user_attr(TRIAL_ID, record.trial_id)
-                self._study.add_trial(ended)
+        self._import_records()
 
     def ask(self) -> Suggestion | None:
         """Return an untried candidate, or None if there is none."""
@@ -256,6 +248,26 @@ class Search:
             if candidate is not None:
                 unfinished.append(candidate)
         return unfinished
+
+    def _import_records(self) -> None:
+        """Add the recorded trials of the launch that are missing in the study."""
+        in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
+        for record in self._records.values():
+            outcome = studies.Outcome.of(record)
+            if (record.trial_id, outcome.state) in in_study:
+                continue
+            parameters = studies.active_parameters(record.candidate, self._plan.space)
+            sizes = () if isinstance(record, FailedTrial) else record.sizes
+            trial = create_trial(
+                params=parameters,
+                distributions={name: self._distributions[name] for name in parameters},
+                value=outcome.speedup,
+                state=outcome.state,
+                user_attrs=outcome.attributes | {TRIAL_ID: record.trial_id},
+                intermediate_values={step: math.exp(studies.log_speedup(size)) for step, size in enumerate(sizes, 1)},
+                constraints=outcome.constraints,
+            )
+            self._study.add_trial(trial)
 
 
 _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)

@@ -7,7 +7,7 @@ measurements. The next point is the one with the highest expected improvement.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -101,8 +101,12 @@ class PriorMix:
         expected = self._expected[:, [self._number[point] for point in tried]]
         expected = expected - expected.mean(axis=1, keepdims=True)
         skilled = [number for number, one in enumerate(expected) if has_skill(one, values)]
-        if skilled:
-            weights[skilled] = _ridge(expected[skilled], values)
+        if skilled:  # each coefficient is shrunk in proportion to its prior's spread
+            expected = expected[skilled]
+            doubt = np.sqrt(CAUTION * np.sum(expected**2, axis=(1, 2)) / len(values) + 1e-12)
+            rows = np.vstack([expected.reshape(len(expected), -1).T, np.diag(doubt)])
+            solution, _ = optimize.nnls(rows, np.concatenate([values.ravel(), np.zeros(len(doubt))]))
+            weights[skilled] = np.minimum(solution, 1.0)
         return weights
 
     def document(self, measured: Mapping[Any, Floats]) -> list[dict[str, Any]]:
@@ -172,22 +176,22 @@ class Axis:
 
 def axes_of(points: Sequence[Any]) -> list[Axis]:
     """Return one axis for each parameter that differs between `points`. Points have `parameters`, like `Candidate`."""
-    columns = zip(*(point.parameters.values() for point in points), strict=True)
-    return [_axis(column) for column in columns if len(set(column)) > 1]
-
-
-def _axis(column: Sequence[str | int | None]) -> Axis:
-    if any(isinstance(value, str) for value in column):
-        names = list(dict.fromkeys(column))
-        return Axis(True, np.array([names.index(value) for value in column], dtype=np.float64))
-    # 0 has no logarithm. So "no pipeline" (0) is treated like an unset value: distance 1 from every other value.
-    logarithms = np.array([np.log2(float(value)) if value else np.nan for value in column])
-    span = float(np.nanmax(logarithms) - np.nanmin(logarithms))
-    return Axis(False, logarithms / (span or 1.0))
+    axes = []
+    for column in zip(*(point.parameters.values() for point in points), strict=True):
+        if len(set(column)) == 1:
+            continue
+        if any(isinstance(value, str) for value in column):
+            names = list(dict.fromkeys(column))
+            axes.append(Axis(True, np.array([names.index(value) for value in column], dtype=np.float64)))
+            continue
+        # 0 has no logarithm. So "no pipeline" (0) is treated like an unset value: distance 1 from every other value.
+        logarithms = np.array([np.log2(float(value)) if value else np.nan for value in column])
+        span = float(np.nanmax(logarithms) - np.nanmin(logarithms))
+        axes.append(Axis(False, logarithms / (span or 1.0)))
+    return axes
 
 
 _ROOT_3 = np.sqrt(3.0)
-_STEPS = 20
 _EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
 _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
 """Prior of the covariance parameters (medians, and standard deviations of their logarithms): how fast the logarithms of
@@ -196,14 +200,6 @@ times change over a parameter's range, over how many doublings of the size they 
 
 MOST_SURPRISE = 6.0
 """Limit of covariance parameters, in prior deviations: without it, constant values would drive them to infinity."""
-
-
-@dataclass(frozen=True, slots=True)
-class Posterior:
-    """Mean and standard deviation of each output at each point, arrays of (points, outputs)."""
-
-    mean: Floats
-    deviation: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +232,6 @@ class SizeModel:
         self._doubt = np.array([*[_DOUBT["scale"]] * count, *list(_DOUBT.values())[1:]])
         self._parameters = self._expected
 
-    @property
-    def _reach(self) -> Floats:
-        return np.asarray(MOST_SURPRISE * self._doubt)
-
     def reset(self) -> None:
         """Set the covariance parameters back to their prior medians, so that the noise is not zero."""
         self._parameters = self._expected
@@ -248,6 +240,7 @@ class SizeModel:
         """Choose the covariance parameters that best explain `values` (points, sizes; mean zero)."""
         distances = [axis.distances(points, points) for axis in self._axes]
         # The line search may try parameters that overflow; it steps back from them by itself.
+        reach = MOST_SURPRISE * self._doubt
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             optimum = optimize.minimize(
                 self._misfit,
@@ -255,16 +248,19 @@ class SizeModel:
                 (distances, values),
                 "L-BFGS-B",
                 True,
-                bounds=list(zip(self._expected - self._reach, self._expected + self._reach, strict=True)),
-                options={"maxiter": _STEPS},
+                bounds=list(zip(self._expected - reach, self._expected + reach, strict=True)),
+                options={"maxiter": 20},
             )
         if np.all(np.isfinite(optimum.x)):
             self._parameters = optimum.x
 
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
-    ) -> Posterior:
-        """Predict outputs at `others` from `values` at `points`. Row o of `outputs`: weights of sizes in output o."""
+    ) -> tuple[Floats, Floats]:
+        """Predict outputs at `others` from `values` at `points`. Row o of `outputs`: weights of sizes in output o.
+
+        Return the mean and the standard deviation of each output at each point, arrays of (points, outputs).
+        """
         scales, octaves, variance, noise = self._named(self._parameters)
         distances = [axis.distances(points, points) for axis in self._axes]
         point_kernel, size_kernel = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
@@ -276,7 +272,7 @@ class SizeModel:
         mean = weights @ (rotated / spectrum.together) @ size_weights.T
         before = variance * np.sum((outputs @ size_kernel) * outputs, axis=1)
         explained = weights**2 @ (1 / spectrum.together) @ (size_weights**2).T
-        return Posterior(mean, np.sqrt(np.maximum(before - explained, 1e-12)))
+        return mean, np.sqrt(np.maximum(before - explained, 1e-12))
 
     def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
         """Split covariance parameters into scales of the axes, octaves, and variances of values and noise."""
@@ -429,13 +425,13 @@ class AcquisitionOptimizer:
             self._model.fit(tried, values)
             self._fitted = len(tried)
         others = self._untried(tried)
-        posterior = self._model.posterior(tried, values, others, self._outputs)
-        posterior = replace(posterior, mean=posterior.mean + (belief[others] + middle) @ self._outputs.T)
+        mean, deviation = self._model.posterior(tried, values, others, self._outputs)
+        mean = mean + (belief[others] + middle) @ self._outputs.T
         reached = np.maximum(raw @ self._outputs.T, 0.0).max(axis=0)
         # Expected improvement of each output over the best value so far (Jones et al., 1998, eq. 15).
-        standard = (posterior.mean - reached) / posterior.deviation
+        standard = (mean - reached) / deviation
         density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)
-        expected = np.asarray(posterior.deviation * (standard * special.ndtr(standard) + density)) @ self._counts
+        expected = np.asarray(deviation * (standard * special.ndtr(standard) + density)) @ self._counts
         if not np.all(np.isfinite(expected)):
             return None
         return self._points[int(others[int(np.argmax(expected))])]

@@ -191,22 +191,6 @@ class Outcome:
         return Outcome(TrialState.COMPLETE, speedup, attributes, {})
 
 
-def ended_trial(
-    record: TrialRecord, outcome: Outcome, parameters: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
-) -> FrozenTrial:
-    """Return a finished Optuna trial for `record`; the speed-ups at the sizes are its intermediate values 1, 2, …"""
-    sizes = () if isinstance(record, FailedTrial) else record.sizes
-    return create_trial(
-        params=dict(parameters),
-        distributions=dict(distributions),
-        value=outcome.speedup,
-        state=outcome.state,
-        user_attrs=outcome.attributes,
-        intermediate_values={step: math.exp(log_speedup(size)) for step, size in enumerate(sizes, 1)},
-        constraints=outcome.constraints,
-    )
-
-
 def log_speedup(size: SizeResult) -> float:
     """Return the logarithm of the speed-up at a size; nan if a time is unusable, for example zero."""
     try:
@@ -216,9 +200,6 @@ def log_speedup(size: SizeResult) -> float:
 
 
 MIN_TRIALS = 4
-
-BEST_PART = 0.25
-"""Fraction of trials that count as the best when importances are computed; a tenth would usually be too few."""
 
 
 def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
@@ -244,5 +225,5 @@ def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     for trial in trials:
         parameters = {name: trial.candidate.parameters[name] for name in varied}
         study.add_trial(create_trial(params=parameters, distributions=distributions, value=trial.speedup))
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST_PART)
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)  # a tenth would usually be too few
     return dict(get_param_importances(study, evaluator=evaluator))

@@ -34,18 +34,16 @@ from chorale.tuner.files.yaml_text import load_yaml
 PROFILE_VARIABLE = "CHORALE_SLURM"
 """Environment variable with the path of the profile for commands that are given none."""
 
-_DURATION = re.compile(r"(\d+)(s|min|h|d)")
-_UNIT_MINUTES = {"s": 1 / 60, "min": 1, "h": 60, "d": 24 * 60}
-_SLURM_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 
-
-def slurm_time(value: Any) -> Any:
+def slurm_time(value: Any) -> str:
     """Return a time limit in Slurm's format: 90, 1:30:00 and 1-00:00 are unchanged; 90min, 2h and 1d become minutes."""
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-        return str(max(1, round(int(match[1]) * _UNIT_MINUTES[match[2]])))
-    return value
+    text = str(value)
+    if match := re.fullmatch(r"(\d+)(s|min|h|d)", text):
+        unit_minutes = {"s": 1 / 60, "min": 1, "h": 60, "d": 24 * 60}[match[2]]
+        return str(max(1, round(int(match[1]) * unit_minutes)))
+    if not re.fullmatch(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}", text):
+        raise ValueError("a time limit is written as 90min, 2h, 1d or as Slurm does, such as 1-12:00:00")
+    return text
 
 
 def limit_minutes(text: str) -> float:
@@ -56,27 +54,21 @@ def limit_minutes(text: str) -> float:
     return 24 * 60.0 * int(days or 0) + sum(part * unit for part, unit in zip(parts, units, strict=False))
 
 
-def _is_time(value: str) -> str:
-    if not _SLURM_TIME.fullmatch(value):
-        raise ValueError("a time limit is written as 90min, 2h, 1d or as Slurm does, such as 1-12:00:00")
-    return value
-
-
 def _is_one_line(value: str) -> str:
     if not value or not value.isprintable():
         raise ValueError("the value should be one line of text")
     return value
 
 
-def _is_word(value: str) -> str:
-    if re.search(r"\s", _is_one_line(value)):
+def _has_no_spaces(value: str) -> str:
+    if " " in value:
         raise ValueError("the value should be one word")
     return value
 
 
-Word = Annotated[str, AfterValidator(_is_word)]
 Line = Annotated[str, AfterValidator(_is_one_line)]
-TimeLimit = Annotated[str, BeforeValidator(slurm_time), AfterValidator(_is_time)]
+Word = Annotated[Line, AfterValidator(_has_no_spaces)]
+TimeLimit = Annotated[str, BeforeValidator(slurm_time)]
 
 
 class Container(CampaignSection):
@@ -92,7 +84,8 @@ class Container(CampaignSection):
         """Return the options for srun; empty unless srun starts the container."""
         if self.kind != "pyxis":
             return []
-        mounts = [f"--container-mounts={','.join(_both_sides(mount) for mount in self.mounts)}"] if self.mounts else []
+        both_sides = [mount if ":" in mount else f"{mount}:{mount}" for mount in self.mounts]
+        mounts = [f"--container-mounts={','.join(both_sides)}"] if both_sides else []
         return [f"--container-image={self.image}", *mounts, *self.options]
 
     @property
@@ -101,10 +94,6 @@ class Container(CampaignSection):
         if self.kind != "apptainer":
             return []
         return ["apptainer", "exec", *(f"--bind={mount}" for mount in self.mounts), *self.options, self.image]
-
-
-def _both_sides(mount: str) -> str:
-    return mount if ":" in mount else f"{mount}:{mount}"
 
 
 class SlurmProfile(CampaignSection):
@@ -186,7 +175,6 @@ def this_command() -> str:
 _ANSWER_LIMIT_S = 60.0
 _POLL_S = 2.0
 _SILENCE_LIMIT_S = 300.0
-_UNFINISHED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
 FORGOTTEN = ""
 """State of a job that ended so long ago (`MinJobAge`) that Slurm has no record of it."""
 
@@ -194,7 +182,6 @@ CODE_SUFFIX = ".code"
 """Suffix of the file next to a job's output in which its script stores its exit code."""
 
 INTERRUPTED = 130
-_MISSING = "run this on a node from which jobs are submitted, or write the script with --slurm-script"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +199,8 @@ def submit(script: str, folder: Path, name: str) -> SubmittedJob:
     Raises Unavailable, with sbatch's message, if the job is refused.
     """
     if shutil.which("sbatch") is None:
-        raise Unavailable("there is no command sbatch", "", _MISSING)
+        way_out = "run this on a node from which jobs are submitted, or write the script with --slurm-script"
+        raise Unavailable("there is no command sbatch", "", way_out)
     done = subprocess.run(
         ["sbatch", "--parsable"],  # noqa: S607
         input=script,
@@ -245,9 +233,16 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
 
     A job that is requeued has not ended. Returns 130 for a cancelled job, and 1 for any other job without a code.
     """
-    shown = 0
+    shown, answered_s = 0, time.monotonic()
     while True:
-        state, code = _state_at_last(job.job_id)
+        try:
+            state, code = job_state(job.job_id)
+        except Unavailable:  # the controller may be silent for a while
+            if shutil.which("scontrol") is None or time.monotonic() > answered_s + _SILENCE_LIMIT_S:
+                raise
+            time.sleep(_POLL_S)
+            continue
+        answered_s = time.monotonic()
         text = _read(job.messages)
         show(text[shown:])
         shown = len(text)
@@ -259,21 +254,10 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
         time.sleep(_POLL_S)
 
 
-def _state_at_last(job_id: str) -> tuple[str, int]:
-    """Return the result of `job_state`; retry for a while if Slurm does not answer."""
-    deadline_s = time.monotonic() + _SILENCE_LIMIT_S
-    while True:
-        try:
-            return job_state(job_id)
-        except Unavailable:
-            if shutil.which("scontrol") is None or time.monotonic() > deadline_s:
-                raise
-        time.sleep(_POLL_S)
-
-
 def is_unfinished(state: str) -> bool:
     """Return whether a job in this state runs or will run."""
-    return state in _UNFINISHED
+    waiting = ("PENDING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
+    return state in (*waiting, "RUNNING", "COMPLETING")
 
 
 def job_state(job_id: str) -> tuple[str, int]:
@@ -349,9 +333,8 @@ def _needed(config: RunnerConfig, topology: Topology) -> JobShape:
         gpus = 0 if config.memory == "host" else per_node
         return JobShape(-(-ranks // per_node), per_node, gpus, tuple(config.hosts), config.uses_cluster)
     if isinstance(config, MpiConfig) and config.where in (None, "cluster") and config.fabric is None:
-        named = (
-            "" if config.hosts is None or config.hosts.startswith("@") else config.hosts
-        )  # the file is read inside the job
+        named = config.hosts or ""
+        named = "" if named.startswith("@") else named  # the file is read inside the job
         hosts = tuple(dict.fromkeys(word.partition(":")[0] for word in named.split(",") if word))
         per_node = -(-ranks // len(hosts)) if hosts else gpus_per_machine(topology) or 1
         return JobShape(len(hosts) or -(-ranks // per_node), per_node, hosts=hosts)
@@ -436,8 +419,7 @@ def _in_container(profile: SlurmProfile, command: str) -> str:
 
 
 def _prefix(profile: SlurmProfile) -> str:
-    prefix: Sequence[str] = [] if profile.container is None else profile.container.prefix
-    return f"{shlex.join(prefix)} " if prefix else ""
+    return "" if profile.container is None else "".join(f"{shlex.quote(word)} " for word in profile.container.prefix)
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -18,7 +18,6 @@ they have changed, the interval is reset, and earlier measurements of the baseli
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -102,14 +101,8 @@ class Differences:
     def half_width(self, error: float) -> Floats:
         """Return each mean's one-sided error bound, which is exceeded with probability at most `error`."""
         with np.errstate(invalid="ignore"):
-            quantiles = np.array([_student(error, float(number)) for number in self.freedom])
+            quantiles = np.where(self.freedom > 0, -special.stdtrit(self.freedom, error), np.inf)
             return np.where(self.deviation == 0, 0.0, quantiles * self.deviation)
-
-
-@lru_cache(maxsize=4096)
-def _student(error: float, freedom: float) -> float:
-    """Return the quantile that Student's t exceeds with probability `error`."""
-    return float("inf") if freedom <= 0 else float(-special.stdtrit(freedom, error))
 
 
 @dataclass(slots=True)
@@ -315,7 +308,14 @@ class SizeContest:
         # the data look good.
         error = (1 - self._rules.confidence) / 4 / max(len(self._contenders), 1)
         width = float(apart.half_width(error)[control])
-        more = 0 if decided else self._more_launches(apart, library)
+        more = 0
+        if not decided:  # estimated from the present means
+            tolerance = math.log1p(self._rules.tolerance)
+            rivals = _needed(apart, self._pair_error, tolerance + apart.mean)
+            wins = _needed(apart, self._win_error, apart.mean)[self._baselines]
+            as_library = _needed(library, self._pair_error, tolerance + library.mean)
+            least = min(max(rivals.max(), wins.max()), as_library.max())
+            more = max(math.ceil(min(float(least), MAX_LAUNCHES)) - table.count, 1)
         return SizeVerdict(
             size_bytes=self.size_bytes,
             decision=decision,
@@ -332,15 +332,6 @@ class SizeContest:
             more_seconds=more * float(np.mean(self._seconds[-1:])),
             outliers=tuple(f"{name} in launch {launch + 1}" for name, launch in table.outliers()),
         )
-
-    def _more_launches(self, apart: Differences, library: Differences) -> int:
-        """Return how many more launches a decision would probably need if the means do not change."""
-        tolerance = math.log1p(self._rules.tolerance)
-        rivals = _needed(apart, self._pair_error, tolerance - (-apart.mean))
-        wins = _needed(apart, self._win_error, apart.mean)[self._baselines]
-        as_library = _needed(library, self._pair_error, tolerance + library.mean)
-        least = min(max(rivals.max(), wins.max()), as_library.max())
-        return max(math.ceil(min(float(least), MAX_LAUNCHES)) - self._table.count, 1)
 
 
 HOPELESS = 4
@@ -417,8 +408,12 @@ class Controls:
             for old, new in zip(self._pools.get(name, ()), sizes, strict=False)
         ]
         changes = np.array([change for change in differences if np.isfinite(change)])
-        moved = len(changes) > 0 and self._has_moved(changes)
-        if len(changes):
+        moved = False
+        if len(changes):  # the baselines have changed if the median change is larger than scatter can explain
+            middle = float(np.median(changes))
+            scatter = 1.4826 * float(np.median(np.abs(changes - middle)))
+            scatter = max(scatter, self.deviation if len(changes) < FEW else 0.0)
+            moved = abs(middle) > max(LEAST_MOVE, MOVE_DEVIATIONS * 1.25 * scatter / len(changes) ** 0.5)
             self._squares += float(np.sum((changes - np.median(changes)) ** 2)) / 2
             self._freedom += max(len(changes) - 1, 1)
         # Robust estimate of the deviation within launches, from the median difference of consecutive repetitions
@@ -431,13 +426,6 @@ class Controls:
         for name, sizes in measured.items():
             before = () if moved else self._pools.get(name, ())
             self._pools[name] = [(*old, *new) for old, new in zip(before, sizes, strict=True)] if before else [*sizes]
-
-    def _has_moved(self, changes: Floats) -> bool:
-        """Return whether the median change over all sizes is larger than scatter can explain."""
-        middle = float(np.median(changes))
-        scatter = 1.4826 * float(np.median(np.abs(changes - middle)))
-        scatter = max(scatter, self.deviation if len(changes) < FEW else 0.0)
-        return bool(abs(middle) > max(LEAST_MOVE, MOVE_DEVIATIONS * 1.25 * scatter / len(changes) ** 0.5))
 
 
 TRIAL_ERROR, MOST_REPEATS = 0.1, 1000

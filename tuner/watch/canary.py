@@ -93,8 +93,14 @@ def read_jobs(paths: Sequence[Path]) -> Snapshot:
     """Return the sums of the times in jobs' status files. Missing and invalid files are ignored."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
-        for key, calls in _of_file(path):
-            times[key] = times.get(key, CallTimes()) + calls
+        try:
+            rows: list[dict[str, Any]] = json.loads(read_file(path, _MOST_BYTES))["sizes"]
+            for row in rows:
+                key = str(row["digest"]), str(row["collective"]), int(row["size_bytes"])
+                calls = CallTimes(int(row["calls"]), float(row["seconds"]), float(row["seconds_squared"]))
+                times[key] = times.get(key, CallTimes()) + calls
+        except (InvalidInput, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+            continue  # the job has not begun, or the file is not a status file
     return times
 
 
@@ -123,17 +129,6 @@ def _is_slower(former: CallTimes, present: CallTimes) -> bool:
     return present.mean_s > MIN_SLOWDOWN * former.mean_s and difference_s > _DEVIATIONS * error_s
 
 
-def _of_file(path: Path) -> Iterator[tuple[Key, CallTimes]]:
-    try:
-        rows: list[dict[str, Any]] = json.loads(read_file(path, _MOST_BYTES))["sizes"]
-        for row in rows:
-            key = str(row["digest"]), str(row["collective"]), int(row["size_bytes"])
-            yield key, CallTimes(int(row["calls"]), float(row["seconds"]), float(row["seconds_squared"]))
-    except (InvalidInput, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
-        # The job has not begun, or the file is not a status file
-        return
-
-
 PRESENT, CANDIDATE = "present", "candidate"
 
 Measure = Callable[[RunRequest], Outcome]
@@ -153,7 +148,6 @@ class CanaryRow:
 
     @property
     def is_slower(self) -> bool:
-        """Return whether the candidate is slower by more than noise."""
         return self.ratio.low > 1
 
 
@@ -163,11 +157,6 @@ class CanaryReport:
 
     rows: tuple[CanaryRow, ...] = ()
     failures: tuple[str, ...] = ()
-
-    @property
-    def slower(self) -> tuple[CanaryRow, ...]:
-        """Return the rows in which the candidate is slower, so that the current program is kept."""
-        return tuple(row for row in self.rows if row.is_slower)
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +471,7 @@ class Renewal:
             for row in report.rows
         ]
         events.append(self._event("canary", rows=rows, failures=list(report.failures)))
-        sizes = [(row.collective, row.size_bytes) for row in report.slower]
+        sizes = [(row.collective, row.size_bytes) for row in report.rows if row.is_slower]
         return self.planner.with_present(plan, present.table, sizes) if sizes else plan
 
     def _publish(

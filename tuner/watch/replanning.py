@@ -116,7 +116,11 @@ class Planner:
         table = assemble(rows, topology, JobGroup(), (ANY_DTYPE,), {"source": "watch"})
         data = table_bytes(table, table_key())
         digest = data.split(b"\n", 2)[1].split()[3].decode()
-        costs = {name: _costs(choice, name) for name in self._request.collectives}
+        costs = {}
+        for name in self._request.collectives:  # of the program with the shortest time per byte
+            certificates = [each.certificate for (collective, _), each in choice.items() if collective == name]
+            best = min(certificates, key=lambda each: Fraction(each["achieved"]))
+            costs[name] = {key: best[key] for key in ("achieved", "lower_bound", "gap")}
         return TablePlan(spec, table, data, digest, costs, time.perf_counter() - began_s)
 
     def _keys(self) -> list[tuple[str, int]]:
@@ -153,13 +157,6 @@ class Planner:
             what = parse_collective(collective), SizeRange(first, last)
             yield table_row(*what, candidate.entry, None, candidate.certificate)
             first = 0 if last is None else last + 1
-
-
-def _costs(choice: Choice, collective: str) -> Mapping[str, str]:
-    """Return the certificate, without its cuts, of the program with the shortest time per byte."""
-    certificates = [candidate.certificate for (name, _), candidate in choice.items() if name == collective]
-    best = min(certificates, key=lambda each: Fraction(each["achieved"]))
-    return {name: best[name] for name in ("achieved", "lower_bound", "gap")}
 
 
 def table_entry(table: Table, collective: str, size_bytes: int) -> TableProgram | None:

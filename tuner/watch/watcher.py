@@ -21,13 +21,12 @@ from pydantic import Field, field_validator
 from chorale.runners.api.link_reports import Link, LinkReport, LinkSource, steady_unix_s
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.detours import reroute
-from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
+from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.link_states import KernelLinks
 from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.simulation.simulate import NetworkModel
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign_file import read_document
 from chorale.tuner.config.values import CampaignSection, Sizes, validated
 from chorale.tuner.files.home import Home
@@ -39,7 +38,6 @@ from chorale.tuner.watch.replanning import Planner, PlanRequest
 
 FORMAT = "chorale-watch/1"
 STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
-_SHOWN_EVENTS = 200
 
 
 class WatchRecords:
@@ -47,7 +45,7 @@ class WatchRecords:
 
     def __init__(self, folder: Path, name: str, unix_s: Callable[[], float] = time.time) -> None:
         self._folder, self._name, self._unix_s = folder, name, unix_s
-        self._events: deque[Event] = deque(maxlen=_SHOWN_EVENTS)
+        self._events: deque[Event] = deque(maxlen=200)
         self._reports: dict[Link, LinkReport] = {}
         self._carried_bits_per_s: dict[Link, float] = {}
 
@@ -164,7 +162,13 @@ class Watch:
         """Watch until `is_over` returns true, and yield events. Raises Unavailable if the source of reports ends."""
         if self.plans_failures:
             self._ahead = single_losses(self.trackers)
-        yield from map(self._recorded, self._resume())
+        # Continue from a previous watch's files if there are any, otherwise start from the beginning
+        self.renewal.publisher.resume()
+        self._since_s = self._changed_s = self.clock()  # so the first reports determine the state to plan for
+        if (present := self.renewal.present) is not None:
+            self.records.resume()
+            why = "the watch was started again"
+            yield self._recorded(self._event("resume", table=present.digest, spec=present.spec, why=why))
         try:
             while not is_over():
                 yield from map(self._recorded, self.step())
@@ -194,15 +198,14 @@ class Watch:
         self._begin(now_s)
         if self._is_due("record", _RECORD_S, now_s):
             self._write()
-            yield from self._obey()
-
-    def _resume(self) -> Iterator[Event]:
-        """Continue from a previous watch's files if there are any, otherwise start from the beginning."""
-        self.renewal.publisher.resume()
-        self._since_s = self._changed_s = self.clock()  # so the first reports determine the state to plan for
-        if (present := self.renewal.present) is not None:
-            self.records.resume()
-            yield self._event("resume", table=present.digest, spec=present.spec, why="the watch was started again")
+            # Carry out users' requests to hold, release or roll back
+            was_held, self.renewal.is_held = self.renewal.is_held, self.records.is_held()
+            if was_held != self.renewal.is_held:
+                yield self._event("hold" if self.renewal.is_held else "release", why="by request")
+                if not self.renewal.is_held and self._state is not None:  # plan again for the current state
+                    self._pending = self._pending or (self._state, self.clock())
+            if "renew" not in self._under_way and self.records.take_roll_back():
+                yield from self.renewal.roll_back("by request")
 
     def _on_report(self, report: LinkReport) -> Iterator[Event]:
         tracker = self.trackers.get(report.link)
@@ -251,16 +254,6 @@ class Watch:
             return False
         self._last_s[name] = now_s
         return True
-
-    def _obey(self) -> Iterator[Event]:
-        """Carry out users' requests to hold, release or roll back."""
-        was_held, self.renewal.is_held = self.renewal.is_held, self.records.is_held()
-        if was_held != self.renewal.is_held:
-            yield self._event("hold" if self.renewal.is_held else "release", why="by request")
-            if not self.renewal.is_held and self._state is not None:  # plan again for the current state
-                self._pending = self._pending or (self._state, self.clock())
-        if "renew" not in self._under_way and self.records.take_roll_back():
-            yield from self.renewal.roll_back("by request")
 
     def _write(self) -> None:
         self.records.write(self._state, self.renewal, self.trackers)
@@ -372,13 +365,14 @@ def open_watch(config: WatchConfig) -> Watch:
             assert config.links is not None
             source = ListedLinks(topology, config.links.absolute(), 8 * model.unit_bytes_per_s(topology))
         close = opened.pop_all().close
-    around = partial(_reroute, fabric, topology) if config.reroute and fabric is not None else None
+
+    def around(state: FabricState) -> None:
+        remaining = load_topology(state.spec(topology))
+        numbers = {name: node for node, name in enumerate(topology.node_ids)}
+        switches = [numbers[name] for name in remaining.node_ids[remaining.compute_count :]]
+        assert fabric is not None
+        reroute(fabric, topology, remaining, (*state.ranks(topology), *switches))
+
     renewal = Renewal(topology, collectives, planner, canary, publisher, jobs)
-    return Watch(source, renewal, WatchRecords(folder, config.name), around, config.plan_failures, close=close)
-
-
-def _reroute(fabric: EmulatedFabric, whole: Topology, state: FabricState) -> None:
-    remaining = load_topology(state.spec(whole))
-    numbers = {name: node for node, name in enumerate(whole.node_ids)}
-    switches = [numbers[name] for name in remaining.node_ids[remaining.compute_count :]]
-    reroute(fabric, whole, remaining, (*state.ranks(whole), *switches))
+    records, reroutes = WatchRecords(folder, config.name), config.reroute and fabric is not None
+    return Watch(source, renewal, records, around if reroutes else None, config.plan_failures, close=close)

@@ -24,8 +24,7 @@ from chorale.tuner.config.campaign_file import (
 )
 from chorale.tuner.config.runner import SECTIONS, read_section
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.plan import campaign_plan, check_runner
-from chorale.tuner.launch.predictions import campaign_on
+from chorale.tuner.launch.plan import campaign_on, campaign_plan, check_runner
 from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.records import Candidate, SizeResult, mean_speedup
 from chorale.tuner.trials.store import open_store

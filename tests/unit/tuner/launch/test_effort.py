@@ -21,8 +21,16 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.loop import RequestBuilder
-from chorale.tuner.launch.plan import NOT_KNOWN, campaign_plan, forecast, format_duration, min_measuring_s, plan_lines
-from chorale.tuner.launch.predictions import campaign_on, first_guesses
+from chorale.tuner.launch.plan import (
+    NOT_KNOWN,
+    campaign_on,
+    campaign_plan,
+    first_guesses,
+    forecast,
+    format_duration,
+    min_measuring_s,
+    plan_lines,
+)
 from chorale.tuner.launch.progress import (
     MEASURING,
     PREPARING,
