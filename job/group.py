@@ -1,14 +1,17 @@
-"""The engine of one job group: connected to the group's other ranks, with the table's programs loaded."""
+"""The engine of one job group, and the exchange of strings through which its ranks meet."""
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import Any
 
 from chorale.job import current_report
 from chorale.job.table.layout import unpack
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
 from chorale.runners.engine.library import TOKEN_BYTES, Devices, Engine, addresses_for, listen
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 
 Exchange = Callable[[list[str]], list[list[str]]]
 """Sends this rank's strings to the group and returns the strings of all ranks, by rank. All ranks call it."""
@@ -62,3 +65,62 @@ def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:
         texts = (f"ranks {', '.join(map(str, each))}: {digest[:12] or 'none'}" for digest, each in ranks.items())
         rule = "the ranks of the job have different tuning tables: {}"
         raise InvalidInput(rule, "; ".join(texts), "give all of them the same file in CHORALE_TABLE")
+
+
+def wait_for_keys(
+    store: Any, keys: Sequence[str], limit_s: float, is_stopped: Callable[[], bool] = lambda: False
+) -> list[str]:
+    """Wait until `store` has all `keys`, `limit_s` has passed or `is_stopped()`; return the keys still missing.
+
+    store: a store of torch, or an object with its methods `check`, `get` and `set`
+
+    This polls, because a blocking wait of torch's store blocks all other threads that use the same client.
+    """
+    deadline_s = monotonic() + limit_s
+    while missing := [key for key in keys if not store.check([key])]:
+        if monotonic() > deadline_s or is_stopped():
+            return missing
+        sleep(0.02)
+    return []
+
+
+class StoreExchange:
+    """A single exchange of strings among the ranks of a group through `store`, see `wait_for_keys`."""
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        ranks: int,
+        limit_s: float,
+        name: str = "chorale",
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Prepare the exchange `name`, unique within the store. is_stopped: returns whether to stop waiting"""
+        self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
+        self._name, self._is_stopped = name, is_stopped
+        self._has_spoken = False
+
+    def __call__(self, texts: list[str]) -> list[list[str]]:
+        """Return the strings of all ranks. Raises Unavailable, with the reason, if a rank gave up."""
+        self._set({"texts": texts})
+        keys = [f"{self._name}/{rank}" for rank in range(self._ranks)]
+        if missing := wait_for_keys(self._store, keys, self._limit_s, self._is_stopped):
+            ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
+            rule = f"all ranks of a group must take part within {self._limit_s} s"
+            raise Unavailable(rule, f"no word from ranks {ranks} of the group", "see what these do")
+        values = [json.loads(self._store.get(key)) for key in keys]
+        errors = [f"rank {rank} of the group: {each['error']}" for rank, each in enumerate(values) if "error" in each]
+        if errors:
+            rule, way_out = "some ranks cannot run programs: {}", "see the messages of these ranks"
+            raise Unavailable(rule, "; ".join(errors), way_out)
+        return [value["texts"] for value in values]
+
+    def give_up(self, reason: str) -> None:
+        """Tell the other ranks that this rank does not participate. Has no effect after this rank's exchange."""
+        if not self._has_spoken:
+            self._set({"error": reason})
+
+    def _set(self, value: dict[str, Any]) -> None:
+        self._has_spoken = True
+        self._store.set(f"{self._name}/{self._rank}", json.dumps(value))

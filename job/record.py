@@ -14,6 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -155,18 +156,16 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
-        index = min(range(len(clusters) - 1), key=lambda i: (_loss(clusters[i], clusters[i + 1]), i))
-        clusters[index : index + 2] = [_joined(clusters[index], clusters[index + 1])]
+        losses = [
+            min(one.seconds, other.seconds) * math.log2(other.size_bytes / one.size_bytes)
+            for one, other in pairwise(clusters)
+        ]
+        index = losses.index(min(losses))
+        one, other = clusters[index : index + 2]
+        size = (other if other.seconds >= one.seconds else one).size_bytes
+        joined = SizeCluster(size, one.first_bytes, other.last_bytes, one.seconds + other.seconds)
+        clusters[index : index + 2] = [joined]
     return clusters
-
-
-def _loss(one: SizeCluster, next_one: SizeCluster) -> float:
-    return min(one.seconds, next_one.seconds) * math.log2(next_one.size_bytes / one.size_bytes)
-
-
-def _joined(one: SizeCluster, next_one: SizeCluster) -> SizeCluster:
-    size = (next_one if next_one.seconds >= one.seconds else one).size_bytes
-    return SizeCluster(size, one.first_bytes, next_one.last_bytes, one.seconds + next_one.seconds)
 
 
 def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:

@@ -8,7 +8,6 @@ from chorale.job.table.model import TableProgram
 from chorale.synth.collective import CollectiveName
 
 _MOST_SIZES = 4096
-_OF_PROGRAMS = "digest", "collective", "by", "calls", "bytes", "seconds"
 
 
 class JobReport:
@@ -38,7 +37,10 @@ class JobReport:
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
         """Note the order of additions of each program. Call this before counting their runs."""
         with self._lock:
-            self._orders |= {program.digest: _fixed_order(program) for program in programs}
+            for program in programs:  # None: it may differ between runs or ranks
+                order = program.order_of_additions
+                is_fixed = order and order["fixed"] and order["same_on_all_ranks"]
+                self._orders[program.digest] = str(order["digest"]) if order and is_fixed else None
 
     def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float, by: str = "engine") -> None:
         """Count a program run. by: name of the transport that moved its bytes"""
@@ -64,8 +66,9 @@ class JobReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as written to the file that CHORALE_REPORT names."""
         with self._lock:
+            names = "digest", "collective", "by", "calls", "bytes", "seconds"
             programs = [
-                dict(zip(_OF_PROGRAMS, (*key, int(calls), int(size), seconds), strict=True))
+                dict(zip(names, (*key, int(calls), int(size), seconds), strict=True))
                 for key, (calls, size, seconds) in sorted(self._programs.items())
             ]
             fallbacks = [
@@ -111,11 +114,6 @@ class JobReport:
             count[0] += 1
             count[1] += size
             count[2] += seconds
-
-
-def _fixed_order(program: TableProgram) -> str | None:
-    order = program.order_of_additions
-    return str(order["digest"]) if order and order["fixed"] and order["same_on_all_ranks"] else None
 
 
 def report_line(record: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ plans; `stand-in`: like `auto`, but plans run on CPUs instead of GPUs, for tests
 """
 
 _PLAN_BYTES = 64 << 20
-_CHECK_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def job_table(path: Path) -> tuple[Table, str]:
     busy = Unavailable(
         "the check of the tuning table took too long: {}", "another process is checking one", "try again"
     )
-    lock = acquire_lock(mark.parent / "lock", _CHECK_LIMIT_S, busy)
+    lock = acquire_lock(mark.parent / "lock", 300.0, busy)
     try:
         violations = [] if mark.exists() else checked_table(data)[1]
         if not violations:

@@ -27,10 +27,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavai
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
-_ELEMENT_BYTES = 4
 _MOST_BYTES = 2**30
-_COMPILE_S = 60.0
-_POLL_S = 0.05
 
 
 def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespac
     with tempfile.TemporaryDirectory(prefix="chorale-benchmark-") as folder:
         program, report = Path(folder) / "collective_times", Path(folder) / "report.json"
         command: list[str | Path] = [find_mpicc(), "-O2", NATIVE / "collective_times.c", "-o", program]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_S)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60.0)  # noqa: S603
         if done.returncode:
             raise Unavailable("mpicc cannot compile a program: {}", done.stderr.strip()[-500:], "install a C compiler")
         variables = {
@@ -76,7 +73,7 @@ def _launched(topology: Topology, words: Sequence[str | Path], options: argparse
     deadline_s = time.monotonic() + options.timeout
     try:
         while (code := started.poll()) is None and time.monotonic() < deadline_s:
-            time.sleep(_POLL_S)
+            time.sleep(0.05)
         lines = (started.read(STDOUT) + started.read(STDERR)).decode(errors="replace").splitlines()
     finally:
         started.close()
@@ -99,12 +96,9 @@ def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]
         raise InvalidInput("the table does not state its topology", "", "name it by --topology")
     topology = parse_topology(spec)
     if topology.compute_count != table.ranks:
-        rule, ranks = (
-            "topology and table have different numbers of ranks: {}",
-            f"{topology.compute_count} and {table.ranks}",
-        )
-        raise InvalidInput(rule, ranks, "name another by --topology")
-    unit = _ELEMENT_BYTES * table.ranks
+        rule, counts = "topology and table have different numbers of ranks: {}", (topology.compute_count, table.ranks)
+        raise InvalidInput(rule, f"{counts[0]} and {counts[1]}", "name another by --topology")
+    unit = 4 * table.ranks  # one float for each rank
     sizes = list(dict.fromkeys(-(-size // unit) * unit for size in parse_sizes(options.sizes)))
     if max(sizes) > _MOST_BYTES:
         raise InvalidInput(f"sizes must be at most {_MOST_BYTES} bytes", max(sizes), "name smaller ones")

@@ -25,10 +25,8 @@ NATIVE = Path(__file__).parent / "native"
 _NAME = "libchorale_mpi_preload.so"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder from which the library's Python process imports the table check."""
-_LIBRARIES = ("-lmpi", "-lmpi_abi", "-lmpich")
 _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
 """Options that leave out the C++ bindings, which MPI 3 removed: they need libraries that only C++ programs link."""
-_LIMIT_S = 20.0
 
 
 def preload_library(mpicc: Path | None = None) -> Path:
@@ -38,7 +36,20 @@ def preload_library(mpicc: Path | None = None) -> Path:
 
     Raises Unavailable without MPI, its header or a compiler.
     """
-    definitions, includes, library = _mpi_of(mpicc or find_mpicc())
+    mpicc, way_out = mpicc or find_mpicc(), "name an mpicc that works"
+    try:  # MPI's preprocessor definitions, header folders and library
+        done = subprocess.run([mpicc, "-show"], capture_output=True, text=True, timeout=20.0, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        found = getattr(error, "strerror", None) or error
+        raise Unavailable("mpicc does not say where MPI is: {}", f"{mpicc}: {found}", way_out) from error
+    words = shlex.split(done.stdout)
+    definitions = [*_NO_CPP, *(word for word in words if word.startswith("-D"))]
+    includes, folders = ([Path(word[2:]) for word in words if word.startswith(flag)] for flag in ("-I", "-L"))
+    names = [f"lib{word[2:]}.so" for word in words if word in ("-lmpi", "-lmpi_abi", "-lmpich")] or ["libmpi.so"]
+    libraries = [folder / name for name in names for folder in folders if (folder / name).exists()]
+    if not libraries:
+        raise Unavailable("MPI's library was not found: {}", f"no {' or '.join(names)} in {folders}", way_out)
+    library = libraries[0].absolute()
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
     python = f'-DCHORALE_PYTHON="{sys.executable}"', f'-DCHORALE_PACKAGES="{_PACKAGES}"'
     loading = "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}"
@@ -65,24 +76,6 @@ def find_mpicc(name: str = "mpicc") -> Path:
         found = f"{name} is neither next to {mpiexec} nor on PATH"
         raise Unavailable("the preloaded library needs MPI's compiler: {}", found, "install MPI's header files")
     return Path(path)
-
-
-def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
-    """Return MPI's preprocessor definitions, header folders and library, from the output of `mpicc -show`."""
-    way_out = "name an mpicc that works"
-    try:
-        done = subprocess.run([mpicc, "-show"], capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as error:
-        found = getattr(error, "strerror", None) or error
-        raise Unavailable("mpicc does not say where MPI is: {}", f"{mpicc}: {found}", way_out) from error
-    words = shlex.split(done.stdout)
-    definitions = tuple(word for word in words if word.startswith("-D"))
-    includes, folders = ([Path(word[2:]) for word in words if word.startswith(flag)] for flag in ("-I", "-L"))
-    names = [f"lib{word[2:]}.so" for word in words if word in _LIBRARIES] or ["libmpi.so"]
-    libraries = [folder / name for name in names for folder in folders if (folder / name).exists()]
-    if not libraries:
-        raise Unavailable("MPI's library was not found: {}", f"no {' or '.join(names)} in {folders}", way_out)
-    return (*_NO_CPP, *definitions), tuple(includes), libraries[0].absolute()
 
 
 def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path:

@@ -1,8 +1,6 @@
 """A ray.util.collective group of actors that runs a tuning table's programs and leaves the rest to Gloo."""
 
-import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,21 +10,20 @@ from ray.util.collective import types
 from ray.util.collective.collective_group.base_collective_group import BaseGroup
 
 from chorale.job import current_report
-from chorale.job.group import GroupEngine
+from chorale.job.group import GroupEngine, StoreExchange
 from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
 from chorale.runners.engine.library import TORCH_VARIABLES, DataType, Devices, ReduceOp, Work
 from chorale.synth.errors import InvalidInput, Unavailable
 
-OPERATIONS = {
+_OPERATIONS = {
     types.ReduceOp.SUM: ReduceOp.SUM,
     types.ReduceOp.PRODUCT: ReduceOp.PROD,
     types.ReduceOp.MIN: ReduceOp.MIN,
     types.ReduceOp.MAX: ReduceOp.MAX,
 }
 _LIMIT_S = 60.0  # for all actors to join
-_RUN_LIMIT_S = 1800.0
 
 
 class ChoraleRayGroup(BaseGroup):
@@ -44,16 +41,22 @@ class ChoraleRayGroup(BaseGroup):
             raise InvalidInput(rule, "", "set CHORALE_TABLE to one, for all actors (runtime_env env_vars)")
         table, digest = job_table(settings.table)
         current_report().table, current_report().ranks = digest, world_size
-        exchange = store_exchange(group_name, rank, world_size, _LIMIT_S)
+        name = f"chorale/{ray.get_runtime_context().get_job_id()}/{group_name}"
+        exchange = StoreExchange(_KeyValues(), rank, world_size, _LIMIT_S, name)
         ranks = range(world_size)
         self._strict = settings.strict
         node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         devices = Devices(settings.interface, TORCH_VARIABLES, node)
         self._engine = GroupEngine(table, digest, ranks, rank, exchange, devices, _LIMIT_S)
         # Remove the strings of `rank`, so that a later group of the same name starts empty
-        job = ray.get_runtime_context().get_job_id()
-        internal_kv._internal_kv_del(f"chorale/{job}/{group_name}/{rank}".encode())
-        self._inner = _gloo_group(world_size, rank, group_name)
+        internal_kv._internal_kv_del(f"{name}/{rank}".encode())
+        self._inner: Any = None
+        if "th" in vars(types):  # torch is installed
+            from ray.util.collective.collective_group.torch_gloo_collective_group import (  # noqa: PLC0415
+                TorchGLOOGroup,
+            )
+
+            self._inner = TorchGLOOGroup(world_size, rank, f"{group_name}-gloo")
 
     @classmethod
     def backend(cls) -> str:
@@ -148,7 +151,7 @@ class ChoraleRayGroup(BaseGroup):
         memory = given.ctypes.data, taken.ctypes.data, max(given.size, taken.size)
         element = DataType[dtype.upper()]
         self._engine.execute(
-            Work(self._engine.programs[program], *memory, element, OPERATIONS[operation], limit_s=_RUN_LIMIT_S)
+            Work(self._engine.programs[program], *memory, element, _OPERATIONS[operation], limit_s=1800.0)
         )
         if taken is not last:
             last[...] = taken
@@ -161,14 +164,6 @@ class ChoraleRayGroup(BaseGroup):
                 "calls that the tuning table does not cover need Gloo, but torch is not installed", "", "install it"
             )
         return self._inner
-
-
-def _gloo_group(world_size: int, rank: int, group_name: str) -> Any:
-    if "th" not in vars(types):  # torch is not installed
-        return None
-    from ray.util.collective.collective_group.torch_gloo_collective_group import TorchGLOOGroup  # noqa: PLC0415
-
-    return TorchGLOOGroup(world_size, rank, f"{group_name}-gloo")
 
 
 def _array(tensor: Any) -> Any:
@@ -191,33 +186,14 @@ def _tensors(values: Any) -> list[Any]:
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values]
 
 
-_POLL_S = 0.02
+class _KeyValues:
+    """Ray's key-value store with the methods of torch's stores that an exchange uses."""
 
+    def check(self, keys: list[str]) -> bool:
+        return all(internal_kv._internal_kv_exists(key.encode()) for key in keys)
 
-def store_exchange(group_name: str, rank: int, ranks: int, limit_s: float) -> Callable[[list[str]], list[list[str]]]:
-    """Return a function that exchanges strings among the actors of a group; each actor calls it once.
+    def get(self, key: str) -> bytes | None:
+        return internal_kv._internal_kv_get(key.encode())
 
-    The function raises Unavailable, naming the missing ranks, if not all actors call it within `limit_s`.
-    """
-    job = ray.get_runtime_context().get_job_id()
-
-    def key(number: int) -> bytes:
-        return f"chorale/{job}/{group_name}/{number}".encode()
-
-    def exchange(texts: list[str]) -> list[list[str]]:
-        internal_kv._internal_kv_put(key(rank), json.dumps(texts).encode(), overwrite=True)
-        deadline_s = time.monotonic() + limit_s
-        found: dict[int, list[str]] = {}
-        while len(found) < ranks:
-            for number in set(range(ranks)) - found.keys():
-                value = internal_kv._internal_kv_get(key(number))
-                if value is not None:
-                    found[number] = json.loads(value)
-            if len(found) < ranks and time.monotonic() > deadline_s:
-                missing = ", ".join(str(number) for number in range(ranks) if number not in found)
-                rule = f"all actors must join the group within {limit_s:g} s"
-                raise Unavailable(rule, f"none as rank {missing} of {group_name}", "start all of them at the same time")
-            time.sleep(_POLL_S)
-        return [found[number] for number in range(ranks)]
-
-    return exchange
+    def set(self, key: str, value: str) -> None:
+        internal_kv._internal_kv_put(key.encode(), value.encode(), overwrite=True)

@@ -24,7 +24,7 @@ import json
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def table_bytes(table: Table, key: bytes | None = None) -> bytes:
     blobs, programs, index = bytearray(), [], [f"ranks {table.ranks}"]
     for number, (digest, program) in enumerate(sorted(table.programs.items())):
         text = zlib.compress(program.text, 9)
-        programs.append({**_program_header(program), "text": [len(blobs), len(text)]})
+        programs.append({name: getattr(program, name) for name in _PROGRAM_TYPES} | {"text": [len(blobs), len(text)]})
         blobs += text
         index.append(f"program {number} {digest} {program.collective} {_or_none(program.root)} {program.ranks}")
         for rank, words in enumerate(program.words):
@@ -62,12 +62,20 @@ def table_bytes(table: Table, key: bytes | None = None) -> bytes:
             blobs += words
     programs_in_order = enumerate(sorted(table.programs.items()))
     numbers = {digest: -1 if program.is_plan else number for number, (digest, program) in programs_in_order}
-    index.extend(_entry_line(entry, numbers) for entry in table.entries)
+    for entry in table.entries:
+        group = "*" if entry.group is None else ",".join(map(str, entry.group))
+        sizes = f"{entry.min_bytes} {_or_none(entry.max_bytes)}"
+        number = -1 if entry.program is None else numbers[entry.program]
+        index.append(f"entry {entry.collective} {entry.dtype} {group} {_or_none(entry.root)} {sizes} {number}")
     header = {
         "topology": table.topology,
         "ranks": table.ranks,
         "provenance": table.provenance,
-        "entries": [_without_nothing(asdict(entry)) for entry in table.entries],
+        "entries": [
+            # Earlier versions cannot read `settings`
+            {name: value for name, value in asdict(entry).items() if name != "settings" or value is not None}
+            for entry in table.entries
+        ],
         "programs": programs,
     }
     parts = _line(json.dumps(header, sort_keys=True, separators=(",", ":"))), _line(*index), bytes(blobs)
@@ -117,7 +125,10 @@ def parse_table(data: bytes) -> tuple[Table, str]:
             left -= len(numbered[-1].text)
         entries = tuple(map(_entry, value["entries"]))
         words = _words(index, blobs, len(numbered))
-        programs = {program.digest: _with_words(program, words[number]) for number, program in enumerate(numbered)}
+        programs = {}
+        for program, of_ranks in zip(numbered, words, strict=True):
+            ranks = range(0 if program.is_plan else program.ranks)
+            programs[program.digest] = replace(program, words=tuple(of_ranks[rank] for rank in ranks))
         return Table(value["topology"], value["ranks"], entries, programs, value["provenance"]), digest
     except InvalidInput:
         raise
@@ -125,14 +136,12 @@ def parse_table(data: bytes) -> tuple[Table, str]:
         raise InvalidInput("the tuning table is damaged: {}", error, _WAY_OUT) from error
 
 
-_NO_TABLE = "name such a file; `chorale table write` makes one of a campaign, schedules or programs"
-
-
 def _sections(data: bytes) -> tuple[str, bytes, bytes, bytes]:
     first, _, rest = data.partition(b"\n")
     if first != FORMAT.encode():
         found = repr(first[:20].decode(errors="replace")) if first.isascii() and first.isalnum() else "other content"
-        raise InvalidInput(f"a tuning table must begin with the line {FORMAT}", found, _NO_TABLE)
+        way_out = "name such a file; `chorale table write` makes one of a campaign, schedules or programs"
+        raise InvalidInput(f"a tuning table must begin with the line {FORMAT}", found, way_out)
     second, _, rest = rest.partition(b"\n")
     try:
         words = second[:400].decode().split()
@@ -158,11 +167,6 @@ def _require_limits(ranks: int, entries: int, programs: int) -> None:
     _require(0 < ranks <= MAX_RANKS, f"1 to {MAX_RANKS} ranks", ranks)
     _require(entries <= MAX_ENTRIES, f"at most {MAX_ENTRIES} entries", entries)
     _require(programs <= MAX_PROGRAMS, f"at most {MAX_PROGRAMS} programs", programs)
-
-
-def _program_header(program: TableProgram) -> dict[str, Any]:
-    names = ("digest", "target", "method", "parameters", "collective", "root", "ranks", "order_of_additions")
-    return {name: getattr(program, name) for name in names}
 
 
 _NUMBER, _TEXT, _OBJECT, _NOTHING = (int,), (str,), (dict,), (type(None),)
@@ -198,11 +202,6 @@ def _require_types(value: dict[str, Any], types: Mapping[str, tuple[type, ...]])
             raise TypeError(f"{key} is {value[key]!r}")
 
 
-def _without_nothing(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return `entry`, without the key `settings` if its value is None, so that earlier versions can read it."""
-    return {name: value for name, value in entry.items() if name != "settings" or value is not None}
-
-
 def _entry(value: dict[str, Any]) -> JobEntry:
     _require_types(value, _ENTRY_TYPES)
     group = value["group"]
@@ -229,11 +228,6 @@ def _program(value: dict[str, Any], blobs: bytes, most_bytes: int) -> TableProgr
     return TableProgram(**value, text=text, words=())
 
 
-def _with_words(program: TableProgram, words: dict[int, bytes]) -> TableProgram:
-    ranks = 0 if program.is_plan else program.ranks
-    return TableProgram(**_program_header(program), text=program.text, words=tuple(words[r] for r in range(ranks)))
-
-
 def _words(index: bytes, blobs: bytes, programs: int) -> list[dict[int, bytes]]:
     words: list[dict[int, bytes]] = [{} for _ in range(programs)]
     left = len(blobs)
@@ -247,13 +241,6 @@ def _words(index: bytes, blobs: bytes, programs: int) -> list[dict[int, bytes]]:
                 raise ValueError("words that overlap")
             words[number][rank] = blobs[start : start + length]
     return words
-
-
-def _entry_line(entry: JobEntry, numbers: dict[str, int]) -> str:
-    group = "*" if entry.group is None else ",".join(map(str, entry.group))
-    program = -1 if entry.program is None else numbers[entry.program]
-    sizes = f"{entry.min_bytes} {_or_none(entry.max_bytes)}"
-    return f"entry {entry.collective} {entry.dtype} {group} {_or_none(entry.root)} {sizes} {program}"
 
 
 def _or_none(number: int | None) -> int:

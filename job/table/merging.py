@@ -148,7 +148,11 @@ def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
             earlier = joined[entry.key]
             if entry in earlier:
                 continue
-            conflicts += _conflicts(entry, earlier)
+            for other in earlier:
+                is_same = (entry.program, entry.settings) == (other.program, other.settings)
+                if not is_same and SizeRange.of(entry).overlaps(SizeRange.of(other)):
+                    sizes = f"{SizeRange.of(entry)}: {_program(entry)}"
+                    conflicts.append(f"{describe(other)}: {_program(other)}; {sizes}")
             pieces = SizeRange.of(entry).without([SizeRange.of(other) for other in earlier])
             earlier += [replace(entry, min_bytes=piece.first, max_bytes=piece.last) for piece in pieces]
     if strict and conflicts:
@@ -158,16 +162,6 @@ def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
             "the tables name different programs for the same sizes: {}", value, "choose one with --prefer"
         )
     return [entry for entries in joined.values() for entry in entries]
-
-
-def _conflicts(entry: JobEntry, earlier: Sequence[JobEntry]) -> Iterator[str]:
-    for other in earlier:
-        if _what(entry) != _what(other) and SizeRange.of(entry).overlaps(SizeRange.of(other)):
-            yield f"{describe(other)}: {_program(other)}; {SizeRange.of(entry)}: {_program(entry)}"
-
-
-def _what(entry: JobEntry) -> tuple[str | None, Json | None]:
-    return entry.program, entry.settings
 
 
 def _program(entry: JobEntry) -> str:
@@ -202,8 +196,8 @@ class TableChange:
 
 def changes(before: Table, after: Table) -> list[TableChange]:
     """Return the size ranges for which the two tables run different programs, sorted by key and size."""
-    keys = {entry.key for table in (before, after) for entry in table.entries}
-    return [change for key in sorted(keys, key=_sortable) for change in _of_key(key, before, after)]
+    entries = sorted((entry for table in (before, after) for entry in table.entries), key=sort_key)
+    return [change for key in dict.fromkeys(entry.key for entry in entries) for change in _of_key(key, before, after)]
 
 
 def comparison(before: Table, after: Table) -> dict[str, Any]:
@@ -255,8 +249,3 @@ def _at(entries: Sequence[JobEntry], size_bytes: int) -> str:
         if entry.covers(size_bytes):
             return entry.program or (LIBRARY if entry.settings is None else _program(entry))
     return NOTHING
-
-
-def _sortable(key: _Key) -> tuple[object, ...]:
-    collective, dtype, group, root = key
-    return collective, group or (), -1 if root is None else root, dtype

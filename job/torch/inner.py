@@ -5,13 +5,14 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from ipaddress import ip_address
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
 
 from chorale.job.torch.programs import reduce_operation
 from chorale.job.torch.work import ProgramWork
@@ -170,11 +171,16 @@ class InnerCalls:
 
     def _reduced(self, call: Callable[[Any], Any], tensors: Any, changed: Sequence[Any], options: Any = None) -> Any:
         """Call a reduction like `_copied`, and compute an average of integers as a sum that is divided afterwards."""
-        if _is_usual(tensors):
+        each = tensors if isinstance(tensors, list | tuple) else ()
+        is_single = len(each) == 1 and each[0].layout is torch.strided
+        if is_single and each[0].is_floating_point() and each[0].is_contiguous():  # the usual case
             return call(tensors)
         given = None if options is None else options.reduceOp
-        is_average = given is not None and _are_integers(tensors) and reduce_operation(given) is ReduceOp.AVG
-        if not is_average:
+        are_integers = bool(each) and all(
+            not (one.is_floating_point() or one.is_complex() or one.dtype is torch.bool) and one.device.type == "cpu"
+            for one in each
+        )
+        if given is None or not are_integers or reduce_operation(given) is not ReduceOp.AVG:
             return self._copied(call, tensors, changed, options)
         options.reduceOp = c10d.ReduceOp(c10d.ReduceOp.SUM)
         try:
@@ -191,7 +197,12 @@ class InnerCalls:
         """
         if not isinstance(tensors, list | tuple):
             return call(tensors)
-        dense = [_dense(tensor) for tensor in tensors]
+        dense = [  # only tensors in CPU memory need a contiguous copy
+            tensor.detach().contiguous()
+            if tensor.layout is torch.strided and not tensor.is_contiguous() and tensor.device.type == "cpu"
+            else tensor
+            for tensor in tensors
+        ]
         outputs = {id(tensor) for tensor in changed}
         copies = [
             (tensor, copy)
@@ -202,55 +213,25 @@ class InnerCalls:
         if not copies:
             return work
 
-        def finish() -> None:
-            for tensor, copy in copies:
-                whole = torch.div(copy, divisor, rounding_mode="trunc") if divisor > 1 else copy
-                tensor.detach().copy_(whole)
+        whole = ProgramWork(list(tensors))
 
-        return _finished(work, finish, tensors, getattr(options, "asyncOp", True))
+        def end() -> None:
+            try:
+                work.wait()
+                with torch.no_grad():
+                    for tensor, copy in copies:
+                        result = torch.div(copy, divisor, rounding_mode="trunc") if divisor > 1 else copy
+                        tensor.detach().copy_(result)
+            except Exception as error:  # raised to callers that wait for the work
+                whole.finish(error)
+            else:
+                whole.finish()
 
-
-def _is_usual(tensors: Any) -> bool:
-    """Return whether `tensors` is one contiguous floating-point tensor. This usual case needs no copy."""
-    if not isinstance(tensors, list) or len(tensors) != 1:
-        return False
-    tensor = tensors[0]
-    return tensor.layout is torch.strided and tensor.is_floating_point() and tensor.is_contiguous()
-
-
-def _are_integers(tensors: Any) -> bool:
-    return isinstance(tensors, list | tuple) and all(
-        not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
-        and tensor.device.type == "cpu"
-        for tensor in tensors
-    )
-
-
-def _dense(tensor: Any) -> Any:
-    """Return `tensor`, or a contiguous copy of it. Only tensors in CPU memory need the copy."""
-    is_left_alone = tensor.layout is not torch.strided or tensor.is_contiguous() or tensor.device.type != "cpu"
-    return tensor if is_left_alone else tensor.detach().contiguous()
-
-
-def _finished(work: Any, finish: Callable[[], None], results: Any, is_async: bool) -> ProgramWork:
-    """Return a `Work` that ends when `work` has ended and `finish` has run. Without `is_async`, first wait for both."""
-    whole = ProgramWork(list(results))
-
-    def end() -> None:
-        try:
-            work.wait()
-            with torch.no_grad():
-                finish()
-        except Exception as error:  # raised to callers that wait for the work
-            whole.finish(error)
+        if getattr(options, "asyncOp", True):
+            threading.Thread(target=end, name="chorale-copy-back").start()
         else:
-            whole.finish()
-
-    if is_async:
-        threading.Thread(target=end, name="chorale-copy-back").start()
-    else:
-        end()
-    return whole
+            end()
+        return whole
 
 
 class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -284,3 +265,52 @@ def _delegated(name: str) -> Callable[..., Any]:
 for _name in ("gather", "scatter", "send", "recv", "recv_anysource", "barrier", "monitored_barrier"):
     setattr(DelegatingGroup, _name, _delegated(_name))
 DelegatingGroup.recvAnysource = _delegated("recv_anysource")  # the name that torch 2.15 uses
+
+
+@cache
+def extend_torch() -> None:
+    """Make torch's `split_group` and `monitored_barrier` work for groups of this backend; others work as before."""
+    for function in (_split_group, _monitored_barrier):
+        _extend(function.__name__.removeprefix("_"), function)
+
+
+def _extend(name: str, function: Callable[..., Any]) -> None:
+    given = getattr(distributed_c10d, name)
+
+    @wraps(given)
+    def call(group: Any = None, *arguments: Any, **more: Any) -> Any:
+        group = more.pop("parent_pg", more.pop("group", group)) or dist.group.WORLD
+        chosen = function if isinstance(group, DelegatingGroup) else given
+        return chosen(group, *arguments, **more)
+
+    for module in (dist, distributed_c10d):
+        setattr(module, name, call)
+
+
+def _split_group(
+    parent: Any,
+    split_ranks: list[list[int]] | None = None,
+    timeout: Any = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+    **_: Any,
+) -> Any:
+    """Create the groups in `split_ranks` (positions in `parent`, no rank in two lists). Return this rank's group, or
+    None if it is in no list.
+    """
+    positions = [rank for ranks in split_ranks or () for rank in ranks]
+    members = dist.get_process_group_ranks(parent)
+    if not positions or len(set(positions)) < len(positions) or not set(positions) <= set(range(len(members))):
+        rule = f"split_ranks must be lists of ranks below {len(members)}, each rank in one of them at most"
+        raise ValueError(f"{rule}; got {split_ranks}")
+    chosen = [ranks for ranks in split_ranks or () if parent.getRank() in ranks]
+    if not chosen:
+        return None
+    ranks = [members[rank] for rank in chosen[0]]
+    more = {"group_desc": group_desc, "use_local_synchronization": True}
+    return dist.new_group(ranks, timeout, "chorale", pg_options, **more)
+
+
+def _monitored_barrier(group: Any, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
+    timeout = timeout or distributed_c10d._get_default_timeout("gloo")
+    return group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)

@@ -36,7 +36,6 @@ from chorale.runners.engine.library import ReduceOp
 
 _MOST_PADDING = 2
 """Shards of different sizes are padded for a program if that increases the bytes by at most this factor."""
-_PREMULTIPLIED = c10d.ReduceOp.RedOpType.PREMUL_SUM
 
 
 class ChoraleGroup(DelegatingGroup):
@@ -199,7 +198,13 @@ class ChoraleGroup(DelegatingGroup):
         ):
             return self._refuse(Fallback.SHAPE, "alltoall", source)
         given, wanted = _shard_sizes(source, sends, self._ranks), _shard_sizes(output, receives, self._ranks)
-        sizes, do_agree = self._all_sizes(given, wanted)
+        start = perf_counter()
+        rows = torch.empty(2 * self._ranks * self._ranks, dtype=torch.int64)
+        mine = torch.tensor([*given, *wanted], dtype=torch.int64)
+        self._inner._allgather_base(rows, mine, c10d.AllgatherOptions()).wait()
+        current_report().count_exchange(rows.nbytes, perf_counter() - start)
+        sizes, expected = rows.view(self._ranks, 2, self._ranks).unbind(1)
+        sizes, do_agree = sizes.contiguous(), torch.equal(sizes, expected.T)
         whole = output.detach().contiguous()
         if network is not None and do_agree and source.layout is torch.strided:
             start = perf_counter()
@@ -227,19 +232,6 @@ class ChoraleGroup(DelegatingGroup):
 
         size_bytes = largest * self._ranks * source.element_size()
         return self._programs.serve("alltoall", None, source, size_bytes, ReduceOp.SUM, make, options)
-
-    def _all_sizes(self, sends: list[int], receives: list[int]) -> tuple[Any, bool]:
-        """Exchange the sizes of shards; return one row per rank, and whether each rank expects what others send.
-
-        The report counts the exchange.
-        """
-        start = perf_counter()
-        rows = torch.empty(2 * self._ranks * self._ranks, dtype=torch.int64)
-        mine = torch.tensor([*sends, *receives], dtype=torch.int64)
-        self._inner._allgather_base(rows, mine, c10d.AllgatherOptions()).wait()
-        current_report().count_exchange(rows.nbytes, perf_counter() - start)
-        sizes, expected = rows.view(self._ranks, 2, self._ranks).unbind(1)
-        return sizes.contiguous(), torch.equal(sizes, expected.T)
 
     def alltoall_base(self, *arguments: Any, **more: Any) -> Any:
         return self.all_to_all_single(*arguments, **more)
@@ -326,7 +318,7 @@ def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple
     PREMUL_SUM becomes a sum of `tensors` times its factor; it is checked last, since most calls do not use it.
     """
     operation = ReduceOp.SUM if options is None else reduce_operation(options.reduceOp)
-    if operation is not None or options.reduceOp.op != _PREMULTIPLIED:
+    if operation is not None or options.reduceOp.op != c10d.ReduceOp.RedOpType.PREMUL_SUM:
         return tensors, options, operation
     factor = options.reduceOp.__getstate__()[1]
     factor = factor.view(()) if isinstance(factor, torch.Tensor) else factor

@@ -155,8 +155,6 @@ def _copy_back(tensor: Any, whole: Any) -> Callable[[], None] | None:
     return lambda: tensor.detach().copy_(whole.view(tensor.shape))
 
 
-_MOST_KEPT = 4096
-
 Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 
 
@@ -210,7 +208,7 @@ class GroupPrograms:
         answer = self._looked_up.get(key) if tensor.layout is torch.strided else Fallback.LAYOUT
         if answer is None:
             answer = self._look_up(*key)
-            if len(self._looked_up) < _MOST_KEPT:
+            if len(self._looked_up) < 4096:
                 self._looked_up[key] = answer
         if not isinstance(answer, JobEntry):
             self.fall_back(answer, collective, tensor.dtype, size_bytes)

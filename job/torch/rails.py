@@ -26,9 +26,6 @@ from chorale.synth.methods.traffic.two_level import plan_rails
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import bytes_per_second
 
-LEAST_GAIN_S = 1e-3
-"""Smallest predicted gain that makes up for a plan's additional two library calls and two copies."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailExchange:
@@ -87,11 +84,19 @@ def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes
     near = pieces.sender < 0
     sender, receiver = np.where(near, pieces.source, pieces.sender), np.where(near, pieces.target, pieces.receiver)
     stops = pieces.source, sender, receiver, pieces.target
-    legs = [_leg_time(fabric, before, after, pieces.amount) for before, after in pairwise(stops)]
+    legs_time = Fraction(0)
+    for before, after in pairwise(stops):
+        moves = before != after
+        src, dst = before[moves].astype(np.int32), after[moves].astype(np.int32)
+        is_far = fabric.box[src] != fabric.box[dst]
+        over = np.where(is_far, src, np.int32(-1)), np.where(is_far, dst, np.int32(-1))
+        loads = fabric.no_loads()
+        native.add_piece_loads(src, dst, *over, pieces.amount[moves], loads)
+        legs_time += fabric.time(loads)
     direct = fabric.no_loads()
     native.add_relayed_loads(matrix.amounts, *fabric.usual["direct"], direct)
-    gain_s = (fabric.time(direct) - sum(legs)) * element_bytes / bytes_per_second(fabric.topology)
-    if gain_s < LEAST_GAIN_S:
+    gain_s = (fabric.time(direct) - legs_time) * element_bytes / bytes_per_second(fabric.topology)
+    if gain_s < 1e-3:  # less does not make up for a plan's two additional library calls and two copies
         return None
     own = np.arange(len(sizes))
     amounts = np.concatenate([pieces.amount, sizes.diagonal()])
@@ -99,15 +104,3 @@ def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes
     order = np.lexsort((columns[-1], columns[0]))
     order = order[amounts[order] > 0]
     return RailExchange(amounts[order], tuple(column[order] for column in columns))
-
-
-def _leg_time(
-    fabric: RailFabric, before: NDArray[np.integer], after: NDArray[np.integer], amount: NDArray[np.int64]
-) -> Fraction:
-    moves = before != after
-    source, target = before[moves].astype(np.int32), after[moves].astype(np.int32)
-    is_far = fabric.box[source] != fabric.box[target]
-    over = np.where(is_far, source, np.int32(-1)), np.where(is_far, target, np.int32(-1))
-    loads = fabric.no_loads()
-    native.add_piece_loads(source, target, *over, amount[moves], loads)
-    return fabric.time(loads)

@@ -58,8 +58,8 @@ def _recorded(name: str, collective: str, position: int, has_root: bool = False)
             is_shard = isinstance(whole[0], list | tuple)
             whole, times = (arguments[1 - position][0], self._ranks) if is_shard else (whole[0], 1)
         options = arguments[1] if len(arguments) > 1 else more.get("opts")
-        root = _root(options, more) if has_root else None
-        count = self._count(collective, root, whole, times)
+        root = options if isinstance(options, int) else int(getattr(options, "rootRank", more.get("root", 0)))
+        count = self._count(collective, root if has_root else None, whole, times)
         return _counting(call(self, *arguments, **more), count)
 
     setattr(RecordingGroup, name, recorded)
@@ -112,12 +112,6 @@ def _counting(work: Any, count: Callable[[], object]) -> Any:
     return work
 
 
-def _root(options: Any, more: dict[str, Any]) -> int:
-    if isinstance(options, int):
-        return options
-    return int(getattr(options, "rootRank", more.get("root", 0)))
-
-
 @cache
 def report_at_end(where: str | None) -> ReportAtEnd:
     """Return the object that writes this process's report to `where`."""
@@ -143,15 +137,12 @@ class ReportAtEnd:
             return
         self._written = text
         try:
-            self._write(text)
+            if self._where == "-":
+                sys.stderr.write(f"{report_line(report())}\n")
+                return
+            Path(self._where).write_text(text, encoding="utf-8")
         except OSError as error:  # a missing report must not make the job fail
             sys.stderr.write(f"chorale: the report could not be written: {error}\n")
-
-    def _write(self, text: str) -> None:
-        if self._where == "-":
-            sys.stderr.write(f"{report_line(report())}\n")
-        else:
-            Path(str(self._where)).write_text(text, encoding="utf-8")
 
 
 class StatusFile:

@@ -14,7 +14,7 @@ previous table.
 import json
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -22,76 +22,12 @@ from time import monotonic, sleep
 from typing import Any
 
 from chorale.job import current_report
+from chorale.job.group import StoreExchange, wait_for_keys
 from chorale.job.settings import job_table
 from chorale.job.table.layout import file_digest
 from chorale.job.table.model import Table
 from chorale.job.torch.transport import LoadedTable
 from chorale.synth.errors import InvalidInput, Unavailable
-
-_POLL_S = 0.02
-
-
-def wait_for_keys(
-    store: Any, keys: Sequence[str], limit_s: float, is_stopped: Callable[[], bool] = lambda: False
-) -> list[str]:
-    """Wait until `store` has all `keys`, `limit_s` has passed or `is_stopped()`; return the keys still missing.
-
-    This polls, because a blocking wait of torch's store blocks all other threads that use the same client.
-    """
-    deadline_s = monotonic() + limit_s
-    while missing := [key for key in keys if not store.check([key])]:
-        if monotonic() > deadline_s or is_stopped():
-            return missing
-        sleep(_POLL_S)
-    return []
-
-
-class StoreExchange:
-    """A single exchange of strings among the ranks of a group through `store`, which only this group uses."""
-
-    def __init__(
-        self,
-        store: Any,
-        rank: int,
-        ranks: int,
-        limit_s: float,
-        name: str = "chorale",
-        is_stopped: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Prepare the exchange `name`, unique within the store. is_stopped: returns whether to stop waiting"""
-        self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
-        self._name, self._is_stopped = name, is_stopped
-        self._has_spoken = False
-
-    def __call__(self, texts: list[str]) -> list[list[str]]:
-        """Return the strings of all ranks. Raises Unavailable, with the reason, if a rank gave up."""
-        self._set({"texts": texts})
-        keys = [self._key(rank) for rank in range(self._ranks)]
-        if missing := wait_for_keys(self._store, keys, self._limit_s, self._is_stopped):
-            ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
-            rule = f"all ranks of a group must take part within {self._limit_s} s"
-            raise Unavailable(rule, f"no word from ranks {ranks} of the group", "see what these do")
-        values = [json.loads(self._store.get(key)) for key in keys]
-        errors = [
-            f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value
-        ]
-        if errors:
-            raise Unavailable(
-                "some ranks cannot run programs: {}", "; ".join(errors), "see the messages of these ranks"
-            )
-        return [value["texts"] for value in values]
-
-    def give_up(self, reason: str) -> None:
-        """Tell the other ranks that this rank does not participate. Has no effect after this rank's exchange."""
-        if not self._has_spoken:
-            self._set({"error": reason})
-
-    def _set(self, value: dict[str, Any]) -> None:
-        self._has_spoken = True
-        self._store.set(self._key(self._rank), json.dumps(value))
-
-    def _key(self, rank: int) -> str:
-        return f"{self._name}/{rank}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +58,6 @@ class GroupMember:
         return exchange
 
 
-_LOOK_S = 0.1
-
-
 class PeriodicThread:
     """Calls `turn` every `period_s` until it returns False, `close` is called, or the main thread has ended.
 
@@ -151,16 +84,12 @@ class PeriodicThread:
         while not self.is_over() and self._turn():
             next_s = monotonic() + self._period_s
             while not self.is_over() and monotonic() < next_s:
-                self._stop.wait(min(_LOOK_S, self._period_s))
+                self._stop.wait(min(0.1, self._period_s))
 
 
 _NEVER = sys.maxsize
-_PROMISED_CALLS = 2
-"""Number of calls that a rank still makes while it waits for the decision, which takes milliseconds."""
 _FILE_LIMIT_S = 15.0
 """Maximum time that a rank waits for its copy of the file to become the proposed table."""
-_RETRY_S = 30.0
-"""A table that was not adopted is proposed again after this time."""
 
 Load = Callable[[Table, str, StoreExchange], LoadedTable]
 
@@ -255,7 +184,17 @@ class TableReload:
             self._fail("rank 0 of the group did not say what was decided")
             return
         decision = json.loads(store.get(f"{prefix}/decision"))
-        self._carry_out(decision, digest, loaded)
+        with self._changed:
+            if "switch_at" in decision and loaded is not None:
+                self._switch = int(decision["switch_at"]), loaded
+                self._changed.notify_all()
+                return
+            self.hold = _NEVER
+            self._changed.notify_all()
+        self._refused[digest] = monotonic() + 30.0  # then it is proposed again
+        if loaded is not None:
+            loaded.close()
+        self._tell(digest, None, str(decision.get("keep")))
 
     def _prepare(self, digest: str, prefix: str) -> tuple[LoadedTable | None, dict[str, Any]]:
         """Load the table. Return it, and the answer for the other ranks: the call at which to wait, or the reason for
@@ -268,7 +207,10 @@ class TableReload:
             text = f"{type(error).__name__}: {error}"
             exchange.give_up(text)
             return None, {"error": text}
-        return loaded, {"hold": self._promise()}
+        while True:  # promise not to make a call before the decision, which takes milliseconds: two more until then
+            self.hold = hold = self.calls + 3
+            if self.calls < hold:  # the thread that counts the next call sees `hold`
+                return loaded, {"hold": hold}
 
     def _read(self, digest: str) -> Table:
         """Wait until this rank's file has `digest`, then check and return its table."""
@@ -281,14 +223,6 @@ class TableReload:
             raise InvalidInput(rule, f"{seen[:12]} instead of {digest[:12]}", "give all of them the same file")
         return table
 
-    def _promise(self) -> int:
-        """Return the number of a call that this rank will not make before the decision."""
-        while True:
-            hold = self.calls + 1 + _PROMISED_CALLS
-            self.hold = hold
-            if self.calls < hold:  # the thread that counts the next call sees `hold`
-                return hold
-
     def _decision(self, prefix: str) -> dict[str, Any]:
         keys = [f"{prefix}/ready/{rank}" for rank in range(len(self._group.members))]
         if missing := wait_for_keys(self._group.store, keys, self._group.limit_s, self._thread.is_over):
@@ -297,20 +231,6 @@ class TableReload:
         messages = [json.loads(self._group.store.get(key)) for key in keys]
         errors = [f"rank {rank}: {message['error']}" for rank, message in enumerate(messages) if "error" in message]
         return {"keep": errors[0]} if errors else {"switch_at": max(message["hold"] for message in messages)}
-
-    def _carry_out(self, decision: dict[str, Any], digest: str, loaded: LoadedTable | None) -> None:
-        if "switch_at" in decision and loaded is not None:
-            with self._changed:
-                self._switch = int(decision["switch_at"]), loaded
-                self._changed.notify_all()
-            return
-        self._refused[digest] = monotonic() + _RETRY_S
-        with self._changed:
-            self.hold = _NEVER
-            self._changed.notify_all()
-        if loaded is not None:
-            loaded.close()
-        self._tell(digest, None, str(decision.get("keep")))
 
     def _fail(self, text: str) -> None:
         """Make all calls that wait for a decision fail, now or later. Does nothing if no call has to wait."""

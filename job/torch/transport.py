@@ -27,11 +27,8 @@ from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, rounds_of
 from chorale.synth.targets.lift import lift
 
-_MOVED = (
-    *("bool", "int16", "uint16", "uint32", "uint64"),
-    *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"),
-)
-MOVED_DTYPES = frozenset(getattr(torch, name) for name in _MOVED if hasattr(torch, name))
+_MOVED = "bool int16 uint16 uint32 uint64 float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e4m3fnuz float8_e5m2fnuz"
+MOVED_DTYPES = frozenset(getattr(torch, name) for name in _MOVED.split() if hasattr(torch, name))
 """Element types that programs can move (as bytes) but not add."""
 
 
@@ -248,7 +245,7 @@ class BatchedTransport:
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
         """Use `programs` (by digest); each is parsed when it first runs."""
         self._group, self._rank, self._programs = group, rank, dict(programs)
-        self._read: dict[str, _RankProgram] = {}
+        self._parts: dict[str, _RankProgram] = {}
         self.is_connected = False
 
     def add(self, programs: Mapping[str, TableProgram]) -> None:
@@ -267,7 +264,10 @@ class BatchedTransport:
         if max(source.numel(), target.numel()) == 0:
             return
         with torch.no_grad():
-            part = self._part(entry.program)
+            if entry.program not in self._parts:
+                program = lift(self._programs[entry.program].text)
+                self._parts[entry.program] = _RankProgram(program, self._rank)
+            part = self._parts[entry.program]
             memory = _Memory(part, source.detach(), target.detach())
             deadline_s = monotonic() + limit_s
             for turn in part.rounds.rounds:
@@ -283,12 +283,6 @@ class BatchedTransport:
         if group is not None:
             group.shutdown()
 
-    def _part(self, digest: str) -> _RankProgram:
-        if digest not in self._read:
-            program = lift(self._programs[digest].text)
-            self._read[digest] = _RankProgram(program, self._rank)
-        return self._read[digest]
-
     def _exchange(self, turn: Round, memory: _Memory, deadline_s: float) -> None:
         if not turn.sends and not turn.receives:
             return
@@ -301,16 +295,13 @@ class BatchedTransport:
         if is_batch:
             works = [self._group._end_coalescing(device)]
         for work in works:
-            if device.type == "cpu":
-                self._wait(work, deadline_s)
-            else:
+            if device.type != "cpu":
                 work.wait()
-
-    def _wait(self, work: Any, deadline_s: float) -> None:
-        left_s = deadline_s - monotonic()
-        if left_s <= 0:
-            raise RuntimeError(f"the messages of a round of rank {self._rank} did not all arrive in time")
-        work.wait(timedelta(seconds=left_s))
+                continue
+            left_s = deadline_s - monotonic()
+            if left_s <= 0:
+                raise RuntimeError(f"the messages of a round of rank {self._rank} did not all arrive in time")
+            work.wait(timedelta(seconds=left_s))
 
 
 class _RankProgram:
@@ -336,6 +327,9 @@ class _Memory:
         self._shard, self._padded = shard, self._chunk * chunks
         self._output: Any = None
         flat = source.view(-1)
+        is_bystander = part.rank != part.root  # of a broadcast, whose input is not read, or a reduce
+        self._ignores_input = part.name == CollectiveName.BROADCAST and is_bystander
+        self._keeps_target = part.name == CollectiveName.REDUCE and is_bystander
         pieces = [self._whole(flat)] if part.in_place else self._input_and_output(flat)
         layout = part.rounds.layout
         spare = layout.cells - layout.scratch_base + part.rounds.spare_cells
@@ -359,7 +353,7 @@ class _Memory:
     def finish(self, operation: ReduceOp) -> None:
         """Copy the result into the caller's tensor if it is not there already."""
         part = self._part
-        if part.name == CollectiveName.REDUCE and part.rank != part.root:
+        if self._keeps_target:
             return
         if self._output.data_ptr() != self._target.data_ptr():
             copy_shards(self._target, self._shard, self._output, self._padded)
@@ -368,17 +362,13 @@ class _Memory:
             torch.div(self._target, part.ranks, rounding_mode=None if is_whole else "trunc", out=self._target)
 
     def _input_and_output(self, source: Any) -> list[Any]:
-        part, target = self._part, self._target
-        ignores_input = part.name == CollectiveName.BROADCAST and part.rank != part.root
-        fits = self._shard == self._padded
-        outputs = target.numel() // self._shard
-        inputs = source.numel() // self._shard
-        keeps = part.name == CollectiveName.REDUCE and part.rank != part.root
-        self._output = target if fits and not keeps else target.new_zeros(outputs * self._padded)
-        if fits and not ignores_input and not _overlap(source, self._output):
+        target, fits = self._target, self._shard == self._padded
+        outputs, inputs = target.numel() // self._shard, source.numel() // self._shard
+        self._output = target if fits and not self._keeps_target else target.new_zeros(outputs * self._padded)
+        if fits and not self._ignores_input and not _overlap(source, self._output):
             return [source, self._output]
         given = source.new_zeros(inputs * self._padded)
-        if not ignores_input:
+        if not self._ignores_input:
             copy_shards(given, self._padded, source, self._shard)
         return [given, self._output]
 
@@ -387,15 +377,12 @@ class _Memory:
         part, target = self._part, self._target
         fits = self._shard == self._padded
         shards = max(source.numel(), target.numel()) // self._shard
-        is_target = target.numel() == shards * self._shard and not (
-            self._part.name == CollectiveName.REDUCE and self._part.rank != self._part.root
-        )
+        is_target = target.numel() == shards * self._shard and not self._keeps_target
         whole = target if fits and is_target else target.new_zeros(shards * self._padded)
         own = slice(part.rank * self._padded, (part.rank + 1) * self._padded)
         given = whole[own] if part.name == CollectiveName.ALLGATHER else whole
         self._output = whole[own] if part.name == CollectiveName.REDUCE_SCATTER else whole
-        ignores_input = part.name == CollectiveName.BROADCAST and part.rank != part.root
-        if not ignores_input and given.data_ptr() != source.data_ptr():
+        if not self._ignores_input and given.data_ptr() != source.data_ptr():
             copy_shards(given, self._padded, source.clone() if _overlap(source, given) else source, self._shard)
         return whole
 

@@ -84,8 +84,13 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
     def __init__(self, works: Sequence[Any], results: Any) -> None:
         super().__init__()
         self._works, self._results = works, results
-        futures = torch.futures.collect_all([work.get_future() for work in works])
-        self._future = futures.then(self._collected)
+
+        def collected(futures: Any) -> Any:
+            for future in futures.value():
+                future.wait()
+            return results
+
+        self._future = torch.futures.collect_all([work.get_future() for work in works]).then(collected)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for all works. Raises the first error."""
@@ -104,11 +109,6 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
 
     def synchronize(self) -> None:
         self.wait()
-
-    def _collected(self, futures: Any) -> Any:
-        for future in futures.value():
-            future.wait()
-        return self._results
 
 
 class WorkQueue:

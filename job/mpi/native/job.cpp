@@ -120,10 +120,10 @@ std::vector<char*> plain_environment() {
     return kept;
 }
 
-// Runs job/mpi/checking.py on the table file, and returns its error message, empty if the table is valid.
-std::string table_verdict(const std::string& path, const std::string& digest, double limit_s) {
+// Runs job/mpi/checking.py on the table file, and returns the file's content; throws its error message.
+std::string checked_table(const std::string& path, const std::string& digest, double limit_s) {
     std::FILE* const said = std::tmpfile();
-    if (said == nullptr) return "the tuning table cannot be checked: no temporary file";
+    if (said == nullptr) throw std::runtime_error("the tuning table cannot be checked: no temporary file");
     std::vector<const char*> words = {CHORALE_PYTHON, "-P", "-c", START, CHORALE_PACKAGES, path.c_str(), digest.c_str(), nullptr};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -142,21 +142,38 @@ std::string table_verdict(const std::string& path, const std::string& digest, do
         waitpid(child, &status, 0);
     }
     const int code = ended == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    char text[200] = {};
+    std::fseek(said, 0, SEEK_END);
+    std::string text(size_t(std::max(std::ftell(said), 0L)), '\0');
     std::rewind(said);
-    const size_t length = std::fread(text, 1, sizeof text - 1, said);
+    const bool is_read = std::fread(text.data(), 1, text.size(), said) == text.size();
     std::fclose(said);
-    if (code == 0) return "";
-    if (length > 0) return std::string(text, length);
+    if (code == 0 && is_read) return text;
+    if (code > 0 && !text.empty()) throw std::runtime_error(text);
     const std::string why = refused ? std::strerror(refused) : "it ended with " + std::to_string(code);
-    return std::string("the tuning table cannot be checked by ") + CHORALE_PYTHON + ": " + why;
+    throw std::runtime_error(std::string("the tuning table cannot be checked by ") + CHORALE_PYTHON + ": " + why);
 }
 
-// Rank 0 lets Python check the signature and the programs of the table, which is the same on all ranks.
-void require_right_table(const Job& job) {
-    const std::string verdict = job.rank == 0 ? table_verdict(job.settings.table, job.table.digest, CHECK_S) : "";
-    const std::string said = gather_texts(MPI_COMM_WORLD, verdict.substr(0, 255), CHECK_S + MEETING_S).front();
+// Returns the text of rank 0 on all ranks.
+std::string from_rank_0(std::string text) {
+    int size = int(text.size());
+    PMPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    text.resize(size);
+    PMPI_Bcast(text.data(), size, MPI_BYTE, 0, MPI_COMM_WORLD);
+    return text;
+}
+
+// Rank 0 lets Python check the signature, the digest and the programs of the table, which is the same on all ranks, and
+// all ranks read what Python has found right.
+Table read_table(const Job& job) {
+    std::string content, problem;
+    try {
+        if (job.rank == 0) content = checked_table(job.settings.table, job.table.digest, CHECK_S);
+    } catch (const std::exception& error) {
+        problem = error.what();
+    }
+    const std::string said = gather_texts(MPI_COMM_WORLD, problem.substr(0, 255), CHECK_S + MEETING_S).front();
     if (!said.empty()) throw std::runtime_error(said);
+    return parse_table(from_rank_0(std::move(content)));
 }
 
 // If the table has a different number of ranks than the job, checks whether its ranks are the nodes of the job.
@@ -174,12 +191,8 @@ void find_nodes(Job& job) {
 void read_ways(Job& job) {
     if (job.settings.ways.empty() || job.nodes.empty()) return;
     const bool exists = job.rank == 0 && access(job.settings.ways.c_str(), F_OK) == 0;
-    std::string all = exists ? read_regular(job.settings.ways, "the file of CHORALE_WITHIN_NODES") : "";
-    int size = int(all.size());
-    PMPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    all.resize(size);
-    PMPI_Bcast(all.data(), size, MPI_BYTE, 0, MPI_COMM_WORLD);
-    std::istringstream text(all);
+    const std::string all = exists ? read_regular(job.settings.ways, "the file of CHORALE_WITHIN_NODES") : "";
+    std::istringstream text(from_rank_0(all));
     for (std::string line; std::getline(text, line);)
         if (const size_t cut = line.rfind(' '); cut != std::string::npos) job.ways[line.substr(0, cut)] = line.substr(cut + 1);
 }
@@ -215,9 +228,9 @@ void begin() {
     current = std::move(started);
     try {
         current->settings = settings_of_environment();
-        if (current->has_table()) current->table = read_table(current->settings.table);
+        if (current->has_table()) current->table.digest = table_digest(current->settings.table);
         require_one_table(gather_texts(MPI_COMM_WORLD, current->table.digest, MEETING_S));
-        if (current->has_table()) require_right_table(*current);
+        if (current->has_table()) current->table = read_table(*current);
         find_nodes(*current);
         read_ways(*current);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_group, &group_keyval, nullptr);

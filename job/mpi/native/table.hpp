@@ -37,8 +37,10 @@ struct Table {
 // Returns the content of a file. Throws std::runtime_error, which calls it `what`, unless it is regular and not too large.
 std::string read_regular(const std::string& path, const char* what);
 
-// Throw std::runtime_error if the file cannot be read or is damaged.
-Table read_table(const std::string& path);
+// Returns the digest that a table file states. Throws std::runtime_error if the file cannot be read.
+std::string table_digest(const std::string& path);
+
+// Throws std::runtime_error if the content is damaged. Does not compute the digest: Python has checked the content.
 Table parse_table(std::string_view data);
 
 // The entry whose program runs, or the reason why none does, in the same words as job/table/lookup.py.

@@ -24,7 +24,7 @@ from chorale.job import report
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
-from chorale.job.torch.device import OVERLAPPING
+from chorale.job.torch.creation import OVERLAPPING
 from chorale.job.torch.reload import GroupMember
 from chorale.job.torch.transport import BatchedTransport
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice

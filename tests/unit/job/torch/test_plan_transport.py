@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from chorale.job.settings import JobSettings
 from chorale.job.table.lookup import Fallback
-from chorale.job.torch.device import device_transport
+from chorale.job.torch.creation import device_transport
 
 
 @pytest.mark.parametrize(
