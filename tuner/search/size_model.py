@@ -138,14 +138,6 @@ def has_skill(expected: Floats, values: Floats) -> bool:
     return bool(missed <= (1 - LEAST_SKILL) * np.sum(values**2))
 
 
-def _ridge(expected: Floats, values: Floats) -> Floats:
-    """Return the ridge coefficients of `expected` (priors, points, sizes), each shrunk in proportion to its spread."""
-    doubt = np.sqrt(CAUTION * np.sum(expected**2, axis=(1, 2)) / len(values) + 1e-12)
-    rows = np.vstack([expected.reshape(len(expected), -1).T, np.diag(doubt)])
-    solution, _ = optimize.nnls(rows, np.concatenate([values.ravel(), np.zeros(len(doubt))]))
-    return np.asarray(np.minimum(solution, 1.0))
-
-
 def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
     """Return the gains that `prior` expects for `points`, minus their mean; 0 for unknown points."""
     known = np.array([prior.gains[point] for point in points if point in prior.gains])

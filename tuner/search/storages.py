@@ -1,10 +1,7 @@
 """Optuna storages for a launch's study: a journal file, a database or Redis."""
 
-import json
-import os
 import re
 from pathlib import Path
-from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage
@@ -16,7 +13,7 @@ from chorale.synth.names import name_among
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.values import with_password
 from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
-from chorale.tuner.trials.journal import drop_torn_end, patiently
+from chorale.tuner.trials.journal import drop_torn_end
 
 _RULE = "`storage` is neither a database, nor Redis, nor the path of a journal file: {}"
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss")
@@ -32,7 +29,8 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
     try:
         if url is None:
             drop_torn_end(journal)
-            return JournalStorage(StudyJournal(str(journal)))
+            Path(f"{journal}.lock").unlink(missing_ok=True)  # left by a process that was killed
+            return JournalStorage(JournalFileBackend(str(journal)))
         address = re.sub("^file:(//)?", "", with_password(url, "CHORALE_STORAGE"))  # as MLflow accepts it
         is_path = _SCHEME.match(address) is None
         scheme = address.partition(":")[0].partition("+")[0].lower()
@@ -81,25 +79,3 @@ def unreachable(error: Exception) -> Unavailable:
         way_out = "name a database of this version, or, after a backup, run: optuna storage upgrade --storage URL"
         return Unavailable("the Optuna storage is of another version of Optuna: {}", error, way_out)
     return Unavailable("the Optuna storage cannot be reached: {}", error, way_out)
-
-
-class StudyJournal(JournalFileBackend):
-    """Optuna's journal without a sync after every line, because each suggestion writes one line per dimension.
-
-    Only a power failure can lose the latest lines; then the search restores its study from the launch's journal.
-    """
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append `logs`. If the disk is full, retry for a few seconds, then raise OSError with the file unchanged."""
-        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        before = os.path.getsize(self._file_path)
-
-        def append() -> None:
-            try:
-                with open(self._file_path, "ab") as journal:
-                    journal.write(text.encode())
-            except OSError:
-                os.truncate(self._file_path, before)
-                raise
-
-        patiently(append)

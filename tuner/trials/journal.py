@@ -221,9 +221,6 @@ class Launch:
         object.__setattr__(self, "campaign", redacted_document(dict(self.campaign)))
 
 
-_ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
-"""Conditions that are recorded for every runner, and their values for runners without such an option."""
-
 launch_codec: TypeAdapter[Launch] = TypeAdapter(Launch)
 
 
@@ -231,6 +228,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return what comparable trials have in common: network, collective, sizes, runner, baselines, repetitions."""
     weights = {} if campaign.weights is None else {"weights": list(campaign.weights)}
     options = campaign.runner.config.conditions()
+    always = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}  # of runners without such options
     if campaign.runner.runner.is_nested:
         options = {campaign.runner.kind: options}
     return {
@@ -238,19 +236,11 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "topology": topology.id,
         "collective": campaign.collective,
         "sizes": list(campaign.sizes),
-        "runner": {"kind": campaign.runner.kind, **_ALWAYS_STATED, **options},
+        "runner": {"kind": campaign.runner.kind, **always, **options},
         "baselines": list(campaign.baseline_names),
         "repeats": campaign.repeats,
         "objective": campaign.objective,
     }
-
-
-def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:
-    """Raise InvalidInput if a launch cannot be resumed because new trials would not be comparable with earlier ones."""
-    for key, value in conditions.items():
-        if (before := launch.conditions.get(key)) != value:
-            way_out = "undo the change, or start a new launch without --resume"
-            raise InvalidInput(f"a resumed launch must keep its `{key}`", f"{value}, before {before}", way_out)
 
 
 def space_id(campaign: Campaign, conditions: Mapping[str, Any]) -> str:

@@ -213,11 +213,11 @@ def open_store(
     conditions = journals.conditions_of(campaign, topology)
     if begun:
         store = Store(begun[-1], patience_s=patience_s)
-        try:
-            journals.check_same_conditions(store.launch, conditions)
-        except InvalidInput:
-            store.close()
-            raise
+        for key, value in conditions.items():  # otherwise new trials would not be comparable with earlier ones
+            if (before := store.launch.conditions.get(key)) != value:
+                store.close()
+                way_out = "undo the change, or start a new launch without --resume"
+                raise InvalidInput(f"a resumed launch must keep its `{key}`", f"{value}, before {before}", way_out)
         _log.info("resuming launch %d of %s with %d trials", store.launch.number, campaign.name, len(store.trials))
         return store
     number = int(folders[-1].name) + 1 if folders else 1
