@@ -193,10 +193,18 @@ def device_transport(
     stands_in = settings.transport == "stand-in"
     facts = [] if stands_in else exchange(_facts())
     sharing = max(Counter(gpu for _, gpu, _ in filter(None, facts)).values(), default=0)
-    if not stands_in and (obstacle := obstacle_of(facts, sharing)):
+    missing = [str(rank) for rank, fact in enumerate(facts) if not fact]
+    hosts, obstacle = len({host for host, *_ in filter(None, facts)}), ""
+    if missing:
+        obstacle = f"no NVIDIA GPU that reaches the others of its host at ranks {', '.join(missing)}"
+    elif hosts > 1:
+        obstacle = f"its ranks are on {hosts} hosts, and plans need memory that all GPUs reach; give the table programs"
+    elif sharing > 1 and os.environ.get(OVERLAPPING) != "1":
+        obstacle = f"ranks share a GPU; set {OVERLAPPING}=1"
+    if obstacle:
         if member.rank == 0:
             sys.stderr.write(f"chorale: no plans run on a group of the job: {obstacle}\n")
-        return Fallback.HOSTS if len({host for host, *_ in filter(None, facts)}) > 1 else Fallback.PLAN
+        return Fallback.HOSTS if hosts > 1 else Fallback.PLAN
     try:
         device: PlanDevice
         if stands_in:
@@ -235,12 +243,3 @@ def _facts() -> list[str]:
         return []
     facts = torch.cuda.get_device_properties(own)
     return [socket.gethostname(), str(facts.uuid), str(facts.multi_processor_count)]
-
-
-def obstacle_of(facts: Sequence[Sequence[str]], sharing: int) -> str:
-    """Return why plans cannot run, or "". facts: `_facts` of all ranks; sharing: largest number of ranks on one GPU"""
-    if missing := [str(rank) for rank, fact in enumerate(facts) if not fact]:
-        return f"no NVIDIA GPU that reaches the others of its host at ranks {', '.join(missing)}"
-    if (hosts := len({host for host, *_ in facts})) > 1:
-        return f"its ranks are on {hosts} hosts, and plans need memory that all GPUs reach; give the table programs"
-    return "" if sharing == 1 or os.environ.get(OVERLAPPING) == "1" else f"ranks share a GPU; set {OVERLAPPING}=1"

@@ -26,7 +26,6 @@ from chorale.tuner.launch.plan import campaign_on, first_guesses
 from chorale.tuner.launch.progress import LaunchProgress, Overhead
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.search.search import SearchPlan, open_search
-from chorale.tuner.search.size_model import Prior
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.search.study import StudyParts
 from chorale.tuner.tracking.champions import BestProgram, PromotionVerdict, best_programs
@@ -163,7 +162,12 @@ class LaunchWork:
                 except ChoraleError as error:
                     _log.info("no warm start: %s", error)  # the tracker has already warned about the cause
             starts = [*starts, *first_guesses(self.campaign, self.topology, space)]
-        campaign, launch_id = self.campaign, self.store.launch.launch_id
+        campaign, launch_id, folder = self.campaign, self.store.launch.launch_id, self.store.folder
+        if self.store.is_resumed:  # with the priors with which it started
+            priors = launch_priors.saved_priors(folder, len(campaign.sizes))
+        else:
+            priors = launch_priors.learned_priors(campaign, self.topology, space, self.home, launch_id)
+            launch_priors.save_priors(folder, priors)
         plan = SearchPlan(
             space=space,
             study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, self.store.launch.conditions)[:12]}",
@@ -174,24 +178,14 @@ class LaunchWork:
             weights=tuple(campaign.weights or ()),
             together=campaign.one_winner,
             starts=tuple(dict.fromkeys(starts)),
-            priors=tuple(self._priors(space)),
+            priors=tuple(priors),
             parts=self.parts,
         )
         url = None if self.campaign.storage is None else self.campaign.storage.reveal()
-        search = open_search(plan, url, self.store.folder / "optuna.journal", self.store.trials)
+        search = open_search(plan, url, folder / "optuna.journal", self.store.trials)
         clocks, listeners = Clocks(time.monotonic, time.time), (self.tracker.trial, progress.trial)
         parts = campaign, self.topology, self.store, search, workers, clocks
         TrialLoop(*parts, listeners=listeners, overhead=self.overhead).run(meanwhile=self.tracker.start)
-
-    def _priors(self, space: SearchSpace) -> list[Prior]:
-        """Return the priors of the search. A resumed launch keeps the priors with which it started."""
-        if self.store.is_resumed:
-            return launch_priors.saved_priors(self.store.folder, len(self.campaign.sizes))
-        priors = launch_priors.learned_priors(
-            self.campaign, self.topology, space, self.home, self.store.launch.launch_id
-        )
-        launch_priors.save_priors(self.store.folder, priors)
-        return priors
 
 
 UPLOAD_PATIENCE_S = 180.0

@@ -27,6 +27,7 @@ from chorale.tuner.trials.records import (
     CompleteTrial,
     FailedTrial,
     FinalComparison,
+    PrunedTrial,
     SizeResult,
     TrialRecord,
     trial_codec,
@@ -34,24 +35,6 @@ from chorale.tuner.trials.records import (
 from chorale.tuner.trials.store import Store
 
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
-
-
-def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
-    """Return a trial's tags: state, content ids and environment, or the reason for its failure."""
-    tags = {
-        "chorale.state": record.state,
-        "chorale.candidate_id": record.candidate.id,
-        "chorale.topology_id": topology_id,
-    }
-    if isinstance(record, CompleteTrial):
-        tags |= {"chorale.schedule_id": record.schedule_id, "chorale.program_id": record.program_id}
-        if record.same_program_as:
-            tags["chorale.same_program_as"] = record.same_program_as
-    elif isinstance(record, FailedTrial):
-        tags |= {"chorale.failure_kind": record.failure_kind.value, "chorale.message": record.message}
-    else:
-        return {**tags, "chorale.message": record.reason}
-    return tags | {f"chorale.environment.{key}": str(value) for key, value in record.environment.items()}
 
 
 def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPoint]:
@@ -287,7 +270,21 @@ class Tracker:
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
         end_ms = start_ms + int(record.seconds * 1000)
-        tags = trial_tags(record, self._topology.id)
+        tags = {
+            "chorale.state": record.state,
+            "chorale.candidate_id": record.candidate.id,
+            "chorale.topology_id": self._topology.id,
+        }
+        if isinstance(record, CompleteTrial):
+            tags |= {"chorale.schedule_id": record.schedule_id, "chorale.program_id": record.program_id}
+            if record.same_program_as:
+                tags["chorale.same_program_as"] = record.same_program_as
+        elif isinstance(record, FailedTrial):
+            tags |= {"chorale.failure_kind": record.failure_kind.value, "chorale.message": record.message}
+        else:
+            tags["chorale.message"] = record.reason
+        if not isinstance(record, PrunedTrial):
+            tags |= {f"chorale.environment.{key}": str(value) for key, value in record.environment.items()}
         if run is None:
             identity = {LAUNCH_ID: self._store.launch.launch_id, TRIAL_ID: record.trial_id}
             name = f"{record.number:03d} {record.candidate.method}"

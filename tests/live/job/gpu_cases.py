@@ -1,15 +1,13 @@
-"""What ranks on one GPU are tried on: `python -m tests.live.job.gpu_cases CASE... [--device cpu]` prints what they say.
+"""What ranks on one GPU are tried on, by the programs of a table and by the library.
 
-By the programs of a table and by the library; a line of JSON for each. Ranks are processes of their own, ended at a
+Ranks are processes of their own, ended at a
 limit whatever they hang on. NCCL 2.30 lets ranks of a host share a GPU by NCCL_MULTI_RANK_GPU_ENABLE. Older ones do not
 see that they do where NCCL_HOSTID says that each is on a host of its own; messages go through sockets then.
 """
 
-import argparse
 import hashlib
 import json
 import os
-import sys
 import tempfile
 import time
 import traceback
@@ -24,9 +22,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from chorale.job import report
-from chorale.job.table.layout import table_bytes
 from chorale.job.torch.registration import register
-from tests.live.job.torch.tables import whole_table
+from tests.live.job.torch.tables import whole_table, written
 
 RANKS = 4
 LIBRARIES = {"cpu": "gloo", "cuda": "nccl"}
@@ -35,20 +32,15 @@ LIMIT = timedelta(seconds=25)
 Case = Callable[[int, str], Any]
 
 
-def on_ranks(
-    case: Case, device: str, backend: str, table: bytes | None = None, limit_s: float = 90.0
-) -> list[Mapping[str, Any]]:
-    """Return what `case(rank, device)` returns on each rank, under "said"; or "error" where it raises or is killed.
-
-    table: by default one that is made here
-    """
+def on_ranks(case: Case, device: str, backend: str) -> list[Mapping[str, Any]]:
+    """Return what `case(rank, device)` returns on each rank, under "said"; or "error" where it raises or is killed."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "table").write_bytes(table or table_bytes(whole_table()))
+        written(whole_table(), Path(folder) / "table")
         context = mp.get_context("spawn")
         ranks = [context.Process(target=_rank, args=(at, folder, device, backend, case)) for at in range(RANKS)]
         for rank in ranks:
             rank.start()
-        end_s = time.monotonic() + limit_s
+        end_s = time.monotonic() + 90.0
         while any(rank.is_alive() for rank in ranks) and time.monotonic() < end_s:
             time.sleep(0.05)
             if any(rank.exitcode for rank in ranks):
@@ -180,24 +172,6 @@ def stalled(rank: int, device: str) -> None:
     if rank == RANKS - 1:
         time.sleep(60)
     _all_reduced(vector)
-
-
-def times(rank: int, device: str) -> Mapping[str, float]:
-    """Return milliseconds of 20 allreduces one after the other, with one synchronization at the end, by size."""
-    taken_ms = {}
-    for size_bytes in (1024, 1 << 16, 1 << 20):
-        vector = torch.zeros(size_bytes // 4, device=device)
-        for _ in range(3):
-            dist.all_reduce(vector)
-        _synchronize(device)
-        began_s = time.perf_counter()
-        for _ in range(20):
-            dist.all_reduce(vector)
-        called_s = time.perf_counter()
-        _synchronize(device)
-        taken_ms[str(size_bytes)] = round((time.perf_counter() - began_s) * 1e3, 2)
-        taken_ms[f"{size_bytes} until the last call returned"] = round((called_s - began_s) * 1e3, 2)
-    return taken_ms
 
 
 def _graph(rank: int, warm: bool, is_async: bool) -> list[str]:
@@ -392,37 +366,16 @@ def _losses(model: Any, rank: int, device: str) -> list[float]:
 
 CASES: Mapping[str, Case] = {
     case.__name__: case
-    for case in (behind_a_stream, several_at_once, times, graph, graph_after_one, graph_async, graph_cold, graph_behind,
+    for case in (behind_a_stream, several_at_once, graph, graph_after_one, graph_async, graph_cold, graph_behind,
                  stalled, types, gaps, ddp, fsdp)
 }  # fmt: skip
 
 
-def by_programs(case: str, device: str, table: bytes | None = None) -> list[Mapping[str, Any]]:
-    """Return what the ranks say of `case`, by the programs of `table`."""
-    return on_ranks(CASES[case], device, "chorale", table)
+def by_programs(case: str, device: str) -> list[Mapping[str, Any]]:
+    """Return what the ranks say of `case`, by the programs of a table."""
+    return on_ranks(CASES[case], device, "chorale")
 
 
-def by_library(case: str, device: str, table: bytes | None = None) -> list[Mapping[str, Any]]:
+def by_library(case: str, device: str) -> list[Mapping[str, Any]]:
     """Return what the ranks say of `case`, by the library."""
-    return on_ranks(CASES[case], device, LIBRARIES[device], table)
-
-
-def main() -> None:
-    """Print what the cases say."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="+", choices=sorted(CASES))
-    parser.add_argument("--device", choices=sorted(LIBRARIES), default="cuda")
-    parser.add_argument("--by", choices=("programs", "library", "both"), default="both")
-    parser.add_argument("--table", type=Path, help="made elsewhere, by `python -m tests.live.job.torch.tables FILE`")
-    given = parser.parse_args()
-    table = given.table and given.table.read_bytes()
-    ways = {"programs": by_programs, "library": by_library}
-    for case in given.cases:
-        for way, run in ways.items():
-            if given.by in (way, "both"):
-                sys.stdout.write(json.dumps({"case": case, "by": way, "ranks": run(case, given.device, table)}) + "\n")
-                sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+    return on_ranks(CASES[case], device, LIBRARIES[device])

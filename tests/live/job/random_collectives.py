@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from chorale.job import report
 from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.model import TableProgram
 from chorale.job.table.verification import table_program
 from chorale.job.torch.registration import register
 from chorale.runners.engine.library import engine_library
@@ -36,7 +36,7 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.targets.registry import target_named
 from tests.live.engine.programs import ALLTOALL_METHOD, random_program
 from tests.live.job.random_calls import LARGEST_BYTES, Call, Run, random_call
-from tests.live.job.torch.tables import SYMMETRIC, alltoall_program, program_for
+from tests.live.job.torch.tables import SYMMETRIC, Chosen, alltoall_program, program_for, table_of
 
 RANKS = 8
 PER_JOB = 1000
@@ -184,26 +184,17 @@ NETWORKS = ("ring:8", "hypercube:3", "circulant:8,1,3", "torus:4x2")
 
 def random_table(seed: int) -> bytes:
     """Return a table as a file has it, the same for the same seed."""
-    draw = random.Random(seed)
-    entries, programs = [], {}
-    for group, program, first, last in _choice(draw):
-        programs[program.digest] = program
-        entries.append(JobEntry(program.collective, ANY_DTYPE, group, program.root, first, last, program.digest))
-    return table_bytes(Table({"spec": "random"}, 8, tuple(entries), programs))
-
-
-def _choice(draw: random.Random) -> list[tuple[tuple[int, ...] | None, TableProgram, int, int]]:
-    chosen: list[tuple[tuple[int, ...] | None, TableProgram, int, int]] = []
+    draw, chosen = random.Random(seed), list[Chosen]()
     for name in STANDARD:
         border = draw.choice((100, 4000, 30_000))
         first = _of_eight(draw, name)
-        chosen.append((None, first, 0, border - 1))
+        chosen.append((first, None, 0, border - 1))
         second = _of_eight(draw, name)
-        chosen.append((None, second, border if second.root == first.root else 0, LARGEST_BYTES))
+        chosen.append((second, None, border if second.root == first.root else 0, LARGEST_BYTES))
     for group in GROUPS[1:5]:
-        chosen += [(group, program, 0, LARGEST_BYTES) for program in _of_four()]
-    chosen += [(group, program, 0, LARGEST_BYTES) for group in GROUPS[5:7] for program in _of_two()]
-    return chosen
+        chosen += [(program, group, 0, LARGEST_BYTES) for program in _of_four()]
+    chosen += [(program, group, 0, LARGEST_BYTES) for group in GROUPS[5:7] for program in _of_two()]
+    return table_bytes(table_of("random", 8, chosen))
 
 
 def _of_eight(draw: random.Random, name: CollectiveName) -> TableProgram:

@@ -19,13 +19,11 @@ import torch
 import torch.distributed as dist
 
 from chorale.job.mpi.preload import preload_library
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.torch.registration import register
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.mpi.launch import SCRIPT, find_mpiexec, mpi_version
 from tests.live.job.torch.meeting import Meeting, program_calls
-from tests.live.job.torch.tables import program_for
+from tests.live.job.torch.tables import program_for, table_of, written
 
 NETWORKS = {"eno1": "10.0.1.{}/24", "ib0": "10.0.2.{}/24", "ib1": "10.0.3.{}/24", "six0": "fd00:4::{}/64"}
 ALIKE = "docker0", "172.17.0.1/16"
@@ -143,10 +141,8 @@ def _ip(*words: str) -> None:
 def main() -> None:
     """Print what each host found, as JSON."""
     program = program_for("allreduce", ranks=2, channels=2)
-    entry = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, program.digest)
     folder = Path(tempfile.mkdtemp())
-    table = Table({"spec": "complete:2"}, 2, (entry,), {program.digest: program})
-    (folder / "table").write_bytes(table_bytes(table))
+    written(table_of("complete:2", 2, [(program, None, 0, None)]), folder / "table")
     os.environ["CHORALE_TABLE"] = str(folder / "table")
     for name in ("GLOO_SOCKET_IFNAME", "MASTER_ADDR"):
         os.environ.pop(name, None)

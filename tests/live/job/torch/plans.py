@@ -8,11 +8,10 @@ import torch
 import torch.distributed as dist
 
 from chorale.job import report
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
 from chorale.synth.targets.mscclpp_text import MscclppJson
 from tests.live.job.torch.meeting import Meeting, fallback_calls, program_calls
-from tests.live.job.torch.tables import program_for, written
+from tests.live.job.torch.tables import program_for, table_of, written
 from tests.unit.synth.lowering.programs import lowered
 
 LARGEST = 1 << 16
@@ -27,19 +26,13 @@ def _table(meeting: Meeting) -> str:
         ((0, 1), "allreduce", "complete:2", {}),
         ((2, 3), "allreduce", "complete:2", {}),
     ]
-    programs = {}
-    entries = []
+    chosen = []
     for group, collective, spec, options in made:
         text = MscclppJson().emit(lowered(spec, collective, "mscclpp-json", **options)).encode()
-        program = table_program(text, "mscclpp-json", "bfb", {})
-        programs[program.digest] = program
-        entries.append(JobEntry(collective, ANY_DTYPE, group, None, 0, LARGEST, program.digest))
-    program = program_for("broadcast", 0)
-    programs[program.digest] = program
-    entries.append(JobEntry("broadcast", ANY_DTYPE, None, 0, 0, LARGEST, program.digest))
+        chosen.append((table_program(text, "mscclpp-json", "bfb", {}), group, 0, LARGEST))
+    chosen.append((program_for("broadcast", 0), None, 0, LARGEST))
     meeting.folder.mkdir(parents=True, exist_ok=True)
-    table = Table({"spec": "complete:4"}, 4, tuple(entries), programs)
-    return str(written(table, meeting.folder / f"{meeting.rank}.table"))
+    return str(written(table_of("complete:4", 4, chosen), meeting.folder / f"{meeting.rank}.table"))
 
 
 def plans_on_stand_ins(meeting: Meeting) -> None:

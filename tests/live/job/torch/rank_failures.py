@@ -29,10 +29,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.torch.ddp_hook import ProgramHook, average_gradients
 from chorale.job.torch.registration import register
-from tests.live.job.torch.tables import SYMMETRIC, program_for
+from tests.live.job.torch.tables import SYMMETRIC, program_for, table_of
 
 RANKS = 3
 _PR_SET_PDEATHSIG = 1
@@ -81,9 +80,7 @@ KINDS = tuple(f"{training} {what}" for training in TRAININGS for what in ("kille
 
 def tables() -> tuple[bytes, bytes]:
     """Return the files of two tables of the same programs."""
-    programs = [program_for(name, ranks=RANKS) for name in SYMMETRIC]
-    entries = tuple(JobEntry(each.collective, ANY_DTYPE, None, None, 0, None, each.digest) for each in programs)
-    table = Table({"spec": "ring:3"}, RANKS, entries, {each.digest: each for each in programs})
+    table = table_of("ring:3", RANKS, ((program_for(name, ranks=RANKS), None, 0, None) for name in SYMMETRIC))
     return table_bytes(table), table_bytes(replace(table, provenance={"made": "again"}))
 
 

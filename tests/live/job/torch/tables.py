@@ -1,9 +1,6 @@
-"""Tables of four ranks, and of the rows and columns of a mesh of two by two.
+"""Tables of four ranks, and of the rows and columns of a mesh of two by two."""
 
-`python -m tests.live.job.torch.tables FILE` writes the whole one.
-"""
-
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from chorale.job.table.layout import table_bytes
@@ -52,11 +49,21 @@ def whole_table() -> Table:
     ]
     programs += [(None, program_for(name, root)) for name in ("broadcast", "reduce") for root in (0, 2)]
     programs += [(group, program_for(name, ranks=2)) for name in SYMMETRIC for group in MESH]
+    return table_of("ring:4", 4, ((program, group, 0, LARGEST) for group, program in programs))
+
+
+Chosen = tuple[TableProgram, tuple[int, ...] | None, int, int | None]
+"""A program, its group, and the first and last size in bytes at which it runs."""
+
+
+def table_of(spec: str, ranks: int, chosen: Iterable[Chosen]) -> Table:
+    """Return a table with an entry for each of `chosen`."""
+    programs = list(chosen)
     entries = tuple(
-        JobEntry(program.collective, ANY_DTYPE, group, program.root, 0, LARGEST, program.digest)
-        for group, program in programs
+        JobEntry(program.collective, ANY_DTYPE, group, program.root, first, last, program.digest)
+        for program, group, first, last in programs
     )
-    return Table({"spec": "ring:4"}, 4, entries, {program.digest: program for _, program in programs})
+    return Table({"spec": spec}, ranks, entries, {program.digest: program for program, *_ in programs})
 
 
 def library_table(ranks: int = 2) -> Table:
@@ -68,7 +75,3 @@ def library_table(ranks: int = 2) -> Table:
 def written(table: Table, path: Path) -> Path:
     path.write_bytes(table_bytes(table))
     return path
-
-
-if __name__ == "__main__":
-    written(whole_table(), Path(sys.argv[1]))
