@@ -13,7 +13,7 @@ list of stable names.
 
 from typing import TYPE_CHECKING
 
-from chorale.synth.lazy_names import lazy_names
+from chorale.synth.lazy_modules import lazy_names
 
 if TYPE_CHECKING:
     from chorale.campaigns import best as best

@@ -5,7 +5,7 @@ The names below are stable; each is imported when it is first used.
 
 from typing import TYPE_CHECKING
 
-from chorale.synth.lazy_names import lazy_names
+from chorale.synth.lazy_modules import lazy_names
 
 if TYPE_CHECKING:
     from chorale.experiments.framework.catalog import NAMES as NAMES

@@ -5,7 +5,7 @@ The names below are stable; see docs/guide/python.md. Each is imported from its 
 
 from typing import TYPE_CHECKING
 
-from chorale.synth.lazy_names import lazy_names
+from chorale.synth.lazy_modules import lazy_names
 
 if TYPE_CHECKING:
     from chorale.synth.bounds.lower_bound import lower_bound as lower_bound

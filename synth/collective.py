@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -126,16 +126,13 @@ def uneven_collective(
             "sizes of shards must not be negative, nor all 0", counts[:8], "enter a size above 0 for some shard"
         )
     groups = None if members is None else tuple(tuple(int(rank) for rank in ranks) for ranks in members)
-    if (groups is None) == (name in ROUTED) or (groups is not None and not _fit(groups, len(counts))):
+    fits = all(  # each shard has a source and distinct targets, at least one of which is another rank
+        ranks and len(set(ranks[1:])) == len(ranks) - 1 and not set(ranks[1:]) <= {ranks[0]} for ranks in groups or ()
+    )
+    if (groups is None) == (name in ROUTED) or len(counts if groups is None else groups) != len(counts) or not fits:
         rule = f"each shard of {' and '.join(ROUTED)}, and of no other collective, must have a source and targets"
         raise InvalidInput(rule, f"{name.value} with {len(groups or ())} groups", "give the ranks of each shard")
     return Collective(name, sizes=counts, members=groups)
-
-
-def _fit(members: Sequence[Sequence[int]], shards: int) -> bool:
-    """Return whether each shard has a source and distinct targets, at least one of which is another rank."""
-    parts = (ranks for ranks in members if len(set(ranks[1:])) < len(ranks) - 1 or set(ranks[1:]) <= {ranks[0]})
-    return len(members) == shards and all(members) and next(parts, None) is None
 
 
 COLLECTIVE_ALIASES = {"bcast": "broadcast", "a2a": "alltoall"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
@@ -59,27 +59,19 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
     for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
         for chunk in (group.column(columns[name]) for name in names):
             size_bytes += max(group.num_rows, chunk.num_values) * _WIDTHS[chunk.physical_type]
-            page_bytes = max(page_bytes, *_page_sizes(content, chunk))
+            stream = io.BytesIO(content)
+            stream.seek(min(at for at in (chunk.data_page_offset, chunk.dictionary_page_offset or 0) if at > 0))
+            end = stream.tell() + chunk.total_compressed_size
+            while stream.tell() < end:
+                # Field 2 of a page header is the uncompressed size, field 3 the compressed size in the file.
+                head = _thrift_numbers(stream)
+                if min(head[2], head[3]) < 0:
+                    raise ValueError("a page of a negative size")
+                page_bytes = max(page_bytes, head[2])
+                stream.seek(head[3], io.SEEK_CUR)
     if size_bytes > MAX_COLUMN_BYTES or page_bytes > MAX_PAGE_BYTES:
         rule = f"the columns of {what} must take at most {MAX_COLUMN_BYTES} bytes, and a page {MAX_PAGE_BYTES}"
         raise InvalidInput(rule, f"{size_bytes} bytes, and a page of {page_bytes}", _WAY_OUT)
-
-
-def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[int]:
-    """Yield 0, then the uncompressed size in bytes of each page of a column.
-
-    Field 2 of a page header is the uncompressed size, field 3 the compressed size in the file.
-    """
-    yield 0
-    stream = io.BytesIO(content)
-    stream.seek(min(at for at in (chunk.data_page_offset, chunk.dictionary_page_offset or 0) if at > 0))
-    end = stream.tell() + chunk.total_compressed_size
-    while stream.tell() < end:
-        head = _thrift_numbers(stream)
-        if min(head[2], head[3]) < 0:
-            raise ValueError("a page of a negative size")
-        yield head[2]
-        stream.seek(head[3], io.SEEK_CUR)
 
 
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:

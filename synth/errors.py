@@ -20,7 +20,9 @@ class ChoraleError(Exception):
     exit_code = 2
 
     def __init__(self, rule: str, value: object, way_out: str) -> None:
-        rule, value, way_out = redacted(rule), _without_secrets(value), redacted(way_out)
+        # Exceptions raised by libraries may contain secrets too.
+        text, rule, way_out = str(value), redacted(rule), redacted(way_out)
+        value = value if redacted(text) == text else redacted(text)
         super().__init__(rule, value, way_out)
         self.rule = rule
         self.value = value
@@ -75,13 +77,6 @@ class Unavailable(ChoraleError):
     """Something outside Chorale is missing or cannot be reached (exit code 3)."""
 
     exit_code = 3
-
-
-def _without_secrets(value: object) -> object:
-    """Return `value`, or its redacted text if it contains secrets, as exceptions raised by libraries may."""
-    text = str(value)
-    clean = redacted(text)
-    return value if clean == text else clean
 
 
 _VALUE_CHARACTERS, _CAUSE_CHARACTERS = 200, 1500

@@ -1,14 +1,16 @@
-"""Placeholders for libraries that take at least 0.1 s to import, so that commands only load the libraries they use.
+"""Imports on first use, so that commands only load the libraries they use.
 
-Each library is imported when one of its names is first used.
+Each library below takes at least 0.1 s to import. Packages that re-export names import the defining modules in the same
+way.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["arrow", "csgraph", "highspy", "isomorphism", "networkx", "optimize", "parquet", "sparse", "special"]
+from chorale.synth.extras import missing_extra
 
 
 class LazyModule:
@@ -39,3 +41,22 @@ else:
     sparse = LazyModule("scipy.sparse")
     special = LazyModule("scipy.special")
     csgraph = LazyModule("scipy.sparse.csgraph")
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a module-level `__getattr__` for `package` that imports each of the names `homes[module]` from `module`.
+
+    This keeps `import chorale.synth` fast although some names need large libraries. If a name needs a library from an
+    extra that is not installed, using it raises Unavailable with the extra to install.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            return getattr(importlib.import_module(home_of[name]), name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or error from error
+
+    return find

@@ -1,11 +1,15 @@
-"""Finds how many processors and how much memory this process may use: in a container or job, often not all."""
+"""Finds how many processors and how much memory this process may use (in a container, often not all), and uses them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from math import inf
 from pathlib import Path
+from typing import TypeVar
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -57,3 +61,22 @@ def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
                     with suppress(OSError, ValueError):  # another cgroup version, or no limit (`max`)
                         words = " ".join((folder / name).read_text() for name in names).split()
                         yield [int(word) for word in words]
+
+
+def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """Return `[function(part) for part in parts]`, computed in one thread per core.
+
+    `function` should spend its time in kernels, which release the interpreter lock.
+    """
+    threads = min(len(parts), core_count())
+    if threads <= 1:
+        return [function(part) for part in parts]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow, and small networks have one part)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, parts))
+
+
+def blocks(count: int, size: int) -> list[slice]:
+    """Return slices of `size` elements that cover `count` elements; the last slice may be shorter."""
+    return [slice(start, min(count, start + size)) for start in range(0, count, size)]

@@ -47,29 +47,22 @@ def outside_working_folder() -> Iterator[None]:
 def shadow_of(error: BaseException | str) -> str | None:
     """Return the phrase to append to a message if a user file hides the library named in `error`, otherwise None."""
     text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
-    for path, name in _shadows():
-        quoted = re.escape(name)
-        said = rf"(?:module|from) '?{quoted}(?![\w])|'{quoted}(?:\.[\w.]+)?' is not a package|{re.escape(str(path))}\b"
-        if (name in text) and re.search(said, text):
-            return f"{path} hides the library {name}: rename it, or start in another folder"
-    return None
-
-
-def _shadows() -> Iterator[tuple[Path, str]]:
-    """Yield (path, name) of each module or package in the user's folders that has a library's name."""
     libraries = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     theirs = [*libraries, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))]
     named = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    folders = dict.fromkeys(Path(folder).absolute() for folder in (os.getcwd(), *sys.path[:1], *named))
-    for folder in folders:
-        if str(folder) in theirs or folder == _PACKAGES:
-            continue
+    for folder in dict.fromkeys(Path(folder).absolute() for folder in (os.getcwd(), *sys.path[:1], *named)):
         entries: list[Path] = []
-        with suppress(OSError):
-            entries = sorted(folder.iterdir())
-        for entry in entries:
-            name = entry.stem if entry.suffix == ".py" else entry.name
-            if not name.isidentifier() or (entry.suffix != ".py" and not os.path.exists(entry / "__init__.py")):
+        if str(folder) not in theirs and folder != _PACKAGES:
+            with suppress(OSError):
+                entries = sorted(folder.iterdir())
+        for path in entries:
+            name = path.stem if path.suffix == ".py" else path.name
+            is_module = name.isidentifier() and (path.suffix == ".py" or os.path.exists(path / "__init__.py"))
+            if not is_module or name not in text:
                 continue
-            if name == "chorale" or name in sys.stdlib_module_names or PathFinder.find_spec(name, libraries):
-                yield entry, name
+            module, file = re.escape(name), re.escape(str(path))
+            said = rf"(?:module|from) '?{module}(?![\w])|'{module}(?:\.[\w.]+)?' is not a package|{file}\b"
+            is_library = name == "chorale" or name in sys.stdlib_module_names or PathFinder.find_spec(name, libraries)
+            if is_library and re.search(said, text):
+                return f"{path} hides the library {name}: rename it, or start in another folder"
+    return None

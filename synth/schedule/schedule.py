@@ -139,6 +139,13 @@ class Routes:
         """Return the node where each route ends."""
         return links.dst[self.link_ids[self.offsets[1:] - 1]]
 
+    def end_at_switches(self, topology: Topology) -> bool:
+        """Return whether any route starts or ends at a switch. O(routes)."""
+        links, ranks = topology.links, topology.compute_count
+        if topology.switch_count == 0 or not len(self):
+            return False
+        return bool((self.sources(links) >= ranks).any() or (self.destinations(links) >= ranks).any())
+
 
 Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]
@@ -274,10 +281,7 @@ class Schedule:
     @property
     def is_in_network(self) -> bool:
         """Whether switches add or multicast data, that is, whether routes start or end at switches. O(routes)."""
-        links, ranks = self.topology.links, self.topology.compute_count
-        if self.topology.switch_count == 0 or not len(self.routes):
-            return False
-        return bool((self.routes.sources(links) >= ranks).any() or (self.routes.destinations(links) >= ranks).any())
+        return self.routes.end_at_switches(self.topology)
 
     @property
     def bounds(self) -> ColumnBounds:

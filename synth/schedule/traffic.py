@@ -67,9 +67,7 @@ class Traffic:
     @property
     def is_in_network(self) -> bool:
         """Whether switches multicast or add data. They send in the same step in which they receive. O(routes)."""
-        links, ranks = self.topology.links, self.topology.compute_count
-        ends = (self.routes.sources(links), self.routes.destinations(links)) if len(self.routes) else ()
-        return any(bool((end >= ranks).any()) for end in ends)
+        return self.routes.end_at_switches(self.topology)
 
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
         """Return each message's sending rank in `step`."""

@@ -28,7 +28,7 @@ from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.formats.files import from_bytes, machine_of
 from chorale.synth.topology.formats.json_document import to_json
-from chorale.synth.topology.formats.nccl_graph import read_graphs
+from chorale.synth.topology.formats.nccl_dump import read_graphs
 from chorale.synth.topology.formats.slurm import SlurmNodes, parse_slurm_tree
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify

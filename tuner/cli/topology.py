@@ -13,7 +13,7 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.synth import InvalidInput, Topology
 from chorale.synth.identity import rational_text
-from chorale.synth.topology.formats.nccl_graph import graph_file, read_graphs
+from chorale.synth.topology.formats.nccl_dump import graph_file, read_graphs
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.tuner import plots

@@ -3,7 +3,7 @@
 Matplotlib is optional and slow to import, so the functions below are imported when they are first used.
 """
 
-from chorale.synth.lazy_names import lazy_names
+from chorale.synth.lazy_modules import lazy_names
 
 __getattr__ = lazy_names(
     __name__,

@@ -14,7 +14,7 @@ from chorale.synth import InvalidInput, Topology
 from chorale.synth.bounds.lower_bound import bound_of_ranks
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.topology.boxes import boxes_of
-from chorale.synth.topology.formats.nccl_graph import PATTERNS, RING, NcclChannel, NcclGraph
+from chorale.synth.topology.formats.nccl_dump import PATTERNS, RING, NcclChannel, NcclGraph
 from chorale.tuner.reports.bound import network_facts
 
 MAX_SEARCHED = 8

@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
-from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.balance import fine_units
 from chorale.synth.methods.alltoall.linear_program import Commodities
 from chorale.synth.methods.alltoall.rate import BoundsListener
+from chorale.synth.processors import blocks, in_threads
 
 Floats = NDArray[np.float64]
 _BUCKETS = 4096

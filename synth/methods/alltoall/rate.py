@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.identity import common_denominator
 from chorale.synth.kernels import native
-from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.methods.alltoall.linear_program import Commodities
+from chorale.synth.processors import blocks, in_threads
 
 RateMethod = Literal["lp", "prices"]
 

@@ -24,7 +24,6 @@ from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers,
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
-from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import (
     ForestNetwork,
@@ -35,6 +34,7 @@ from chorale.synth.methods.forest.network import (
     objective_key,
 )
 from chorale.synth.methods.method import Objective
+from chorale.synth.processors import blocks, in_threads
 from chorale.synth.topology.distance import hops_between_all
 from chorale.synth.topology.translations import Transversal
 

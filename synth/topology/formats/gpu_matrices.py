@@ -443,7 +443,20 @@ def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
 
 def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
     """Return the tables in JSON or CSV output of rocm-smi or amd-smi, as `_amd_tables` does, or None for other text."""
-    flat = _amd_pairs(text)
+    # rocm-smi's values by (table, GPU, other GPU), from JSON or from either of its CSV formats
+    flat: dict[tuple[str, int, int], str] = {}
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        cells = line.split(",")
+        pairs = re.findall(r'"(\(Topology\)[^"]*)"\s*[:,]\s*"?([^",}\n]*)', line)
+        if sum(_AMD_PAIR.fullmatch(cell) is not None for cell in cells) > 1:
+            values = next((row for row in lines[number:] if row.startswith("system,")), "").split(",")
+            pairs = list(zip(cells, values, strict=False))
+        for key, value in pairs:
+            if (match := _AMD_PAIR.fullmatch(key)) is not None:
+                name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
+                if flat.setdefault((name, int(match[2]), int(match[3])), value) != value:
+                    raise _several(f"two values for {key}")
     if flat:
         devices = sorted({device for _, *pair in flat for device in pair})
         number_of = {device: number for number, device in enumerate(devices)}
@@ -477,30 +490,20 @@ def _amd_links(gpus: Sequence[Mapping[str, Any]]) -> tuple[dict[str, dict[Pair, 
     numbers = (str(gpu.get("gpu")) for gpu in gpus)
     place = {int(number) if number.isdigit() else row: row for row, number in enumerate(numbers)}
     for row, gpu in enumerate(gpus):
-        for other, key, cell in _amd_cells(gpu):
-            name, column = _JSON_NAMES.get(key), place.get(other)
-            if name is not None and column is not None and column != row:
-                tables[name].setdefault((row, column), str(cell))
+        found: list[tuple[Any, str, Any]] = []  # (other GPU, member, value) in newer or older JSON, or in CSV
+        for key, value in gpu.items():
+            if key == "links" and isinstance(value, list):
+                for link in (each for each in value if isinstance(each, dict)):
+                    found += ((link.get("gpu"), name, cell) for name, cell in link.items())
+            for name, cell in value.items() if isinstance(value, dict) else [(key, value)]:
+                member, _, number = str(name).rpartition("gpu_")
+                if number.isdigit():
+                    found.append((int(number), member.removesuffix("_") or key, cell))
+        for other, key, cell in found:
+            table, column = _JSON_NAMES.get(key), place.get(other)
+            if table is not None and column is not None and column != row:
+                tables[table].setdefault((row, column), str(cell))
     return tables, len(gpus)
-
-
-def _amd_pairs(text: str) -> dict[tuple[str, int, int], str]:
-    """Return rocm-smi's values by (table, GPU, other GPU), from JSON or from either of its CSV formats."""
-    found: dict[tuple[str, int, int], str] = {}
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        cells = line.split(",")
-        pairs = re.findall(r'"(\(Topology\)[^"]*)"\s*[:,]\s*"?([^",}\n]*)', line)
-        if sum(_AMD_PAIR.fullmatch(cell) is not None for cell in cells) > 1:
-            values = next((row for row in lines[number:] if row.startswith("system,")), "").split(",")
-            pairs = list(zip(cells, values, strict=False))
-        for key, value in pairs:
-            if (match := _AMD_PAIR.fullmatch(key)) is not None:
-                name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
-                at = name, int(match[2]), int(match[3])
-                if found.setdefault(at, value) != value:
-                    raise _several(f"two values for {key}")
-    return found
 
 
 _JSON_NAMES = {
@@ -508,16 +511,3 @@ _JSON_NAMES = {
     "bandwidth": "bandwidth", "numa_bandwidth": "bandwidth", "link_status": "status",
 }  # fmt: skip
 """Member or column in amd-smi's output -> name of the table."""
-
-
-def _amd_cells(gpu: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield (other GPU, member, value) for each link of a GPU, from newer or older JSON of amd-smi, or from its CSV."""
-    for key, value in gpu.items():
-        if key == "links" and isinstance(value, list):
-            for link in (each for each in value if isinstance(each, dict)):
-                yield from ((link.get("gpu"), name, cell) for name, cell in link.items())
-        cells = value.items() if isinstance(value, dict) else [(key, value)]
-        for name, cell in cells:
-            table, _, other = str(name).rpartition("gpu_")
-            if other.isdigit():
-                yield int(other), table.removesuffix("_") or key, cell

@@ -59,17 +59,12 @@ def _kind(element: Element) -> str:
     return f"{match[1]} {match[2]}".lower() if match else ""
 
 
-def _is_gpu(element: Element) -> bool:
-    kind = _kind(element)
-    return kind[:2] in ("03", "12") and kind[5:] in _GPU_VENDORS
-
-
 class _Reader:
     """Collects CPUs, GPUs, NICs and links of a machine from the elements of an hwloc file."""
 
     def __init__(self, root: Element, chosen: GpuModel | None) -> None:
         devices = [each for each in root.iter("object") if each.get("type") == "PCIDev"]
-        gpus = [each for each in devices if _is_gpu(each)]
+        gpus = [each for each in devices if _kind(each)[:2] in ("03", "12") and _kind(each)[5:] in _GPU_VENDORS]
         able = [each for each in gpus if any(_infos(inner).get("GPUModel") for inner in each.iter("object"))]
         self.gpus = able or [each for each in gpus if not _kind(each).startswith("0300")] or gpus
         system = [each.get("osdev_type") for each in root.iter("object")]

@@ -35,13 +35,10 @@ class SlurmTree:
     switches: Mapping[str, tuple[str, ...]]
 
     def ordered_nodes(self) -> list[str]:
-        """Return all nodes in an order in which the nodes below each switch (at any level) are consecutive."""
-        lower = {name for names in self.switches.values() for name in names}
-        below = self._nodes_below()
-        return list(dict.fromkeys(node for name, nodes in below.items() if name not in lower for node in nodes))
+        """Return all nodes in an order in which the nodes below each switch (at any level) are consecutive.
 
-    def _nodes_below(self) -> dict[str, list[str]]:
-        """Return the nodes below each switch, upper switches first. Raises InvalidInput for cycles and deep trees."""
+        Raises InvalidInput for cycles and deep trees.
+        """
         found: dict[str, list[str]] = {}
         names_left = MAX_LEVELS * MAX_NAMES
 
@@ -59,7 +56,9 @@ class SlurmTree:
                 found[switch] = list(nodes | dict.fromkeys(self.nodes.get(switch, ())))
             return found[switch]
 
-        return {name: visit(name, MAX_LEVELS) for name in (*self.switches, *self.nodes)}
+        below = {name: visit(name, MAX_LEVELS) for name in (*self.switches, *self.nodes)}
+        lower = {name for names in self.switches.values() for name in names}
+        return list(dict.fromkeys(node for name, nodes in below.items() if name not in lower for node in nodes))
 
 
 def is_slurm_tree(content: bytes) -> bool:

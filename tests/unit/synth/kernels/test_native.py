@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from chorale.synth import processors
-from chorale.synth.kernels import native, threads
-from chorale.synth.kernels.threads import in_threads
+from chorale.synth.kernels import native
+from chorale.synth.processors import in_threads
 from chorale.synth.topology.spec import parse_topology
 
 RING = (np.arange(9, dtype=np.int64), np.roll(np.arange(8), -1).astype(np.int32))
@@ -97,7 +97,7 @@ def test_without_an_extension_of_these_sources_the_command_says_how_to_build_it(
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
 def test_results_come_in_the_order_of_the_parts(cores, monkeypatch):
-    monkeypatch.setattr(threads, "core_count", lambda: cores)
+    monkeypatch.setattr(processors, "core_count", lambda: cores)
     assert in_threads(lambda part: part * part, range(50)) == [part * part for part in range(50)]
     assert in_threads(lambda part: part, []) == []
     with pytest.raises(ZeroDivisionError):

@@ -12,7 +12,7 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.topology.formats.nccl_graph import RING, NcclChannel, NcclGraph, graph_file, read_graphs
+from chorale.synth.topology.formats.nccl_dump import RING, NcclChannel, NcclGraph, graph_file, read_graphs
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.reports.nccl_graph import fitted, found_rings
