@@ -22,7 +22,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import layout_of, shape_of, words_of
 from chorale.synth.programs.plans.moves import Move, Step, pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
-from chorale.synth.programs.plans.run import Fault, PlanRun
+from chorale.synth.programs.plans.run import PlanRun
 from chorale.synth.programs.program import Op, Program, chunks_moved
 from chorale.synth.programs.rounds import Connection, ends_of_block, execution_order
 
@@ -233,7 +233,7 @@ class _PlanExecution(PlanRun):
         )
         return of_chunks if is_one else found
 
-    def _move(self, number: int, step: Step, move: Move) -> Fault | None:
+    def _move(self, number: int, step: Step, move: Move) -> tuple[str, str] | None:
         call, doer = self._call[self._blocks[number][0]], self._doer(number, step, move)
         stretches = (*move.reads, *move.takes)  # the kernel adds in this order: plain data first, then packets
         sources = [self._memory.cells(each).start for each in stretches]

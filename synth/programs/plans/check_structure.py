@@ -26,7 +26,7 @@ from chorale.synth.programs.plans.plan import (
     RankPlan,
     largest_bytes,
 )
-from chorale.synth.programs.program import Buffer, ProgramViolation
+from chorale.synth.programs.program import ProgramViolation
 
 Fault = tuple[str, str]
 """(short name of the broken rule, message)."""
@@ -82,8 +82,28 @@ _LOCAL = frozenset(
 def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
     """Return a violation for every rule that `plan` breaks. O(operations)."""
     found = list(_plan_faults(plan))
+    exact = declared_chunks(plan.collective, plan.chunks, len(plan.ranks))
+    # The loader assumes that a remote buffer has the same offset as its own. In place, these offsets
+    # differ between ranks.
+    shifted = {CollectiveName.ALLGATHER: "i", CollectiveName.REDUCE_SCATTER: "o"}.get(plan.collective.name)
     for rank, body in enumerate(plan.ranks):
-        found.extend(_buffer_faults(plan, rank, body))
+        faults: list[Fault] = []
+        if (body.input_chunks, body.output_chunks) != exact:
+            declared = f"{body.input_chunks} and {body.output_chunks}"
+            message = f"input and output have {declared} chunks, must have {exact[0]} and {exact[1]}"
+            faults.append(("buffers", message))
+        if not body.blocks:
+            faults.append(("idle rank", "has no thread block; a rank without work needs one without operations"))
+        for number, (peer, buffer) in enumerate(body.remotes):
+            kinds = body.access[number] if number < len(body.access) else ("memory",)
+            if not 0 <= peer < len(plan.ranks) or peer == rank:
+                faults.append(("remote buffer", f"names a buffer of {peer}, which is not another rank"))
+            if not all(peer in body.peers_of(kind) for kind in kinds):
+                faults.append(("remote buffer", f"names a buffer of rank {peer}, with which it has no channel"))
+            if plan.in_place and shifted == buffer:
+                message = f"names {buffer} of rank {peer}, which in place lies elsewhere in memory than its own"
+                faults.append(("remote buffer", message))
+        found += [ProgramViolation.at(rule, message, rank) for rule, message in faults]
         for index, block in enumerate(body.blocks):
             numbering = list(_numbering_faults(body, rank, index, block))
             found += numbering
@@ -138,30 +158,6 @@ def _plan_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
             if len(set(group)) < len(group) or not all(0 <= each < ranks for each in group):
                 message = f"has a switch channel of {group}, which are not different ranks"
                 yield ProgramViolation.at("switch", message, rank)
-
-
-def _buffer_faults(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[ProgramViolation]:
-    exact = declared_chunks(plan.collective, plan.chunks, len(plan.ranks))
-    if (body.input_chunks, body.output_chunks) != exact:
-        declared = f"{body.input_chunks} and {body.output_chunks}"
-        message = f"input and output have {declared} chunks, must have {exact[0]} and {exact[1]}"
-        yield ProgramViolation.at("buffers", message, rank)
-    if not body.blocks:
-        message = "has no thread block; a rank without work needs one without operations"
-        yield ProgramViolation.at("idle rank", message, rank)
-    # The loader assumes that a remote buffer has the same offset as its own. In place, these offsets
-    # differ between ranks.
-    shifted = {CollectiveName.ALLGATHER: "i", CollectiveName.REDUCE_SCATTER: "o"}.get(plan.collective.name)
-    for number, (peer, buffer) in enumerate(body.remotes):
-        kinds = body.access[number] if number < len(body.access) else ("memory",)
-        if not 0 <= peer < len(plan.ranks) or peer == rank:
-            yield ProgramViolation.at("remote buffer", f"names a buffer of {peer}, which is not another rank", rank)
-        if not all(peer in body.peers_of(kind) for kind in kinds):
-            message = f"names a buffer of rank {peer}, with which it has no channel"
-            yield ProgramViolation.at("remote buffer", message, rank)
-        if plan.in_place and shifted == buffer:
-            message = f"names {buffer} of rank {peer}, which in place lies elsewhere in memory than its own"
-            yield ProgramViolation.at("remote buffer", message, rank)
 
 
 def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -> Iterator[ProgramViolation]:
@@ -258,11 +254,8 @@ def _operand_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation:
         return
 
     def letter(operand: Operand) -> str:
-        if operand.remote is not None:
-            return "T" if body.remotes[remotes[operand.remote]][1] == "s" else "R"
-        if operand.switch is not None:
-            return "Y" if body.switches[block.switches[operand.switch]][0] == "s" else "X"
-        return "S" if operand.buffer == "s" else "L"
+        kinds = "RT" if operand.remote is not None else "XY" if operand.switch is not None else "LS"
+        return kinds[plan.places(rank, block, operation, operand)[0][1] == "s"]
 
     yield from _shape_faults(plan, operation, ["".join(map(letter, side)) for side in (sources, targets)])
     if (action in _PAIRED or action is Action.READ_PUT_PACKETS) and len(sources) != len(targets):
@@ -272,29 +265,31 @@ def _operand_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation:
             yield "count", "a source and its target differ in their number of chunks"
     elif len({operand.count for operand in (*sources, *targets)}) > 1:
         yield "count", "sources and targets differ in their number of chunks"
-    yield from _range_faults(plan, rank, block, operation)
-    yield from _overlaps(plan, rank, action, sources, targets)
+    yield from _memory_faults(plan, rank, block, operation)
 
 
-def _range_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:
-    """Yield a fault for each operand that is empty or extends beyond the end of its buffer."""
-    body = plan.ranks[rank]
-    for operand in (*operation.sources, *operation.targets):
+def _memory_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:
+    """Yield a fault for each operand that is empty or outside its buffer, and for sources that overlap the target."""
+    sources, targets = operation.sources, operation.targets
+    for operand in (*sources, *targets):
         if operand.count < 1:
             yield "count", "moves no chunks, must move at least 1"
             continue
-        places: list[tuple[int, Buffer]] = [(rank, operand.buffer or "s")]
-        if operand.remote is not None:
-            places = [body.remotes[block.remotes_of(operation.kind)[operand.remote]]]
-        elif operand.switch is not None:
-            buffer, group = body.switches[block.switches[operand.switch]]
-            places = [(each, buffer) for each in group if 0 <= each < len(plan.ranks)]
-        for owner, buffer in places:
-            other = plan.ranks[owner]
-            chunks = {"i": other.input_chunks, "o": other.output_chunks, "s": other.scratch_chunks}[buffer]
-            last = operand.first + operand.count - 1
-            if last >= chunks:
-                yield "operand", f"{buffer}[{operand.first}..{last}] of rank {owner} is outside its {chunks} chunks"
+        last = operand.first + operand.count - 1
+        for owner, buffer in plan.places(rank, block, operation, operand):
+            if 0 <= owner < len(plan.ranks):
+                other = plan.ranks[owner]
+                chunks = {"i": other.input_chunks, "o": other.output_chunks, "s": other.scratch_chunks}[buffer]
+                if last >= chunks:
+                    range_ = f"{buffer}[{operand.first}..{last}] of rank {owner}"
+                    yield "operand", f"{range_} is outside its {chunks} chunks"
+    # Threads process the chunks of an operand in any order, so a source must not overlap the target.
+    target, layout = targets[0], plan.layout(rank)
+    for source in sources if operation.action in _LOCAL and target.buffer is not None else ():
+        if source.buffer is not None and (source.buffer == "s") == (target.buffer == "s"):
+            distance = abs(layout.base(source.buffer) + source.first - layout.base(target.buffer) - target.first)
+            if 0 < distance < target.count:
+                yield "overlap", f"reads chunks that it writes, {distance} further on"
 
 
 def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str]) -> Iterator[Fault]:
@@ -318,21 +313,6 @@ def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str
         source.first != target.first for source, target in zip(operation.sources, operation.targets, strict=False)
     ):
         yield "operand", "a get must have the same chunk on both sides: the executor swaps the two offsets"
-
-
-def _overlaps(
-    plan: ExecutionPlan, rank: int, action: Action, sources: Sequence[Operand], targets: Sequence[Operand]
-) -> Iterator[Fault]:
-    """Yield a fault for each source that overlaps the target: threads process the chunks of an operand in any order."""
-    target = targets[0]
-    if action not in _LOCAL or target.buffer is None:
-        return
-    layout = plan.layout(rank)
-    for source in sources:
-        if source.buffer is not None and (source.buffer == "s") == (target.buffer == "s"):
-            distance = abs(layout.base(source.buffer) + source.first - layout.base(target.buffer) - target.first)
-            if 0 < distance < target.count:
-                yield "overlap", f"reads chunks that it writes, {distance} further on"
 
 
 Round = tuple[int, int] | None

@@ -46,7 +46,10 @@ def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
 
 
 class PlanClocks:
-    """Clocks of all blocks and proxies, and the signals between them. `latest`: an upper bound on all clock values."""
+    """Clocks of all blocks and proxies, and the signals between them. `latest`: an upper bound on all clock values.
+
+    time: time of the current operation of each block or proxy. A block's operation ends at the next nop.
+    """
 
     def __init__(self, plan: ExecutionPlan, calls: int, latest: int) -> None:
         self._plan = plan
@@ -55,7 +58,7 @@ class PlanClocks:
         self.proxy = {end: len(self.owner) + number for number, end in enumerate(ports)}
         self.begun = len(self.owner) + len(ports)  # component of rank 0
         self.clock: Clock = np.zeros(clock_shape(plan), dtype=np.int16 if latest < 2**15 else np.int32)
-        self._time = [0] * self.begun
+        self.time = [0] * self.begun
         self._threads: list[dict[int, Clock]] = [{} for _ in self.owner]
         self._signals: dict[tuple[int, int, Kind], deque[Clock]] = defaultdict(deque)
         self._released: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)
@@ -85,7 +88,7 @@ class PlanClocks:
         known[:, self.begun + rank] = call
         for port in range(len(self._plan.ranks[rank].port_peers)):
             proxy = self.proxy[rank, port]
-            known[HAPPENED, proxy] = self._time[proxy]
+            known[HAPPENED, proxy] = self.time[proxy]
         self.clock[blocks] = known
 
     def try_advance(self, block: int, step: Step) -> bool:
@@ -95,7 +98,8 @@ class PlanClocks:
         if action is Action.NOP:
             self.join(block)
         elif action is Action.BARRIER:
-            return self._meet(block, *(operation.barrier or (0, 1)))
+            if not self._meet(block, *(operation.barrier or (0, 1))):
+                return False
         elif action in (Action.SIGNAL, Action.RELAXED_SIGNAL):
             for thread in range(len(step.channels)):
                 self.signal(block, step, thread)
@@ -103,7 +107,9 @@ class PlanClocks:
             for thread, number in enumerate(operation.semaphores):
                 self._released[rank, number].append(self._knowledge(block, thread))
         elif action.waits or action is Action.ACQUIRE:
-            queues = self._awaited(block, step)
+            queues = [self._released[rank, number] for number in operation.semaphores]
+            if action.waits:
+                queues = [self._signals[rank, number, operation.kind] for number in step.channels]
             if not all(queues):
                 return False
             for thread, queue in enumerate(queues):
@@ -112,14 +118,8 @@ class PlanClocks:
                     news = news.copy()
                     news[ORDERED] = 0
                 self.hear(block, thread, news)
+        self.time[block] += 1
         return True
-
-    def _awaited(self, block: int, step: Step) -> list[deque[Clock]]:
-        """Return the queues of the signals or semaphores for which `step` waits."""
-        rank, operation = self.owner[block], step.operation
-        if operation.action is Action.ACQUIRE:
-            return [self._released[rank, number] for number in operation.semaphores]
-        return [self._signals[rank, n, operation.kind] for n in step.channels] if operation.action.waits else []
 
     def signal(self, block: int, step: Step, thread: int) -> None:
         """Send the clock of a block's `thread` to the channel's peer. For a port, the proxy sends the clock later."""
@@ -138,8 +138,8 @@ class PlanClocks:
         proxy = self.proxy[self.owner[block], number]
         clock = self.clock[proxy]
         np.maximum(clock, self._knowledge(block, thread), out=clock)
-        self._time[proxy] += 1
-        clock[:, proxy] = self._time[proxy]
+        self.time[proxy] += 1
+        clock[:, proxy] = self.time[proxy]
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, news: Clock) -> None:
@@ -147,23 +147,15 @@ class PlanClocks:
         held = self._threads[block].get(thread)
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
-    def tick(self, block: int) -> None:
-        """Advance the time of `block` by one operation."""
-        self._time[block] += 1
-
-    def time(self, component: int) -> int:
-        """Return the time of the current operation of a block or proxy. A block's operation ends at the next nop."""
-        return self._time[component]
-
     def packet(self, component: int) -> Clock:
         """Return the clock that readers of a packet written now receive. It covers this write and all earlier work."""
         news = self.clock[component, HAPPENED].copy()
-        news[component] = self.time(component)
+        news[component] = self.time[component]
         return np.asarray(news)
 
     def join(self, block: int) -> None:
         """Let all threads of `block` wait for each other."""
-        self.clock[block, :, block] = self._time[block]
+        self.clock[block, :, block] = self.time[block]
         for known in self._threads[block].values():
             np.maximum(self.clock[block], known, out=self.clock[block])
         self._threads[block].clear()
@@ -255,14 +247,13 @@ class PlanMemory:
             found = self._cells[stretch] = slice(first, first + stretch.count)
         return found
 
-    def unwritten(self, stretch: Stretch) -> bool:
-        """Return whether `stretch` contains a piece that was never written."""
-        return bool((self.values.identity[self.cells(stretch)] < 0).any())
-
-    def unwritten_name(self, stretch: Stretch) -> str:
-        """Return the name of the first chunk in `stretch` that was never written."""
+    def unwritten(self, stretch: Stretch) -> str | None:
+        """Return the name of the first chunk in `stretch` that was never written, or None if there is none."""
         cells = self.cells(stretch)
-        where = self._access(0, 0, cells.start + int(np.argmax(self.values.identity[cells] < 0)))
+        missing = self.values.identity[cells] < 0
+        if not missing.any():
+            return None
+        where = self._access(0, 0, cells.start + int(missing.argmax()))
         return self.name(where.rank, where.buffer, where.chunk)
 
     def racing_access(
@@ -287,7 +278,7 @@ class PlanMemory:
                 reader, piece = (int(each[0]) for each in np.nonzero(later))
                 cell = self.first_cell[stretch.rank] + rows.start + piece
                 return self._access(readers[reader], int(times[reader, piece]), cell)
-        time = self._clocks.time(component)
+        time = self._clocks.time[component]
         for stretch in read:
             readers = self._readers[stretch.rank]
             if component not in readers:
@@ -427,7 +418,7 @@ class PacketSlots:
     def take(self, component: int, stretch: Stretch, call: int) -> Data:
         """Return the contents of the packets in `stretch` and merge their clocks into the clock of `component`."""
         packets = [self._slots[slot] for slot in self.slots(stretch, call)]
-        time = self._clocks.time(component)
+        time = self._clocks.time[component]
         known = self._clocks.clock[component, HAPPENED]
         for packet in packets:
             packet.readers[component] = time
@@ -437,7 +428,7 @@ class PacketSlots:
 
     def put(self, component: int, stretch: Stretch, call: int, data: Data) -> None:
         """Write `data` as packets of `call`."""
-        known, time = self._clocks.packet(component), self._clocks.time(component)
+        known, time = self._clocks.packet(component), self._clocks.time[component]
         identity, members = data
         for piece, slot in enumerate(self.slots(stretch, call)):
             self._slots[slot] = Packet(call, int(identity[piece]), members[piece].copy(), known, component, time)

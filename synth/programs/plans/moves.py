@@ -138,17 +138,9 @@ class MoveMaker:
         self, rank: int, block: PlanBlock, operation: Operation, operand: Operand, repeat: Repeat
     ) -> list[Stretch]:
         """Return the memory of `operand`: one stretch or, for a switch channel, one at each rank of the group."""
-        body = self.plan.ranks[rank]
-        places: list[tuple[int, Buffer]]
-        if operand.switch is not None:
-            buffer, group = body.switches[block.switches[operand.switch]]
-            places = [(each, buffer) for each in group]
-        elif operand.remote is not None:
-            places = [body.remotes[block.remotes_of(operation.kind)[operand.remote]]]
-        else:
-            places = [(rank, operand.buffer or "s")]
         number, of = operation.part
         share = operand.count * self.pieces // of
         part = share // repeat.parts
         first = operand.first * self.pieces + number * share + repeat.number * part
+        places = self.plan.places(rank, block, operation, operand)
         return [Stretch(each, buffer, first, part) for each, buffer in places]

@@ -12,7 +12,7 @@ the writes of all threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -271,24 +271,31 @@ class ExecutionPlan:
         """
         if not operation.action.moves:
             return []
-        body, found = self.ranks[rank], []
-        numbers, peers = block.channels_of(operation.kind), body.peers_of(operation.kind)
+        found = []
+        numbers, peers = block.channels_of(operation.kind), self.ranks[rank].peers_of(operation.kind)
         flags = 2 if operation.action.packets else 1
         for operands, reads in ((operation.targets, False), (operation.sources, True)):
             for operand in operands:
                 chunks = -(-operand.count * flags // operation.part[1])
-                others: Sequence[int] = ()
-                if operand.remote is not None:
-                    others = [body.remotes[block.remotes_of(operation.kind)[operand.remote]][0]]
-                elif operand.switch is not None:
-                    others = [peer for peer in body.switches[block.switches[operand.switch]][1] if peer != rank]
-                for peer in others:
+                for peer, _ in self.places(rank, block, operation, operand):
+                    if peer == rank:
+                        continue
                     own = next(
                         (number for number in numbers if operation.kind != "switch" and peers[number] == peer), 0
                     )
                     ends = (peer, rank) if reads else (rank, peer)
                     found.append(Message(*ends, peers[:own].count(peer) // 2, chunks))
         return found
+
+    def places(self, rank: int, block: PlanBlock, operation: Operation, operand: Operand) -> list[tuple[int, Buffer]]:
+        """Return the (rank, buffer) of an operand or, for a switch channel, those of all ranks of its group."""
+        body = self.ranks[rank]
+        if operand.remote is not None:
+            return [body.remotes[block.remotes_of(operation.kind)[operand.remote]]]
+        if operand.switch is not None:
+            buffer, group = body.switches[block.switches[operand.switch]]
+            return [(each, buffer) for each in group]
+        return [(rank, operand.buffer or "s")]
 
     def layout(self, rank: int) -> Layout:
         return shape_of(self).layout(rank, self.ranks[rank].scratch_chunks)

@@ -5,7 +5,6 @@ Instead of data, each chunk holds the set of ranks that contributed to it. Vecto
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from chorale.synth.programs.check_execution import first_excess
 from chorale.synth.programs.memory import MAX_REPORTED, ChunkValues, describe, result_violations
 from chorale.synth.programs.plans.memory import ChunkAccess, Data, PacketSlots, PlanClocks, PlanMemory, clock_shape
 from chorale.synth.programs.plans.moves import MAX_PIECES, Move, MoveMaker, Repeat, Step, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
 from chorale.synth.programs.program import Position, ProgramViolation
 
 MAX_MOVES = 2**24
@@ -42,38 +41,27 @@ def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -
     calls = 3 if plan.settings.double_scratch else 2
     piped = any(operation.body for body in plan.ranks for block in body.blocks for operation in block.operations)
     for parts in (1, 2) if piped else (1,):
-        excess = _excess(plan, parts, max_cells)
+        pieces = pieces_of_a_chunk(plan, parts)
+        if pieces > MAX_PIECES:
+            message = f"parts of a chunk: {pieces} are more than the {MAX_PIECES} that can be checked"
+            return [ProgramViolation.at("size", message)]
+        steps = [each.operation for body in plan.ranks for block in body.blocks for each in unrolled(block, parts)]
+        moved = sum(operand.count for each in steps for operand in (*each.sources, *each.targets))
+        packets = sum(each.count for step in steps if step.action.packets for each in (*step.sources, *step.targets))
+        cells = sum(plan.layout(rank).cells for rank in range(len(plan.ranks)))
+        owners, rows, components = clock_shape(plan)
+        excess = first_excess(
+            {
+                "chunks moved by all operations": (moved * pieces, MAX_MOVES),
+                "packets moved by all operations": (packets * pieces, MAX_PACKETS),
+                "chunks of memory on all ranks": (cells * pieces, max_cells),
+                "clock entries": (owners * rows * components, MAX_CLOCK_ENTRIES),
+            }
+        )
         found = [ProgramViolation.at("size", excess)] if excess else PlanRun(plan, parts, calls).violations()
         if found:
             return found
     return []
-
-
-def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
-    """Return why `plan` is too large to be executed here, or "" if it is not."""
-    pieces = pieces_of_a_chunk(plan, parts)
-    if pieces > MAX_PIECES:
-        return f"parts of a chunk: {pieces} are more than the {MAX_PIECES} that can be checked"
-    steps = [each.operation for body in plan.ranks for block in body.blocks for each in unrolled(block, parts)]
-    moved = sum(operand.count for each in steps for operand in (*each.sources, *each.targets))
-    packets = sum(each.count for step in steps if step.action.packets for each in (*step.sources, *step.targets))
-    cells = sum(plan.layout(rank).cells for rank in range(len(plan.ranks)))
-    owners, rows, components = clock_shape(plan)
-    return first_excess(
-        {
-            "chunks moved by all operations": (moved * pieces, MAX_MOVES),
-            "packets moved by all operations": (packets * pieces, MAX_PACKETS),
-            "chunks of memory on all ranks": (cells * pieces, max_cells),
-            "clock entries": (owners * rows * components, MAX_CLOCK_ENTRIES),
-        }
-    )
-
-
-class Fault(NamedTuple):
-    """The rule that a move breaks, and a message."""
-
-    rule: str
-    message: str
 
 
 class PlanRun:
@@ -172,46 +160,38 @@ class PlanRun:
     def _has_more(self, number: int) -> bool:
         return self._at[number] < len(self._steps[number]) and self._call[self._blocks[number][0]] <= self._calls
 
-    def _next_moves(self, number: int) -> list[Move]:
-        """Return the moves of the next operation of block `number`."""
-        known, at = self._moves[number], self._at[number]
-        step = self._steps[number][at]
-        if at not in known and step.operation.action.moves:
-            rank, index = self._blocks[number]
-            known[at] = self._maker.moves(rank, self._plan.ranks[rank].blocks[index], step.operation, step.repeat)
-        return known.get(at, [])
-
-    def _lacks_packets(self, number: int, moves: list[Move]) -> bool:
-        call = self._call[self._blocks[number][0]]
-        return any(self._packets.missing(each, call) for move in moves if move.waits for each in move.takes)
-
     def _step(self, number: int) -> bool | ProgramViolation:
         """Execute the next operation of block `number`.
 
         Returns:
             True if the operation was executed, False if it has to wait, or the violation that it causes.
         """
-        step = self._steps[number][self._at[number]]
-        moves = self._next_moves(number)
-        if self._lacks_packets(number, moves) or not self._clocks.try_advance(number, step):
+        (rank, index), at, known = self._blocks[number], self._at[number], self._moves[number]
+        step = self._steps[number][at]
+        if at not in known:
+            block, is_move = self._plan.ranks[rank].blocks[index], step.operation.action.moves
+            known[at] = self._maker.moves(rank, block, step.operation, step.repeat) if is_move else []
+        awaited = (each for move in known[at] if move.waits for each in move.takes)
+        lacks_packets = any(self._packets.missing(each, self._call[rank]) for each in awaited)
+        if lacks_packets or not self._clocks.try_advance(number, step):
             return False
-        self._clocks.tick(number)
-        for move in moves:
+        for move in known[at]:
             fault = self._move(number, step, move)
             if fault is not None:
-                return ProgramViolation.at(fault.rule, fault.message, *self._blocks[number], step.number)
+                return ProgramViolation.at(*fault, rank, index, step.number)
         self._at[number] += 1
         return True
 
-    def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        """Execute one move. Return its fault, or None if it is correct."""
+    def _move(self, number: int, step: Step, move: Move) -> tuple[str, str] | None:
+        """Execute one move. Return (rule that it breaks, message), or None if it is correct."""
         call, memory, packets = self._call[self._blocks[number][0]], self._memory, self._packets
         doer = self._doer(number, step, move)
         for each in move.reads:
-            if memory.unwritten(each):
-                return Fault("uninitialised", f"reads {memory.unwritten_name(each)}, which was never written")
+            unwritten = memory.unwritten(each)
+            if unwritten is not None:
+                return "uninitialised", f"reads {unwritten}, which was never written"
         if any(packets.missing(each, call) for each in move.takes):
-            return Fault("uninitialised", "sends packets on that may not be there yet")
+            return "uninitialised", "sends packets on that may not be there yet"
         taken: list[Data] = []
         other = None
         for each in move.takes:
@@ -220,13 +200,13 @@ class PlanRun:
             if other is None and not move.waits:
                 other = packets.unknown_writer(doer, each, call)
             if other is not None:
-                return Fault("race", self._unordered(other, number))
+                return "race", self._unordered(other, number)
             taken.append(packets.take(doer, each, call))
         for each in move.packets:
             other = other or packets.racing(doer, each, call, write=True)
         other = other or memory.racing_access(doer, move.reads, move.writes, move.switch)
         if other is not None:
-            return Fault("race", self._unordered(other, number))
+            return "race", self._unordered(other, number)
         data = [*map(memory.held, move.reads), *taken]
         total = data[0]
         for added in data[1:]:
@@ -239,7 +219,7 @@ class PlanRun:
                     describe(ChunkValues(identity % memory.stride, members), at, self._plan)
                     for identity, members in (added, total)
                 )
-                return Fault("reduction", "adds {} to {}".format(*texts))
+                return "reduction", "adds {} to {}".format(*texts)
             total = total[0], total[1] | added[1]
         for each in move.writes:
             memory.store(each, total)
@@ -340,6 +320,16 @@ class Waits:
         return "; ".join(list(clauses)[:_MAX_NAMED])
 
     def _waits_of(self, rank: int, index: int, operation: Operation) -> Iterator[str]:
+        def signals(by: PlanBlock, each: Operation, number: int) -> bool:
+            is_signal = each.action.signals and each.kind == operation.kind
+            return is_signal and number in [by.channels_of(each.kind)[local] for local in each.channels]
+
+        def releases(_: PlanBlock, each: Operation, number: int) -> bool:
+            return each.action is Action.RELEASE and number in each.semaphores
+
+        def meets(by: PlanBlock, each: Operation, number: int) -> bool:
+            return each.barrier is not None and each.barrier[0] == number
+
         body = self._plan.ranks[rank]
         block = body.blocks[index]
         if operation.action.waits:
@@ -347,14 +337,14 @@ class Waits:
                 number = block.channels_of(operation.kind)[local]
                 peer, other = self._plan.other_end(rank, number, operation.kind)
                 what = f"it waits for a signal of rank {peer} on {operation.kind} channel {number}"
-                yield self._clause(what, self._signalling(peer, other, operation))
+                yield self._clause(what, self._next(peer, signals, other))
         if operation.action is Action.ACQUIRE:
             for number in operation.semaphores:
-                yield self._clause(f"it waits for semaphore {number}", self._releasing(rank, number))
+                yield self._clause(f"it waits for semaphore {number}", self._next(rank, releases, number))
         if operation.action is Action.BARRIER and operation.barrier is not None:
             barrier = operation.barrier[0]
             for other in range(len(body.blocks)):
-                met = self._next(rank, lambda _, each: each.barrier is not None and each.barrier[0] == barrier, other)
+                met = self._next(rank, meets, barrier, other)
                 if met is not None and other != index:
                     yield self._clause(f"it waits at barrier {barrier}", met)
         if operation.action.packets:
@@ -377,29 +367,17 @@ class Waits:
             return f"{what}, which {place} has given already, or gives in a call that never comes"
         return f"{what}, which {place} would give; that block hangs at step {at}"
 
-    def _releasing(self, rank: int, number: int) -> Position | None:
-        return self._next(rank, lambda _, each: each.action is Action.RELEASE and number in each.semaphores)
+    def _next(
+        self, rank: int, matches: Callable[[PlanBlock, Operation, int], bool], number: int, only: int | None = None
+    ) -> Position | None:
+        """Return the first operation of `rank` that `matches` and is not done yet or, if all are done, the last one.
 
-    def _signalling(self, rank: int, number: int, awaited: Operation) -> Position | None:
-        def signals(index: int, operation: Operation) -> bool:
-            numbers = self._plan.ranks[rank].blocks[index].channels_of(operation.kind)
-            is_signal = operation.action.signals and operation.kind == awaited.kind
-            return is_signal and any(numbers[local] == number for local in operation.channels)
-
-        return self._next(rank, signals)
-
-    def _next(self, rank: int, is_wanted: Callable[[int, Operation], bool], only: int | None = None) -> Position | None:
-        """Return the first matching operation of `rank` that is not done yet or, if all are done, the last one.
-
-        Args:
-            rank: The rank to search.
-            is_wanted: Called with a block number and an operation; returns whether the operation matches.
-            only: Block to search; None for all blocks.
+        number: channel, semaphore or barrier that the operation must name; only: block to search, None for all
         """
         done = None
         for index, block in enumerate(self._plan.ranks[rank].blocks):
             for step, operation in enumerate(block.operations if only in (None, index) else ()):
-                if any(is_wanted(index, each) for each in operation.body or (operation,)):
+                if any(matches(block, each, number) for each in operation.body or (operation,)):
                     if step >= self._at.get((rank, index), len(block.operations)):
                         return rank, index, step
                     done = rank, index, step

@@ -65,16 +65,6 @@ def plan_of(program: Program) -> ExecutionPlan:
         if known.ranks is program.ranks and replace(known, name=program.name, origin=program.origin) == program:
             _LATEST.clear()
             return replace(plan, name=program.name, origin=program.origin)
-    plan = _translated(program)
-    _LATEST[:] = [(program, plan)]
-    return plan
-
-
-_LATEST: list[tuple[Program, ExecutionPlan]] = []
-"""Caches the latest translation, because lowering needs the plan twice: to check the limits and to write it."""
-
-
-def _translated(program: Program) -> ExecutionPlan:
     if program.protocol == "LL128":
         rule = "plans of MSCCL++ have the protocol Simple or LL, not {}"
         raise InvalidInput(rule, program.protocol, "use Simple, or LL for small messages")
@@ -82,45 +72,37 @@ def _translated(program: Program) -> ExecutionPlan:
     if uses_packets and (program.plan.reads or program.plan.pipeline_bytes):
         option = "reads" if program.plan.reads else "pipelines"
         raise InvalidInput("plans with packets have no option {}", option, "leave it out, or use Simple")
-    bodies = tuple(rank.plan() for rank in _rank_translations(program, deliveries_of(program)))
-    # A packet is twice as long as its data, and scratch has two halves.
-    scratch = max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1)
-    largest = largest_bytes(program.chunks, scratch)
-    if program.max_bytes > largest:
-        rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
-        raise InvalidInput(rule, program.max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
-    return ExecutionPlan(
-        program.name,
-        program.collective,
-        program.in_place,
-        bodies,
-        program.min_bytes,
-        program.max_bytes or largest,
-        program.origin,
-        PlanSettings(
-            uses_packets, uses_packets, threads=program.plan.threads or 1024, vector_bytes=program.plan.vector_bytes
-        ),
-    )
+    deliveries, groups = deliveries_of(program), BlockGroups(program.plan.group)
 
-
-def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTranslation]:
-    """Return the translation of each rank, with as many groups of thread blocks as fit.
-
-    A block without a group that exchanges signals with groups has more operations. It may therefore have to be cut,
-    which leaves less room for groups, so the search repeats until nothing changes.
-    """
-
-    def translations(wiring: PlanWiring) -> list[_RankTranslation]:
+    def translated(cuts: Cuts) -> list[_RankTranslation]:
+        wiring = PlanWiring(program, deliveries, cuts, groups)
         return [_RankTranslation(program, rank, deliveries, wiring) for rank in range(len(program.ranks))]
 
-    groups = BlockGroups(program.plan.group)
     while True:
-        ranks = translations(PlanWiring(program, deliveries, {}, groups))
+        ranks = translated({})
         cuts = {block: first for rank in ranks for block, first in rank.cuts().items()}
         fitting = groups_that_fit(program, deliveries, cuts, groups)
         if fitting == groups:
-            return translations(PlanWiring(program, deliveries, cuts, groups)) if cuts else ranks
+            break
+        # A block without a group that exchanges signals with groups has more operations. It may therefore have to be
+        # cut, which leaves less room for groups.
         groups = fitting
+    bodies = tuple(rank.plan() for rank in (translated(cuts) if cuts else ranks))
+    # A packet is twice as long as its data, and scratch has two halves.
+    largest = largest_bytes(program.chunks, max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1))
+    if program.max_bytes > largest:
+        rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
+        raise InvalidInput(rule, program.max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
+    threads, vector_bytes = program.plan.threads or 1024, program.plan.vector_bytes
+    settings = PlanSettings(uses_packets, uses_packets, threads=threads, vector_bytes=vector_bytes)
+    sizes = program.min_bytes, program.max_bytes or largest
+    plan = ExecutionPlan(program.name, program.collective, program.in_place, bodies, *sizes, program.origin, settings)
+    _LATEST[:] = [(program, plan)]
+    return plan
+
+
+_LATEST: list[tuple[Program, ExecutionPlan]] = []
+"""Caches the latest translation, because lowering needs the plan twice: to check the limits and to write it."""
 
 
 class _Segment:
@@ -294,7 +276,16 @@ class _RankTranslation:
                         kind: tuple(self._wiring.channel(self._rank, lane, member) for lane in lanes)
                         for kind, lanes in segment.lanes.items()
                     }
-                    operations = tuple(_of_member(each, member, members) for each in segment.operations)
+                    operations = tuple(segment.operations)
+                    if members > 1:
+                        operations = tuple(
+                            replace(
+                                each,
+                                semaphores=tuple(number + member for number in each.semaphores),
+                                part=(member, members) if each.action.moves else each.part,
+                            )
+                            for each in operations
+                        )
                     ports = channels["port"], numbers["port"]
                     blocks.append(PlanBlock(channels["memory"], numbers["memory"], operations, *ports))
         return RankPlan(
@@ -314,7 +305,7 @@ class _RankTranslation:
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links
-        incoming, outgoing = wiring.incoming(identity), wiring.outgoing(identity)
+        incoming, outgoing = list(wiring.incoming[identity]), list(wiring.outgoing[identity])
         lanes: dict[Kind, list[Lane]] = {"memory": [], "port": []}
         for lane in (*incoming, *outgoing):
             lanes[wiring.kind_of(lane)].append(lane)
@@ -462,12 +453,3 @@ def _require_plain(what: str, *places: BufferRef) -> None:
     if any(place.buffer == "s" for place in places):
         rule = f"with packets {what} must be in input or output, because scratch holds packets"
         raise InvalidInput(rule, "scratch", "use protocol Simple, or lower it in place for all ranks")
-
-
-def _of_member(operation: Operation, member: int, members: int) -> Operation:
-    if members == 1:
-        return operation
-    semaphores = tuple(number + member for number in operation.semaphores)
-    return replace(
-        operation, semaphores=semaphores, part=(member, members) if operation.action.moves else operation.part
-    )

@@ -366,14 +366,15 @@ class SegmentId(NamedTuple):
 class PlanWiring:
     """The segments and lanes of `program`, cut at `cuts`, with the thread blocks of `groups`.
 
+    incoming, outgoing: lanes on which a segment receives and sends, as the keys of a dict
     written: lanes on which the sender, or its port, writes to the receiver
     read:    lanes on which the receiver reads from the sender
     """
 
     def __init__(self, program: Program, deliveries: Deliveries, cuts: Cuts, groups: BlockGroups) -> None:
         self._program, self._cuts, self.groups = program, cuts, groups
-        self._incoming: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
-        self._outgoing: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
+        self.incoming: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
+        self.outgoing: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
         self._first_channel: dict[tuple[int, Kind], dict[Lane, int]] = defaultdict(dict)
         self._peers: dict[tuple[int, Kind], list[int]] = defaultdict(list)
         self.written: set[Lane] = set()
@@ -382,10 +383,10 @@ class PlanWiring:
         for delivery in deliveries.of_send.values():
             lane = self.lane_of(delivery)
             (self.read if delivery.carrier is Carrier.RECEIVER else self.written).add(lane)
-            self._outgoing[self.segment_of(delivery.send)][lane] = None
+            self.outgoing[self.segment_of(delivery.send)][lane] = None
             members[lane] = groups.members(delivery.send[:2])
         for delivery in sorted(deliveries.of_receive.values(), key=lambda each: each.receive):
-            self._incoming[self.segment_of(delivery.receive)][self.lane_of(delivery)] = None
+            self.incoming[self.segment_of(delivery.receive)][self.lane_of(delivery)] = None
         # Channels are numbered by peer and connection, so that both ranks of a pair number theirs in the same order.
         numbered = [
             (rank, peer, lane.connection[2], lane)
@@ -413,12 +414,6 @@ class PlanWiring:
     def lane_of(self, delivery: Delivery) -> Lane:
         ends = self.segment_of(delivery.send).number, self.segment_of(delivery.receive).number
         return Lane(delivery.connection, *ends)
-
-    def incoming(self, segment: SegmentId) -> list[Lane]:
-        return list(self._incoming[segment])
-
-    def outgoing(self, segment: SegmentId) -> list[Lane]:
-        return list(self._outgoing[segment])
 
     def kind_of(self, lane: Lane) -> Kind:
         sender, receiver, _ = lane.connection
