@@ -178,23 +178,20 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    for path in _nvrtc_paths():
-        try:
-            return ctypes.CDLL(path)
-        except OSError:
-            continue  # try the next path
-    way_out = "install torch for CUDA, or nvidia-cuda-nvrtc"
-    raise Unavailable("kernels need NVRTC, which is not installed", "", way_out)
-
-
-def _nvrtc_paths() -> Iterator[str]:
-    """Yield possible NVRTC paths: first the version for which torch was built, because the driver can load
-    its output, then the newest; for each version, NVIDIA's packages before the system."""
+    """Load NVRTC: first the version for which torch was built, because the driver can load its output, then the newest;
+    of each version, NVIDIA's packages before the system.
+    """
     found, of_torch = find_spec("nvidia"), (torch.version.cuda or "").split(".")[0]
     folders = list(found.submodule_search_locations or []) if found is not None else []
     for version in sorted(_VERSIONS, key=lambda version: str(version) != of_torch):
-        yield from sorted(str(path) for folder in folders for path in Path(folder).glob(f"*/lib/libnvrtc.so.{version}"))
-        yield f"libnvrtc.so.{version}"
+        paths = (path for folder in folders for path in Path(folder).glob(f"*/lib/libnvrtc.so.{version}"))
+        for path in (*sorted(map(str, paths)), f"libnvrtc.so.{version}"):
+            try:
+                return ctypes.CDLL(path)
+            except OSError:
+                continue  # try the next path
+    way_out = "install torch for CUDA, or nvidia-cuda-nvrtc"
+    raise Unavailable("kernels need NVRTC, which is not installed", "", way_out)
 
 
 _POLL_S = 0.0002

@@ -119,7 +119,12 @@ class GroupPlans:
         self._placed: dict[str, _Placed] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         shapes = {name: PlanBuffers.of(request.plan) for name, request in requests.items()}
-        pieces = {name: _piece_bytes(shapes[name], request.most_bytes) for name, request in requests.items()}
+        # An upper bound, for any element type, of the bytes in a piece of the largest vector, padding included
+        unit = 2 * PLAN_ALIGNMENT_BYTES
+        pieces = {
+            name: -(-request.most_bytes // (shapes[name].pieces * unit)) * unit + unit
+            for name, request in requests.items()
+        }
         staging = [
             max(layout.scratch_base for layout in shape.layouts) * shape.pieces_of_a_chunk * pieces[name]
             for name, shape in shapes.items()
@@ -298,9 +303,3 @@ class _Sizes:
     def padded_of(self, tensor: Any) -> int:
         """Return the number of elements in `tensor`, including its shards' padding."""
         return int(tensor.numel() // self.shard * self.padded)
-
-
-def _piece_bytes(shape: PlanBuffers, most_bytes: int) -> int:
-    """Return an upper bound, for any element type, of the bytes in a piece of the largest vector, padding included."""
-    unit = 2 * PLAN_ALIGNMENT_BYTES
-    return -(-most_bytes // (shape.pieces * unit)) * unit + unit

@@ -17,7 +17,7 @@ from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, P
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.plans.plan import TARGET
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.programs.program import AnyProgram, Program
+from chorale.synth.programs.program import Program
 from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
@@ -86,7 +86,10 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`, see `Runner.submit`. Programs with the target mscclpp-json run as plans."""
-        plans = {name: _as_plan(program) for name, program in request.programs.items()}
+        plans = {
+            name: plan_of(program) if isinstance(program, Program) and program.target == TARGET else program
+            for name, program in request.programs.items()
+        }
         return super().submit(replace(request, programs=plans))
 
     def _fault(self, request: RunRequest) -> RequestFault | None:
@@ -110,10 +113,6 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
         deadline = time.monotonic() + request.timeout_s
         group.load(request, deadline)
         return Measurement(self.name, MeasurementRounds(group, request, deadline).measure(), environment)
-
-
-def _as_plan(program: AnyProgram) -> AnyProgram:
-    return plan_of(program) if isinstance(program, Program) and program.target == TARGET else program
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:

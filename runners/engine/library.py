@@ -9,16 +9,20 @@ import ctypes
 import os
 import secrets
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import Op, RankProgram
+from chorale.synth.programs.program import RankProgram
 
 _VERSION = 1
 _COLLECTIVES = (
@@ -32,17 +36,6 @@ _COLLECTIVES = (
 _SAME_BUFFERS = {CollectiveName.CUSTOM: CollectiveName.ALLREDUCE}
 """Collective that the engine does not know -> one with the same buffers, which suffices because the engine only
 executes instructions."""
-_OPS = {
-    Op.SEND: 0,
-    Op.RECV: 1,
-    Op.RECV_COPY_SEND: 2,
-    Op.RECV_REDUCE_SEND: 3,
-    Op.RECV_REDUCE_COPY: 4,
-    Op.RECV_REDUCE_COPY_SEND: 5,
-    Op.COPY: 6,
-    Op.REDUCE: 7,
-}
-_BUFFERS = {"i": 0, "o": 1, "s": 2}
 
 
 def encode_rank(
@@ -52,30 +45,21 @@ def encode_rank(
 
     depth: number of messages on a connection by which a sender may be ahead of its receiver
     """
+    known = _COLLECTIVES.index(_SAME_BUFFERS.get(collective.name, collective.name))
     root = -1 if collective.root is None else collective.root
-    words = array(
-        "q",
-        [
-            _VERSION,
-            _COLLECTIVES.index(_SAME_BUFFERS.get(collective.name, collective.name)),
-            root,
-            ranks,
-            chunks,
-            int(in_place),
-        ],
-    )
-    words.extend((part.scratch_chunks, depth, len(part.blocks)))
-    for block in part.blocks:
-        peers = (-1 if peer is None else peer for peer in (block.send_peer, block.recv_peer))
-        words.extend((*peers, block.channel, len(block.instructions)))
-        for step in block.instructions:
-            source, target = step.src, step.dst
-            words.extend(
-                (_OPS[step.op], _BUFFERS[source.buffer], source.offset, _BUFFERS[target.buffer], target.offset)
-            )
-            words.extend((step.count, len(step.waits)))
-            for wait in step.waits:
-                words.extend((wait.block, wait.step))
+    columns = part.columns
+    words = array("q", [_VERSION, known, root, ranks, chunks, int(in_place)])
+    words.extend((part.scratch_chunks, depth, columns.blocks))
+    # The engine numbers instructions and buffers like OPS and BUFFERS, and a missing peer like NO_PEER.
+    places = (columns.src_buffer, columns.src_offset, columns.dst_buffer, columns.dst_offset)
+    items = np.stack([columns.op, *places, columns.count, columns.waits], axis=1).tolist()
+    waits = np.stack([columns.wait_block, columns.wait_step], axis=1).ravel().tolist()
+    first, first_wait = columns.first.tolist(), (2 * columns.first_wait).tolist()
+    blocks = np.stack([columns.send_peer, columns.recv_peer, columns.channel, columns.lengths], axis=1).tolist()
+    for block, (begin, end) in zip(blocks, pairwise(first), strict=True):
+        words.extend(block)
+        for item in range(begin, end):
+            words.extend((*items[item], *waits[first_wait[item] : first_wait[item + 1]]))
     return words
 
 
@@ -298,19 +282,7 @@ class Engine:
         Raises EngineError. After that the engine cannot be used again, unless the error's status is INVALID.
         """
         steps = (StepTime * work.step_room)() if work.step_room else None
-        call = _Call(
-            work.program,
-            work.input,
-            work.output,
-            work.elements,
-            work.type,
-            work.operation,
-            work.parts,
-            work.limit_s,
-            work.not_before_ns,
-            steps,
-            work.step_room,
-        )
+        call = _Call(**asdict(work), steps=steps)
         self._check(self._library.chorale_execute(self._engine, ctypes.byref(call)))
         times = () if steps is None else tuple(steps[: min(call.step_count, work.step_room)])
         return Execution(call.start_ns, call.end_ns, call.cpu_ns, times)
@@ -353,10 +325,15 @@ def load_library(path: Path) -> ctypes.CDLL:
         "chorale_execute": (ctypes.c_int, (pointer, pointer)),
         "chorale_reduce": (ctypes.c_int, (ctypes.c_int32, ctypes.c_int32, pointer, pointer, pointer, size)),
     }
+    declare(library, signatures)
+    return library
+
+
+def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, tuple[Any, ...]]]) -> None:
+    """Declare (type of the result, types of the arguments) of functions of `library`, by name."""
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    return library
 
 
 TOKEN_BYTES = 16

@@ -5,7 +5,7 @@ converted into arrays for it: [`programs.cpp`](../kernels/cpp/programs.cpp) expl
 loop is enough.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -326,23 +326,20 @@ class ExecutionRuns:
         found = self._deadlock(run, message_chunks)
         if not found:
             found = result_violations(program, self._layouts, flat.first_cell, run.values)
-            found = [self._unwritten(violation, run.values) for violation in found]
+        for number, violation in enumerate(found):
+            if violation.rank is None or violation.chunk is None:
+                continue
+            cell = flat.first_cell[violation.rank] + self._layouts[violation.rank].output_base + violation.chunk
+            mark = int(run.values.identity[cell])
+            if mark <= FIRST_MARK:
+                rank, block, step = flat.position(FIRST_MARK - mark)
+                message = (
+                    f"{violation.message}; it comes from a chunk that was never written, which rank {rank}, "
+                    f"block {block}, step {step} reads"
+                )
+                at = {"rank": rank, "block": block, "step": step}
+                found[number] = replace(violation, rule="uninitialised", message=message, **at)
         return found
-
-    def _unwritten(self, violation: ProgramViolation, values: ChunkValues) -> ProgramViolation:
-        """Return `violation`, with rule `uninitialised` if the result comes from a chunk that was never written."""
-        if violation.rank is None or violation.chunk is None:
-            return violation
-        cell = self._flat.first_cell[violation.rank] + self._layouts[violation.rank].output_base + violation.chunk
-        mark = int(values.identity[cell])
-        if mark > FIRST_MARK:
-            return violation
-        rank, block, step = self._flat.position(FIRST_MARK - mark)
-        message = (
-            f"{violation.message}; it comes from a chunk that was never written, which rank {rank}, block {block}, "
-            f"step {step} reads"
-        )
-        return replace(violation, rule="uninitialised", message=message, rank=rank, block=block, step=step)
 
     def _race(self, block: int, other: int, progress: Matrix[np.int64]) -> ProgramViolation:
         """Return the violation for a race between the next instruction of `block` and an earlier one of `other`."""
@@ -371,7 +368,19 @@ class ExecutionRuns:
             message = self._obstacle(block, run)[0] + note
             found.append(ProgramViolation.at("deadlock", message, *self._flat.position(run.progress[block, PC])))
         if found:
-            found[0] = replace(found[0], message=f"{found[0].message}; {self._chain(blocked[0], run)}")
+            # Follow who waits for whom, from the first block to a cycle or to a finished block.
+            seen, block = [], blocked[0]
+            while block not in seen and len(seen) < MAX_REPORTED:
+                seen.append(block)
+                if run.progress[block, PC] >= self._flat.code.blocks[block + 1, FIRST]:
+                    break
+                block = self._obstacle(block, run)[1]
+            names = ["rank {} block {}".format(*self._flat.block_of(each)) for each in seen]
+            chain = f"who waits for whom: {' -> '.join(names)}"
+            if block in seen[:-1]:
+                first = seen.index(block)
+                chain = f"they wait in a circle: {' -> '.join([*names[first:], names[first]])}"
+            found[0] = replace(found[0], message=f"{found[0].message}; {chain}")
         return found
 
     def _obstacle(self, block: int, run: _Result) -> tuple[str, int]:
@@ -389,20 +398,6 @@ class ExecutionRuns:
             what, end, connection = "waits for a message", OUTGOING, source
         users = np.flatnonzero(flat.code.blocks[:-1, end] == connection)
         return what, int(users[0]) if len(users) else block
-
-    def _chain(self, block: int, run: _Result) -> str:
-        """Return text that says which block waits for which, from `block` to a cycle or to a finished block."""
-        seen: list[int] = []
-        while block not in seen and len(seen) < MAX_REPORTED:
-            seen.append(block)
-            if run.progress[block, PC] >= self._flat.code.blocks[block + 1, FIRST]:
-                break
-            block = self._obstacle(block, run)[1]
-        names = ["rank {} block {}".format(*self._flat.block_of(each)) for each in seen]
-        if block in seen[:-1]:
-            first = seen.index(block)
-            return f"they wait in a circle: {' -> '.join([*names[first:], names[first]])}"
-        return f"who waits for whom: {' -> '.join(names)}"
 
 
 def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
@@ -478,8 +473,13 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
     message_chunks, max_bytes = 1, None
     if buffer is not None and not program.origin:
         longest = buffer.chunks_at(max(program.min_bytes, 1), program.chunks)
-        shortest = _shortest_without_deadlock(runs, min(longest, max(runs.longest_message, 1)))
-        if shortest is None:
+        most = min(longest, max(runs.longest_message, 1))
+
+        def passes(message_chunks: int) -> bool:
+            return all(violation.rule != "deadlock" for violation in runs.in_order(message_chunks, REVERSE))
+
+        shortest = 1 if passes(1) else 1 + bisect_left(range(1, most + 1), True, key=passes)
+        if shortest > most:
             return Verdict(tuple(runs.in_order(longest, REVERSE)))
         message_chunks = max(shortest, buffer.chunks_at(program.max_bytes, program.chunks))
         max_bytes = buffer.largest_size(shortest, program.chunks)
@@ -488,20 +488,3 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
         runs.with_races(message_chunks) or runs.in_order(whole, REVERSE) or runs.in_order(whole, RANDOM, RANDOM_SEED)
     )
     return Verdict(tuple(violations), () if violations else tuple(runs.waste), max_bytes)
-
-
-def _shortest_without_deadlock(runs: ExecutionRuns, longest: int) -> int | None:
-    """Return the smallest number of chunks per message without a deadlock; None if even `longest` deadlocks."""
-
-    def deadlocks(message_chunks: int) -> bool:
-        return any(violation.rule == "deadlock" for violation in runs.in_order(message_chunks, REVERSE))
-
-    low, high = 1, longest
-    if not deadlocks(low):
-        return low
-    if deadlocks(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if deadlocks(middle) else (low, middle)
-    return high

@@ -135,12 +135,11 @@ def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViol
             for channel, count in zip(channels.tolist(), counts.tolist(), strict=True):
                 name = f"{what} blocks of channel {channel}"
                 found += _above(name, count, limits.blocks_per_direction, rank)
-        found += _of_blocks(rank, columns, limits)
+        found += _limits_of_blocks(rank, columns, limits)
     return found
 
 
-def _of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> Iterator[ProgramViolation]:
-    """Yield a violation for each limit that a block of `rank` exceeds, block by block."""
+def _limits_of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> Iterator[ProgramViolation]:
     last = limits.waitable_threadblocks - 1
     waits = np.diff(columns.first_wait[columns.first])
     steps, offset = written_steps(columns, limits), np.maximum(columns.src_offset, columns.dst_offset)

@@ -194,38 +194,23 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
     custom = custom_of(task)
     if custom is not None:
         return _custom_values(task, [((rank, chunk),) for chunk in range(custom.input_chunks)])
-    ranks, chunks, name = len(task.ranks), task.chunks, task.collective.name
-    count, _ = buffer_chunks(name, chunks, ranks)
-    first = 0
-    if name == CollectiveName.ALLGATHER:
-        first = rank * count
-    elif name == CollectiveName.ALLTOALL:
-        first = rank * chunks  # every rank sends different data
-    return _values(task, first + np.arange(count), [rank])
+    # The other ranks' inputs of a broadcast must not change either.
+    is_broadcast = task.collective.name == CollectiveName.BROADCAST
+    chunks = np.arange(task.chunks) if is_broadcast else shape_of(task).initial_chunks(rank)
+    return _values(task, chunks, [rank])
 
 
-def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
-    """Return the required contents of the output of `rank`, chunk by chunk; None if any output is allowed."""
+def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues:
+    """Return the required contents of the output of `rank`, chunk by chunk; empty if any output is allowed."""
     custom = custom_of(task)
     if custom is not None:
         wanted: list[tuple[Cell, ...]] = [()] * custom.output_chunks
         for each in custom.required_of(rank):
             wanted[each.chunk] = each.sources
         return _custom_values(task, wanted)
-    ranks, chunks, collective = len(task.ranks), task.chunks, task.collective
-    _, count = buffer_chunks(collective.name, chunks, ranks)
-    chunk = np.arange(count)
-    if collective.name == CollectiveName.REDUCE and rank != collective.root:
-        return None
-    if collective.name == CollectiveName.ALLTOALL:
-        share = chunks // ranks
-        sender, within = np.divmod(chunk, share)
-        return _values(task, sender * chunks + rank * share + within, [])
-    if collective.name == CollectiveName.REDUCE_SCATTER:
-        return _values(task, rank * count + chunk, range(ranks))
-    if collective.name == CollectiveName.BROADCAST:
-        return _values(task, chunk, [collective.root or 0])
-    return _values(task, chunk, range(ranks))
+    collective = task.collective
+    members = [collective.root or 0] if collective.name == CollectiveName.BROADCAST else range(len(task.ranks))
+    return _values(task, shape_of(task).result_chunks(rank), members)
 
 
 def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
@@ -306,8 +291,6 @@ def result_violations(
         if not task.in_place:
             regions.append(("input changed", "i", layout.input_base, initial_inputs(task, rank)))
         for rule, buffer, base, expected in regions:
-            if expected is None:
-                continue
             first = first_cell[rank - first_rank] + base
             cells = slice(first, first + len(expected.identity))
             held = ChunkValues(memory.identity[cells], memory.members[cells])
@@ -321,10 +304,6 @@ def result_violations(
                 if len(found) >= MAX_REPORTED:
                     return found
     return found
-
-
-_SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
-_IDLE = (ThreadBlock(None, None, 0, ()),)
 
 
 def collective_of_ranks(program: AnyProgram) -> Collective:
@@ -350,28 +329,17 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
     if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:
         rule = "switches cannot help with {}"
         raise InvalidInput(rule, str(collective), "choose allreduce, allgather, reduce_scatter, broadcast or reduce")
-    chunks = ranks if collective.name in _SHARDED else 1
-    required = (
-        RequiredChunk(rank, chunk, tuple((source, chunk) for source in _sources(collective, ranks, chunk)))
-        for rank in range(ranks)
-        for chunk in _chunks(collective, rank, chunks)
-    )
+    chunks = ranks if collective.name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER) else 1
+    shape = BufferShape(collective.name, chunks, ranks, in_place=True, root=collective.root)
+    required = []
+    for rank in range(ranks):
+        for chunk in shape.result_chunks(rank).tolist():
+            sources: Iterable[int] = range(ranks)
+            if collective.name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
+                sources = [chunk if collective.name == CollectiveName.ALLGATHER else collective.root or 0]
+            required.append(RequiredChunk(rank, chunk, tuple((source, chunk) for source in sources)))
     custom = CustomCollective(collective.name.value, ranks + switches, chunks, chunks, tuple(required))
     return Collective(CollectiveName.CUSTOM, collective.root, custom)
-
-
-def _chunks(collective: Collective, rank: int, chunks: int) -> Iterable[int]:
-    """Return the chunks that `rank` must have at the end, as indices below `chunks`."""
-    if collective.name == CollectiveName.REDUCE_SCATTER:
-        return (rank,)
-    return () if collective.name == CollectiveName.REDUCE and rank != collective.root else range(chunks)
-
-
-def _sources(collective: Collective, ranks: int, chunk: int) -> Iterable[int]:
-    """Return the ranks whose contributions are in the result of `chunk`."""
-    if collective.name == CollectiveName.ALLGATHER:
-        return (chunk,)
-    return (collective.root or 0,) if collective.name == CollectiveName.BROADCAST else range(ranks)
 
 
 def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
@@ -390,6 +358,6 @@ def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
         raise InvalidInput(rule, program.name, "lower it in place")
     shared = max(program.chunks, 1)
     bodies = tuple(replace(body, input_chunks=shared, output_chunks=shared) for body in program.ranks)
-    idle = RankProgram(0, 0, 0, _IDLE)
+    idle = RankProgram(0, 0, 0, (ThreadBlock(None, None, 0, ()),))
     collective = switch_collective(program.collective, ranks, len(switches))
     return replace(program, collective=collective, ranks=(*bodies, *(idle,) * len(switches)), switches=switches)
