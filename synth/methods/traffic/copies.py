@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall.linear_program import commodities_of
+from chorale.synth.methods.alltoall.schedule import FlowPaths
 from chorale.synth.methods.traffic.cuts import Cut, cuts_of_tokens
 from chorale.synth.methods.traffic.fabric import RailFabric, ShortestPaths, rail_fabric
 from chorale.synth.methods.traffic.planner import plan_amounts
 from chorale.synth.methods.traffic.tokens import TokenRouting
-from chorale.synth.methods.traffic.two_level import split_amounts
+from chorale.synth.methods.traffic.two_level import Pieces, paths_of, relieved, split_amounts
 from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule
 from chorale.synth.topology.topology import Topology
 
@@ -177,17 +178,20 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
 
 def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
     """Return a plan with undivided tokens and, if it is not close to the bound, a plan with divided tokens."""
-
-    def path(sender: int, receiver: int) -> tuple[int, ...]:
-        if fabric.box[sender] == fabric.box[receiver]:
-            return fabric.lane(sender, receiver)
-        return (*fabric.nic_links[0][sender], *fabric.nic_links[1][receiver])
-
     unit, plans = int(np.gcd.reduce(routing.amount)), []
     for parts in (1, _TOKEN_PARTS):
-        edges = _over_rails(fabric, replace(routing, amount=routing.amount // unit * parts), bound.time / unit * parts)
-        edges = edges._replace(lo=edges.lo * unit, hi=edges.hi * unit)
-        plans.append(_plan(fabric.topology, routing, edges, path, bound, "two level", parts))
+        least, fine = bound.time / unit * parts, replace(routing, amount=routing.amount // unit * parts)
+        edges = _over_rails(fabric, _homes(fabric, fine, least), least)
+        pairs, pair = np.unique(edges.sender * routing.ranks + edges.receiver, return_inverse=True)
+        amounts = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(amounts, pair, edges.hi - edges.lo)
+        sender, receiver = (ends.astype(np.int32) for ends in np.divmod(pairs, routing.ranks))
+        far = fabric.box[sender] != fabric.box[receiver]
+        relays = (np.where(far, end, np.int32(-1)) for end in (sender, receiver))
+        pieces = relieved(fabric, Pieces(sender, receiver, *relays, amounts), least)[1]
+        plans.append(
+            _over_paths(fabric.topology, routing, edges, paths_of(fabric, pieces), unit, bound, "two level", parts)
+        )
         if plans[-1].gap < _CLOSE:
             break
     return plans
@@ -211,25 +215,126 @@ def _plan(
 def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> DispatchPlan:
     """Return the plan in which the source sends a separate copy to each target, as in an alltoallv."""
     plan = plan_amounts(topology, routing.without_copies())
-    paths, shard, source = plan.paths(), routing.shard, routing.source
+    shard, source = routing.shard, routing.source
+    away = routing.targets != source[shard]
+    edges = _edges(shard[away], routing.amount, source[shard[away]], routing.targets[away])
     chunk, parts = plan.chunks.chunk.numerator, plan.chunks.chunk.denominator
-    away = np.flatnonzero(routing.targets != source[shard])
-    key, amount = source[shard[away]] * routing.ranks + routing.targets[away], routing.amount[shard[away]] * parts
+    edges = edges._replace(hi=edges.hi * parts)
+    paths = plan.paths()
+    paths = replace(paths, amount=paths.amount * chunk)
+    return _over_paths(topology, routing, edges, paths, 1, bound, "no copies", parts)
+
+
+def _over_paths(
+    topology: Topology,
+    routing: TokenRouting,
+    edges: Edges,
+    paths: FlowPaths,
+    unit: int,
+    bound: Cut,
+    method: str,
+    parts: int,
+) -> DispatchPlan:
+    """Return the plan that sends `edges` along `paths`, which have the same total per pair of ranks, times `unit`."""
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
-    of_away, piece, lo, hi = _matched(key, amount, of_paths, paths.amount[order] * chunk)
-    entry, zero = away[of_away], np.zeros(len(lo), dtype=np.int64)
-    edges = Edges(shard[entry], lo, hi, source[shard[entry]], routing.targets[entry], zero)
+    key = edges.sender * routing.ranks + edges.receiver
+    edge, piece, lo, hi = _matched(key, edges.hi - edges.lo, of_paths, paths.amount[order])
+    columns: Any = (column[edge] for column in edges)
+    split = Edges(*columns)
+    split = split._replace(lo=(split.lo + lo) * unit, hi=(split.lo + hi) * unit)
     routes = Routes(paths.offsets.astype(np.int64), paths.links.astype(np.int32))
-    return DispatchPlan(topology, routing, edges, routes, order[piece], bound, "no copies", parts)
+    return DispatchPlan(topology, routing, split, routes, order[piece], bound, method, parts)
 
 
-def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> Edges:
-    """Return the edges to relays in the source's box, over NICs to other boxes, and from there to targets."""
+class _Homes(NamedTuple):
+    """A routing in which other ranks of the box copy the tokens of busy sources: row i goes on from its home.
+
+    routing:   the source of a row is its home
+    origin:    int64[rows], the rank that has the tokens
+    shard, lo: int64[rows], the shard of each row and its first chunk there
+    """
+
+    routing: TokenRouting
+    origin: Numbers
+    shard: Numbers
+    lo: Numbers
+
+
+def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes:
+    """Choose the home of all tokens. Sources that would be busy for longer than `least` send many of them only once.
+
+    The estimate: a source sends a token to each of its other targets in the box, and to a relay for each other box.
+    """
+    source, targets, amount, shard = routing.source, routing.targets, routing.amount, routing.shard
+    boxes, places = fabric.members.shape
+    box, away = fabric.box.astype(np.int64), targets != source[shard]
+    counts = np.bincount(shard[away] * boxes + box[targets[away]], minlength=len(source) * boxes).reshape(-1, boxes)
+    home = np.arange(len(source)), box[source]
+    near = counts[home]
+    counts[home] = 0
+    copies = near + (counts > 0).sum(axis=1) * (1 - 1 / places)
+    load = np.bincount(source, amount * copies, minlength=routing.ranks)
+    load += ((counts - (counts > 0)) * amount[:, None]).sum(axis=0)[box] / places
+    lanes = (fabric.lanes[0] if fabric.has_switch else fabric.lanes.sum(axis=1)) / fabric.scale
+    level = np.maximum(load[fabric.members].mean(axis=1)[box], 0.9 * float(least) * lanes)
+    rows: list[tuple[int, int, int, int]] = []  # home, shard, first and last chunk + 1
+    stays = amount.copy()
+    for rank in np.flatnonzero(load > level).tolist():
+        others = fabric.members[box[rank]].tolist()
+        mine = np.flatnonzero((source == rank) & (copies > 1))
+        for row in mine[np.argsort(-copies[mine], kind="stable")].tolist():
+            excess = load[rank] - level[rank]
+            if excess <= 0:
+                break
+            goes = set(targets[routing.offsets[row] : routing.offsets[row + 1]].tolist())
+            left = min(int(excess / (copies[row] - 1)) + 1, int(amount[row]))
+            for helper in sorted(set(others) - {rank}, key=lambda other: (other not in goes, load[other])):
+                cost = copies[row] - (helper in goes)
+                part = max(min(left, int((level[helper] - load[helper]) / cost)), 0)
+                if part:
+                    rows.append((helper, row, int(stays[row]) - part, int(stays[row])))
+                    stays[row] -= part
+                    load[helper] += part * cost
+                    load[rank] -= part * (copies[row] - 1)
+                    left -= part
+    kept = np.flatnonzero(stays)
+    home_of, moved, lo, hi = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    number = np.concatenate([kept, moved])
+    sizes = np.diff(routing.offsets)[number]
+    entry = np.arange(sizes.sum()) + np.repeat(routing.offsets[number] - (np.cumsum(sizes) - sizes), sizes)
+    row_of = np.repeat(np.arange(len(number)), sizes)
+    back = (targets[entry] == source[number][row_of]) & (row_of >= len(kept))  # the origin has its tokens
+    sizes -= np.bincount(row_of[back], minlength=len(number))
+    homed = TokenRouting(
+        routing.name,
+        routing.ranks,
+        np.concatenate([source[kept], home_of]),
+        np.concatenate([[0], np.cumsum(sizes)]),
+        targets[entry[~back]],
+        np.concatenate([stays[kept], hi - lo]),
+    )
+    return _Homes(homed, source[number], number, np.concatenate([np.zeros(len(kept), dtype=np.int64), lo]))
+
+
+def _over_rails(fabric: RailFabric, homes: _Homes, least: Fraction) -> Edges:
+    """Return the edges to homes, from there to relays in the box, over NICs to other boxes, and then to targets."""
+    edges = _from_homes(fabric, homes.routing, homes.origin, least)
+    lo = homes.lo[edges.shard]
+    return edges._replace(shard=homes.shard[edges.shard], lo=edges.lo + lo, hi=edges.hi + lo)
+
+
+def _from_homes(fabric: RailFabric, routing: TokenRouting, origin: Numbers, least: Fraction) -> Edges:
     box, ranks = fabric.box.astype(np.int64), routing.ranks
+    later = (origin != routing.source).astype(np.int64)  # depth of the home of each row
     shard, source, targets = routing.shard, routing.source, routing.targets
     near = (box[targets] == box[source[shard]]) & (targets != source[shard])
     star = _edges(shard[near], routing.amount, source[shard[near]], targets[near])
+    star = star._replace(depth=later[star.shard])
+    keeps = later > 0
+    keeps[np.setdiff1d(np.flatnonzero(keeps), np.concatenate([star.shard, shard[targets == source[shard]]]))] = False
+    moved = np.flatnonzero(keeps)
+    star = _joined(_edges(moved, routing.amount, origin[moved], source[moved]), star)
     far = np.flatnonzero(box[targets] != box[source[shard]])
     if not len(far):
         return star
@@ -252,9 +357,16 @@ def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> E
     of_pieces = pieces.source.astype(np.int64) * ranks + pieces.target
     crossing, piece, lo, hi = _matched(source[row] * ranks + agent, routing.amount[row], of_pieces, pieces.amount)
     sender, receiver = pieces.sender[piece].astype(np.int64), pieces.receiver[piece].astype(np.int64)
-    via = sender != source[row[crossing]]
+    own = sender == origin[row[crossing]]
+    via = (sender != source[row[crossing]]) & ~own
     relayed = _to_relays(row[crossing[via]], lo[via], hi[via], sender[via], star, routing)
-    across = Edges(row[crossing], lo, hi, sender, receiver, via.astype(np.int64))
+    relayed = relayed._replace(depth=later[relayed.shard])
+    depth = np.where(own, 0, later[row[crossing]] + via)
+    across = Edges(row[crossing], lo, hi, sender, receiver, depth)
+    # Homes that only pass tokens on get those that they pass on
+    passed = np.flatnonzero((later > 0)[across.shard] & ~keeps[across.shard] & ~own)
+    to_homes = _to_relays(*(across[i][passed] for i in (0, 1, 2)), source[across.shard[passed]], star, routing)
+    to_homes = to_homes._replace(sender=origin[to_homes.shard])
     copies = np.repeat(np.arange(len(crossing)), count[crossing])
     place = np.arange(len(copies)) - np.repeat(np.cumsum(count[crossing]) - count[crossing], count[crossing])
     target = targets[order[first[crossing[copies]] + place]]
@@ -262,7 +374,11 @@ def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> E
     copies, target = copies[there], target[there]
     shards, begins, ends = (column[copies] for column in (across.shard, lo, hi))
     spread = Edges(shards, begins, ends, receiver[copies], target, across.depth[copies] + 1)
-    return Edges(*(np.concatenate(columns) for columns in zip(star, relayed, across, spread, strict=True)))
+    return _joined(star, to_homes, relayed, across, spread)
+
+
+def _joined(*parts: Edges) -> Edges:
+    return Edges(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) -> Edges:
@@ -333,5 +449,5 @@ def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Ed
         of_shard, rank_of = np.nonzero(needs)
         shard = shards[of_shard]
         parts.append(_edges(shard, routing.amount, parent[rank_of], rank_of)._replace(depth=depth[rank_of] - 1))
-    edges = Edges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    edges = _joined(*parts)
     return edges, lambda sender, receiver: route[sender, receiver]

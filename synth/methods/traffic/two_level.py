@@ -56,30 +56,36 @@ class RailPlan(TrafficPlan):
     fabric: RailFabric
     pieces: Pieces
 
-    def ordered(self) -> tuple[Pieces, Amounts]:
-        """Return the pieces sorted by pair, and the index of each piece's first chunk among the chunks of its pair."""
-        order = np.lexsort((self.pieces.target, self.pieces.source))
-        columns: list[Any] = [column[order] for column in self.pieces]
-        pieces = Pieces(*columns)
-        pair = pieces.source.astype(np.int64) * len(self.fabric.place) + pieces.target
-        before = np.cumsum(pieces.amount) - pieces.amount
-        first = np.flatnonzero(np.append(True, pair[1:] != pair[:-1]))
-        return pieces, before - np.repeat(before[first], np.diff(np.append(first, len(pair))))
-
     def paths(self) -> FlowPaths:
-        pieces, lo = self.ordered()
-        rows = zip(*(column.tolist() for column in pieces[:4]), strict=True)
-        paths = [self.fabric.path(*row) for row in rows]
-        offsets = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
-        links = np.array([link for path in paths for link in path], dtype=np.int32)
-        ends = pieces.source.astype(np.int64), pieces.target.astype(np.int64)
-        return FlowPaths(*ends, lo, pieces.amount, offsets, links)
+        return paths_of(self.fabric, self.pieces)
+
+
+def _ordered(fabric: RailFabric, pieces: Pieces) -> tuple[Pieces, Amounts]:
+    """Return the pieces sorted by pair, and the index of each piece's first chunk among the chunks of its pair."""
+    order = np.lexsort((pieces.target, pieces.source))
+    columns: list[Any] = [column[order] for column in pieces]
+    pieces = Pieces(*columns)
+    pair = pieces.source.astype(np.int64) * len(fabric.place) + pieces.target
+    before = np.cumsum(pieces.amount) - pieces.amount
+    first = np.flatnonzero(np.append(True, pair[1:] != pair[:-1]))
+    return pieces, before - np.repeat(before[first], np.diff(np.append(first, len(pair))))
+
+
+def paths_of(fabric: RailFabric, pieces: Pieces) -> FlowPaths:
+    """Return the paths of all pieces over the links of the network, sorted by pair."""
+    pieces, lo = _ordered(fabric, pieces)
+    rows = zip(*(column.tolist() for column in pieces[:4]), strict=True)
+    paths = [fabric.path(*row) for row in rows]
+    offsets = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
+    links = np.array([link for path in paths for link in path], dtype=np.int32)
+    ends = pieces.source.astype(np.int64), pieces.target.astype(np.int64)
+    return FlowPaths(*ends, lo, pieces.amount, offsets, links)
 
 
 def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
     """Return a plan that splits `matrix` in the same ratios as `plan`; new pairs take the direct path. O(ranks^2)."""
     fabric, counts = plan.fabric, ChunkCounts(matrix.amounts, Fraction(1))
-    pieces, lo = plan.ordered()
+    pieces, lo = _ordered(fabric, plan.pieces)
     before, now = (amounts[pieces.source, pieces.target] for amounts in (plan.chunks.counts, matrix.amounts))
     first, last = (np.rint(part / before * now).astype(np.int64) for part in (lo, lo + pieces.amount))
     new = np.where(plan.chunks.counts == 0, matrix.amounts, 0)
@@ -115,16 +121,7 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
     assert best is not None
     least, pieces = bound.time / counts.chunk, None
     if best > least:
-        reached, split = _balanced(fabric, sent, least)
-        limit = least
-        for _ in range(_LIMITS):
-            if reached <= least * (1 + _CLOSE):
-                break
-            other = _relieved(fabric, split, limit)
-            time = fabric.time(_loads_of(fabric, other))
-            if time < reached:
-                reached, split = time, other
-            limit = (limit + reached) / 2
+        reached, split = relieved(fabric, _balanced(fabric, sent, least)[1], least)
         if reached < best:
             best, pieces, method = reached, split, "two level"
     if pieces is None:
@@ -167,6 +164,20 @@ def _loads_of(fabric: RailFabric, pieces: Pieces) -> RailLoads:
     loads = fabric.no_loads()
     native.add_piece_loads(*pieces, loads)
     return loads
+
+
+def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fraction, Pieces]:
+    """Return (time, pieces) after parts of busy pieces moved to other paths, unless the time is close to `least`."""
+    reached, limit = fabric.time(_loads_of(fabric, pieces)), least
+    for _ in range(_LIMITS):
+        if reached <= least * (1 + _CLOSE):
+            break
+        other = _relieved(fabric, pieces, limit)
+        time = fabric.time(_loads_of(fabric, other))
+        if time < reached:
+            reached, pieces = time, other
+        limit = (limit + reached) / 2
+    return reached, pieces
 
 
 def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
