@@ -19,12 +19,13 @@ import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.fabric.links import FabricLinks, LinkOptions, SelfTest, wire_queue_bytes
+from chorale.runners.fabric.links import WIRE_MTU_BYTES, FabricLinks, SelfTest, window_frames, wire_queue_bytes
 from chorale.runners.fabric.plan import (
     FabricPlan,
     device_name,
     namespace_name,
     namespaces_script,
+    next_hops,
     nodes_script,
     plan_fabric,
     rank_address,
@@ -38,7 +39,7 @@ from chorale.synth.topology.topology import Topology
 
 _MARK = "chorale-fabric"
 _STATE = "run/chorale/fabric.json"
-_END_LIMIT_S = 10.0
+_END_LIMIT_S, _REROUTE_LIMIT_S = 10.0, 30.0
 
 # The holder ends when the pipe on its standard input closes, unless it has received the state of a finished fabric.
 # After that it waits forever for a line that nobody writes.
@@ -64,7 +65,10 @@ class NamespaceHolder:
     """
 
     def __init__(self, name: str) -> None:
-        require_tools()
+        if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+            rule = f"a fabric needs the commands {', '.join(_TOOLS)}, and {{}}"
+            way_out = "install iproute2 and util-linux, on Debian: apt-get install iproute2 util-linux"
+            raise Unavailable(rule, f"{', '.join(missing)} is missing", way_out)
         self.is_detached = False
         refusals = []
         for in_user_namespace in (True, False) if os.geteuid() == 0 else (True,):
@@ -123,16 +127,6 @@ class NamespaceHolder:
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def require_tools() -> None:
-    """Raise Unavailable if a program that sets up fabrics is missing."""
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if missing:
-        way_out = "install iproute2 and util-linux, on Debian: apt-get install iproute2 util-linux"
-        raise Unavailable(
-            f"a fabric needs the commands {', '.join(_TOOLS)}, and {{}}", f"{', '.join(missing)} is missing", way_out
-        )
 
 
 def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[str, ...]:
@@ -228,11 +222,10 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
             numbers[node, peer] = len(numbers)
     directions = [(cable, way_back) for cable in plan.cables for way_back in (0, 1)]
     for index, (cable, way_back) in enumerate(directions):
-        latency_us = cable.latency_us[way_back]
         acknowledgements_only = not cable.bits_per_s[way_back]
         bits_per_s = cable.bits_per_s[way_back] or cable.bits_per_s[1 - way_back]
         ends = (numbers[cable.arcs[way_back]], numbers[cable.arcs[1 - way_back]])
-        facts = (bits_per_s, int(latency_us * 1000), wire_queue_bytes(bits_per_s, latency_us))
+        facts = (bits_per_s, int(plan.latency_us * 1000), wire_queue_bytes(bits_per_s, plan.latency_us))
         words = (*ends, *facts, int(acknowledgements_only), index % threads)
         yield " ".join(map(str, ("link", *words)))
     yield "go"
@@ -247,7 +240,7 @@ def processor_s(pid: int) -> float:
     return used / 1e9
 
 
-def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
+def lay_links(plan: FabricPlan, holder: NamespaceHolder) -> FabricLinks:
     """Create the links between the namespaces of `holder`. Raises Unavailable if that is impossible."""
     threads = thread_count(plan.bits_per_s, core_count())
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
@@ -264,7 +257,7 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -
     if words[:1] != ["ready"]:
         raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
     pid = int(words[1])
-    return FabricLinks(latency_us=rational_text(options.latency_us), threads=threads, wire_pid=pid)
+    return FabricLinks(rational_text(plan.latency_us), threads, pid)
 
 
 # /sys shows the devices of the namespace in which it was mounted.
@@ -324,10 +317,10 @@ class EmulatedFabric:
         """Return the facts about this fabric on which measurements depend; they are part of the environment id."""
         return {"network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), **self.links.facts()}
 
-    def is_as(self, topology_id: str, link_mbps: Fraction, options: LinkOptions) -> bool:
-        """Return whether this fabric was brought up with this topology, this rate and these options."""
-        latency_us = rational_text(options.latency_us)
-        return (self.topology_id, self.link_mbps, self.links.latency_us) == (topology_id, link_mbps, latency_us)
+    def is_as(self, topology_id: str, link_mbps: Fraction, latency_us: Fraction) -> bool:
+        """Return whether this fabric was brought up with this topology, rate and latency."""
+        wanted = (topology_id, link_mbps, rational_text(latency_us))
+        return (self.topology_id, self.link_mbps, self.links.latency_us) == wanted
 
     @property
     def is_broken(self) -> bool:
@@ -380,7 +373,7 @@ def bring_up(
     topology: Topology,
     link_mbps: Fraction,
     name: str,
-    options: LinkOptions | None = None,
+    latency_us: Fraction = Fraction(0),
     test: Callable[[EmulatedFabric], EmulatedFabric] | None = None,
 ) -> EmulatedFabric:
     """Create the fabric `name`, which stays up after this process ends.
@@ -391,7 +384,7 @@ def bring_up(
     If this process is killed before the end, nothing of the fabric remains. Raises InvalidInput for a network that
     cannot be emulated or a name that is taken, and Unavailable if this machine or user cannot create fabrics.
     """
-    with temporary_fabric(topology, link_mbps, name, options) as (fabric, holder):
+    with temporary_fabric(topology, link_mbps, name, latency_us) as (fabric, holder):
         tested = fabric if test is None else test(fabric)
         holder.detach(tested.to_line())
     return tested
@@ -399,14 +392,13 @@ def bring_up(
 
 @contextlib.contextmanager
 def temporary_fabric(
-    topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None
+    topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0)
 ) -> Iterator[tuple[EmulatedFabric, NamespaceHolder]]:
     """Yield a fabric that nobody else can find, and end it with the `with` block unless its holder is detached."""
-    options = options or LinkOptions()
-    plan = plan_fabric(topology, link_mbps, name, options)
+    plan = plan_fabric(topology, link_mbps, name, latency_us)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(namespaces_script(plan))
-        links = lay_links(plan, holder, options)
+        links = lay_links(plan, holder)
         holder.run(nodes_script(plan))
         size = (topology.compute_count, topology.switch_count, plan.bits_per_s)
         network = (name, topology.spec, topology.id, link_mbps)
@@ -430,25 +422,17 @@ def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | N
     Raises InvalidInput if several are up and `name` is missing, or if `name` belongs to another topology, and
     Unavailable if the process that carries its packets has ended.
     """
-    if name is not None:
-        named = next((fabric for fabric in fabrics() if fabric.name == name), None)
-        if named is not None and named.topology_id != topology_id:
-            rule = f"fabric {name} has another topology, {{}}"
-            raise InvalidInput(
-                rule, named.spec, "leave the name out, or bring the fabric up with the topology of the program"
-            )
-        return _whole(named)
-    fitting = [fabric for fabric in fabrics() if fabric.topology_id == topology_id]
+    fitting = [one for one in fabrics() if (one.topology_id == topology_id if name is None else one.name == name)]
     if len(fitting) > 1:
         names = ", ".join(fabric.name for fabric in fitting)
         raise InvalidInput("several fabrics have this topology: {}", names, "choose one with --fabric NAME")
-    return _whole(fitting[0] if fitting else None)
-
-
-def _whole(fabric: EmulatedFabric | None) -> EmulatedFabric | None:
-    if fabric is not None:
+    for fabric in fitting:
+        if fabric.topology_id != topology_id:
+            way_out = "leave the name out, or bring the fabric up with the topology of the program"
+            raise InvalidInput(f"fabric {name} has another topology, {{}}", fabric.spec, way_out)
         fabric.require_links()
-    return fabric
+        return fabric
+    return None
 
 
 def take_down(fabric: EmulatedFabric) -> None:
@@ -493,3 +477,31 @@ def _only_one(name: str) -> Iterator[None]:
             raise InvalidInput(rule, "", "wait until it has finished") from None
         require_free(name)
         yield
+
+
+def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes: Sequence[int]) -> None:
+    """Route every node's packets over shortest paths of `remaining`, the working part of the topology `whole`.
+
+    nodes: for each node of `remaining`, its number in `whole`; other nodes neither receive nor forward packets
+
+    Routing protocols and subnet managers do the same on real networks: connections survive, and TCP sends lost packets
+    again. Raises Unavailable, with the output of the failed command, if a route cannot be set.
+    """
+    frames = window_frames(int(fabric.link_mbps * 10**6), Fraction(fabric.links.latency_us), WIRE_MTU_BYTES)
+    windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
+    lines = ["set -e"]
+    for node, hops in zip(nodes, next_hops(remaining), strict=True):
+        lines.append(f"nsenter --net=/run/netns/{namespace_name(fabric.name, node)} sh -e <<'NODE'")
+        source = f" src {rank_address(node)}" if node < whole.compute_count else ""
+        for rank, peer in zip(nodes, hops, strict=False):  # ranks come before switches
+            if rank != node:
+                target = f"{rank_address(rank)}/32 dev {device_name(nodes[peer])}"
+                lines.append(f"ip route replace {target}{source} {windows}")
+        lines.append("NODE")
+    enter = [*enter_command(fabric.pid, fabric.in_user_namespace, "--mount", "--net"), "sh"]
+    done = subprocess.run(  # noqa: S603 - the script is our own
+        enter, input="\n".join([*lines, ""]), capture_output=True, text=True, check=False, timeout=_REROUTE_LIMIT_S
+    )
+    if done.returncode != 0:
+        rule = f"the routes of fabric {fabric.name} must be changed while it is up"
+        raise Unavailable(rule, (done.stderr or done.stdout).strip(), "see `chorale fabric status`")

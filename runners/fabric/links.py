@@ -5,28 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from chorale.synth.errors import InvalidInput
-from chorale.synth.identity import rational_text
-
 CONGESTION_CONTROL = "reno"
-_SLOWEST_US = 10_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class LinkOptions:
-    """Options for all links of a fabric. Raises InvalidInput for numbers out of range.
-
-    latency_us: delay of every packet on a link, in addition to its transmission time
-    """
-
-    latency_us: Fraction = Fraction(0)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.latency_us <= _SLOWEST_US:
-            rule = f"the latency of a link must be 0 to {_SLOWEST_US} microseconds"
-            raise InvalidInput(rule, rational_text(self.latency_us), "choose another")
-
-
 WIRE_MTU_BYTES = 9000
 HEADER_BYTES = 52
 """Size of the IP and TCP headers, including time stamps, in every data frame."""

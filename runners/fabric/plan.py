@@ -11,11 +11,11 @@ import numpy as np
 from chorale.runners.fabric.links import (
     CONGESTION_CONTROL,
     WIRE_MTU_BYTES,
-    LinkOptions,
     window_frames,
     wire_piece_bytes,
 )
 from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology
 
@@ -52,22 +52,19 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?")
 _FIRST_ADDRESS = ipaddress.IPv4Address("10.99.0.1")
 _SLOWEST_BITS_PER_S = 100_000
 _FASTEST_BITS_PER_S = 100_000_000_000
+_LARGEST_LATENCY_US = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
     """A pair of connected devices between two neighbouring nodes.
 
-    Apart from `nodes`, every field is a pair: (first node to second, second node to first).
-
-    bits_per_s: total rate of parallel links; 0 if the topology has no link in that direction. In that case only
-                acknowledgements pass there, at the other direction's rate
-    latency_us: delay of a packet in addition to its transmission time
+    bits_per_s: total rate of parallel links (first node to second, second to first); 0 if the topology has no link in
+                that direction. In that case only acknowledgements pass there, at the other direction's rate
     """
 
     nodes: tuple[int, int]
     bits_per_s: tuple[int, int]
-    latency_us: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
 
     @property
     def arcs(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -83,38 +80,49 @@ class FabricPlan:
     cables: one per pair of neighbours, sorted
     routes: `routes[node][rank]` is the neighbour to which `node` forwards packets for `rank` (its own number if it is
             `rank`)
+    latency_us: delay of a packet on every link, in addition to its transmission time
     """
 
     name: str
     compute_count: int
     cables: tuple[Cable, ...]
     routes: tuple[tuple[int, ...], ...]
+    latency_us: Fraction = Fraction(0)
 
     @property
     def bits_per_s(self) -> int:
         return sum(sum(cable.bits_per_s) for cable in self.cables)
 
 
-def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None) -> FabricPlan:
-    """Plan the fabric of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity.
+def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0)) -> FabricPlan:
+    """Plan the fabric of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity and of `latency_us`.
 
     As in the local runner, `link_mbps` is the rate of a link of bandwidth 1 if bandwidths count links. If they are in
     GB/s or Gbit/s, it is the rate of the fastest link, and the others keep their proportions. Raises InvalidInput for a
-    bad name, a rate out of range, or a network that is too large or not strongly connected. O(ranks * links).
+    bad name, a rate or latency out of range, or a network that is too large or not strongly connected. O(ranks * links)
     """
-    require_name(name)
-    if topology.node_count > MAX_NODES:
-        rule = f"a fabric must have at most {MAX_NODES} nodes, switches included"
-        raise InvalidInput(rule, topology.node_count, "take a smaller network")
-    cables = _cables(topology, link_mbps, options or LinkOptions())
-    return FabricPlan(name, topology.compute_count, cables, next_hops(topology))
-
-
-def require_name(name: str) -> None:
-    """Raise InvalidInput unless `name` may occur in the names of namespaces and hosts."""
     if _NAME.fullmatch(name) is None:
         rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"
         raise InvalidInput(rule, repr(name), "choose a name such as ring-a")
+    if not 0 <= latency_us <= _LARGEST_LATENCY_US:
+        rule = f"the latency of a link must be 0 to {_LARGEST_LATENCY_US} microseconds"
+        raise InvalidInput(rule, rational_text(latency_us), "choose another")
+    if topology.node_count > MAX_NODES:
+        rule = f"a fabric must have at most {MAX_NODES} nodes, switches included"
+        raise InvalidInput(rule, topology.node_count, "take a smaller network")
+    full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
+    rates: dict[tuple[int, int], Fraction] = {}  # from node to node, summed over parallel links
+    for link in topology.links:
+        if link.src != link.dst:
+            bits_per_s = link_mbps * 10**6 * link.bandwidth / full
+            rates[link.src, link.dst] = rates.get((link.src, link.dst), Fraction(0)) + bits_per_s
+    for rate in rates.values():
+        if not _SLOWEST_BITS_PER_S <= rate <= _FASTEST_BITS_PER_S:
+            rule = "every link of a fabric must have between 0.1 and 100000 Mbit/s"
+            raise InvalidInput(rule, f"{float(rate / 10**6):g} Mbit/s", "choose another --link-mbps, such as 50")
+    pairs = sorted({(min(pair), max(pair)) for pair in rates})
+    cables = tuple(Cable(pair, (int(rates.get(pair, 0)), int(rates.get(pair[::-1], 0)))) for pair in pairs)
+    return FabricPlan(name, topology.compute_count, cables, next_hops(topology), latency_us)
 
 
 def namespace_name(fabric: str, node: int) -> str:
@@ -132,28 +140,6 @@ def device_name(peer: int) -> str:
     return f"to{peer}"
 
 
-def _cables(topology: Topology, link_mbps: Fraction, options: LinkOptions) -> tuple[Cable, ...]:
-    rates = _rates(topology, link_mbps)
-    for rate in rates.values():
-        if not _SLOWEST_BITS_PER_S <= rate <= _FASTEST_BITS_PER_S:
-            rule = "every link of a fabric must have between 0.1 and 100000 Mbit/s"
-            raise InvalidInput(rule, f"{float(rate / 10**6):g} Mbit/s", "choose another --link-mbps, such as 50")
-    pairs = sorted({(min(pair), max(pair)) for pair in rates})
-    latency_us = (options.latency_us, options.latency_us)
-    return tuple(Cable(pair, (int(rates.get(pair, 0)), int(rates.get(pair[::-1], 0))), latency_us) for pair in pairs)
-
-
-def _rates(topology: Topology, link_mbps: Fraction) -> dict[tuple[int, int], Fraction]:
-    """Return the bits per second from node to node, summed over parallel links."""
-    full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
-    rates: dict[tuple[int, int], Fraction] = {}
-    for link in topology.links:
-        if link.src != link.dst:
-            bits_per_s = link_mbps * 10**6 * link.bandwidth / full
-            rates[link.src, link.dst] = rates.get((link.src, link.dst), Fraction(0)) + bits_per_s
-    return rates
-
-
 Stream = tuple[int, int]
 """Source and target rank."""
 
@@ -164,13 +150,6 @@ Arc = tuple[int, int]
 def arc_rates(plan: FabricPlan) -> dict[Arc, int]:
     """Return the bits per second of all links in the topology."""
     return {arc: rate for cable in plan.cables for arc, rate in zip(cable.arcs, cable.bits_per_s, strict=True) if rate}
-
-
-def arc_latency_us(plan: FabricPlan) -> dict[Arc, Fraction]:
-    """Return the latency of both directions of every cable, even if the topology has a link in only one of them."""
-    return {
-        arc: latency_us for cable in plan.cables for arc, latency_us in zip(cable.arcs, cable.latency_us, strict=True)
-    }
 
 
 def path_of(plan: FabricPlan, stream: Stream) -> list[Arc]:
@@ -212,11 +191,7 @@ def nodes_script(plan: FabricPlan) -> str:
 
     The devices of all cables must exist.
     """
-    return "\n".join(["set -e", *_nodes(plan), ""])
-
-
-def _nodes(plan: FabricPlan) -> Iterator[str]:
-    outgoing: list[dict[int, int]] = [{} for _ in plan.routes]
+    lines, outgoing = ["set -e"], [dict[int, int]() for _ in plan.routes]
     for cable in plan.cables:
         (u, v), (forward, back) = cable.nodes, cable.bits_per_s
         outgoing[u][v], outgoing[v][u] = forward, back
@@ -226,17 +201,15 @@ def _nodes(plan: FabricPlan) -> Iterator[str]:
     for node, rates in enumerate(outgoing):
         # The program behind a wire has its own queue, so the kernel passes packets to the device immediately.
         wires = (f"qdisc add dev {device_name(peer)} root noqueue" for peer in sorted(paced[node]))
-        yield f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'"
-        yield _SETTINGS
-        yield from ("ip -batch - <<'DEVICES'", *_devices(plan, node, paced[node]), "DEVICES")
-        yield from ("tc -batch - <<'QUEUES'", *wires, *_detours(plan, node, rates), "QUEUES")
-        yield "NODE"
+        lines += [f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'", _SETTINGS]
+        lines += ["ip -batch - <<'DEVICES'", *_devices(plan, node, paced[node]), "DEVICES"]
+        lines += ["tc -batch - <<'QUEUES'", *wires, *_detours(plan, node, rates), "QUEUES", "NODE"]
+    return "\n".join([*lines, ""])
 
 
 def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:
     """Yield `ip` batch lines for one node: its devices, then a route to every other rank."""
     yield "link set lo up"
-    latency_us = arc_latency_us(plan)
     source = ""
     if node < plan.compute_count:
         source = f" src {rank_address(node)}"
@@ -251,7 +224,7 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
         yield f"link set {device_name(peer)} {shape} arp off up"
     for rank, peer in enumerate(plan.routes[node]):
         if rank != node:
-            path_latency_us = sum((latency_us[arc] for arc in path_of(plan, (node, rank))), Fraction(0))
+            path_latency_us = len(path_of(plan, (node, rank))) * plan.latency_us
             frames = window_frames(rates[peer], path_latency_us, WIRE_MTU_BYTES)
             windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
             yield f"route add {rank_address(rank)}/32 dev {device_name(peer)}{source} {windows}"

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, enter_command, processor_s
-from chorale.runners.fabric.links import WIRE_MTU_BYTES, LinkOptions, SelfTest, carried_bytes
-from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_latency_us, arc_rates, path_of, plan_fabric
+from chorale.runners.fabric.links import WIRE_MTU_BYTES, SelfTest, carried_bytes
+from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_rates, path_of, plan_fabric
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -41,10 +42,7 @@ def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Frac
     waiting = {stream: path_of(plan, stream) for stream in streams}
     rates: dict[Stream, Fraction] = {}
     while waiting:
-        users: dict[Arc, int] = {}
-        for path in waiting.values():
-            for arc in path:
-                users[arc] = users.get(arc, 0) + 1
+        users = Counter(arc for path in waiting.values() for arc in path)
         share, tightest = min((capacity[arc] / count, arc) for arc, count in users.items())
         for stream in [stream for stream, path in waiting.items() if tightest in path]:
             rates[stream] = share
@@ -59,61 +57,40 @@ def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int
     It is the larger of two times: the time of the busiest link, and the time of the slowest stream if it were alone
     (its bytes at the rate of the slowest link on its path, plus the path's latency).
     """
-    rates, latency_us = arc_rates(plan), arc_latency_us(plan)
-    load: dict[Arc, int] = {}
-    longest = 0.0
+    rates, load, longest = arc_rates(plan), Counter[Arc](), 0.0
     for stream, size_bytes in sizes_bytes.items():
         path, carried = path_of(plan, stream), carried_bytes(size_bytes, mtu_bytes)
-        waiting_s = float(sum(latency_us[arc] for arc in path)) / 1e6
+        waiting_s = float(len(path) * plan.latency_us) / 1e6
         longest = max(longest, 8 * carried / min(rates[arc] for arc in path) + waiting_s)
-        for arc in path:
-            load[arc] = load.get(arc, 0) + carried
+        load.update(dict.fromkeys(path, carried))
     return max(longest, *(8 * carried / rates[arc] for arc, carried in load.items()))
 
 
 _WAY_OUT = "see `chorale doctor`, or skip this with --force"
 
 
-@dataclass(frozen=True, slots=True)
-class TimedExchange:
-    """Streams that start together after `idle_s` without traffic, with the bytes that each carries."""
+Exchange = tuple[float, Mapping[Stream, int]]
+"""Seconds without traffic, then the bytes of streams that start together."""
 
-    sizes_bytes: Mapping[Stream, int]
-    idle_s: float = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeTimes:
-    """Start and end of each stream in an exchange, in seconds on the machine's clock."""
-
-    spans_s: Mapping[Stream, tuple[float, float]]
-
-    @property
-    def duration_s(self) -> float:
-        """Return the seconds from the first start to the last end."""
-        starts, ends = zip(*self.spans_s.values(), strict=True)
-        return float(max(ends) - min(starts))
+Spans = Mapping[Stream, tuple[float, float]]
+"""Start and end of each stream in an exchange, in seconds on the machine's clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRun:
-    """Times of test exchanges, and the CPU time that they cost.
+def duration_s(spans: Spans) -> float:
+    """Return the seconds from the first start to the last end in an exchange."""
+    starts, ends = zip(*spans.values(), strict=True)
+    return float(max(ends) - min(starts))
 
-    cores:      mean number of CPU cores that the ranks used
-    link_cores: mean number of CPU cores that the link process used during that time
+
+def run_exchanges(
+    fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s: int
+) -> tuple[list[Spans], float, float]:
+    """Run `exchanges` one after the other over the same connections.
+
+    Return their times, and the mean number of CPU cores that the exchanging process and the link process used. Raises
+    Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
     """
-
-    times: Sequence[ExchangeTimes]
-    cores: float
-    link_cores: float
-
-
-def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], limit_s: int) -> ExchangeRun:
-    """Run `exchanges` one after the other over the same connections; return their times and CPU use.
-
-    Raises Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
-    """
-    streams = sorted({stream for exchange in exchanges for stream in exchange.sizes_bytes})
+    streams = sorted({stream for _, sizes_bytes in exchanges for stream in sizes_bytes})
     number = {stream: index for index, stream in enumerate(streams)}
     folder = f"/proc/{fabric.pid}/root/run/netns"
     task = {
@@ -123,8 +100,8 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
         ],
         "streams": streams,
         "exchanges": [
-            (exchange.idle_s, {number[stream]: size for stream, size in exchange.sizes_bytes.items()})
-            for exchange in exchanges
+            (idle_s, {number[stream]: size for stream, size in sizes_bytes.items()})
+            for idle_s, sizes_bytes in exchanges
         ],
         "limit_s": limit_s,
     }
@@ -148,13 +125,13 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
         reason = errors.strip().rpartition("\n")[2] or f"no end after {limit_s} s"
         raise Unavailable(rule, reason, _WAY_OUT)
     document = json.loads(output)
-    times = [
-        ExchangeTimes({streams[int(index)]: (start_s, end_s) for index, (start_s, end_s) in spans.items()})
+    times: list[Spans] = [
+        {streams[int(index)]: (start_s, end_s) for index, (start_s, end_s) in spans.items()}
         for spans in document["spans_s"]
     ]
     # All CPU time between the start of the first and the end of the last exchange counts; pauses do not.
-    busy_s = sum(item.duration_s for item in times)
-    return ExchangeRun(times, document["cpu_s"] / busy_s, link_s / busy_s)
+    busy_s = sum(map(duration_s, times))
+    return times, document["cpu_s"] / busy_s, link_s / busy_s
 
 
 MIN_EFFICIENCY = 0.7
@@ -167,15 +144,14 @@ _RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for
 
 
 def bring_up_tested(
-    topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None, *, force: bool = False
+    topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0), *, force: bool = False
 ) -> EmulatedFabric:
     """Bring up a fabric as `bring_up` does, test it, and return it with the result. Takes a second or two.
 
     Raises Unavailable if the test cannot run, and InvalidInput, with a rate that should work, if the efficiency is
     below `MIN_EFFICIENCY`. `force` keeps the fabric in any case.
     """
-    options = options or LinkOptions()
-    plan = plan_fabric(topology, link_mbps, name, options)
+    plan = plan_fabric(topology, link_mbps, name, latency_us)
 
     def test(fabric: EmulatedFabric) -> EmulatedFabric:
         try:
@@ -192,7 +168,7 @@ def bring_up_tested(
             raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up anyway")
         return replace(fabric, links=replace(fabric.links, self_test=result))
 
-    return bring_up(topology, link_mbps, name, options, test)
+    return bring_up(topology, link_mbps, name, latency_us, test)
 
 
 def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> SelfTest:
@@ -203,10 +179,8 @@ def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> SelfTest:
     busy_s = min(_BUSY_S, Fraction(8 * largest_bytes) / max(rates.values()))
     # Sizes for which all streams take the same time.
     sizes_bytes = {stream: max(smallest, int(rate * busy_s / 8)) for stream, rate in rates.items()}
-    exchange = TimedExchange(sizes_bytes, 0.005)
-    run = run_exchanges(fabric, [exchange] * _BUSY_REPEATS, _LIMIT_S)
+    times, cores, link_cores = run_exchanges(fabric, [(0.005, sizes_bytes)] * _BUSY_REPEATS, _LIMIT_S)
     # Other processes may slow down some exchanges, so the best one counts. The first one only warms up.
     ideal_s = needed_s(plan, sizes_bytes, WIRE_MTU_BYTES)
-    efficiency = max(ideal_s / times.duration_s for times in run.times[1:])
-    largest = max(sizes_bytes.values())
-    return SelfTest(efficiency, largest, run.link_cores, run.cores)
+    efficiency = max(ideal_s / duration_s(spans) for spans in times[1:])
+    return SelfTest(efficiency, max(sizes_bytes.values()), link_cores, cores)

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from playwright.sync_api import Page, expect
 
-from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
 from tests.browser.conftest import Serving
 from tests.browser.test_page import photographed
 from tests.live.support import require_fabrics
+from tests.live.watch import cables
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -93,7 +93,7 @@ def test_loads_and_a_cut_cable_are_seen_and_a_hold_is_obeyed(
         loaded = page.locator("svg path title", has_text="0>2 is healthy").filter(has_text="of it used")
         expect(loaded).to_be_attached(timeout=_LIMIT_MS)
         photographed(page, "fabric-loaded", _LINKS_PX)
-        detours.cut(fabric, (0, 1))
+        cables.cut(fabric, (0, 1))
         expect(page.locator("svg path title", has_text="0>1 is dead")).to_be_attached(timeout=_LIMIT_MS)
         photographed(page, "fabric-cut", _LINKS_PX)
         assert all(future.result() > 0 for future in busy)

@@ -21,9 +21,9 @@ from chorale.runners.fabric.fabric import (
     require_wire,
     take_down,
 )
-from chorale.runners.fabric.links import WIRE_MTU_BYTES, LinkOptions
+from chorale.runners.fabric.links import WIRE_MTU_BYTES
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.self_test import ExchangeRun, TimedExchange, busy_streams, needed_s, run_exchanges
+from chorale.runners.fabric.self_test import Exchange, Spans, busy_streams, duration_s, needed_s, run_exchanges
 from chorale.runners.process_launch.processes import ProcessSpec
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -52,8 +52,8 @@ Up = Callable[..., EmulatedFabric]
 def up() -> Iterator[Up]:
     """Bring a fabric up; it goes down at the end if it is still there."""
 
-    def _up(spec: str, link_mbps: int = 25, options: LinkOptions | None = None) -> EmulatedFabric:
-        return bring_up(parse_topology(spec), Fraction(link_mbps), NAME, options or LinkOptions())
+    def _up(spec: str, link_mbps: int = 25, latency_us: int = 0) -> EmulatedFabric:
+        return bring_up(parse_topology(spec), Fraction(link_mbps), NAME, Fraction(latency_us))
 
     yield _up
     for fabric in fabrics():
@@ -68,41 +68,39 @@ def test_nothing_is_faster_than_its_links(spec: str, link_mbps: int, up: Up) -> 
     fabric = up(spec, link_mbps)
     plan = plan_fabric(parse_topology(spec), Fraction(link_mbps), NAME)
     exchanges = _random_exchanges(plan, 60, seed=7)
-    speed = highest_speed(plan, run_exchanges(fabric, exchanges, 60), exchanges, WIRE_MTU_BYTES)
+    speed = highest_speed(plan, run_exchanges(fabric, exchanges, 60)[0], exchanges, WIRE_MTU_BYTES)
     assert 0.4 < speed <= 1
 
 
-def highest_speed(plan: FabricPlan, run: ExchangeRun, exchanges: Sequence[TimedExchange], mtu_bytes: int) -> float:
+def highest_speed(plan: FabricPlan, times: list[Spans], exchanges: Sequence[Exchange], mtu_bytes: int) -> float:
     """Return the largest ratio of the time that links need for a stream, or for all of an exchange, to what it took."""
     speeds = [0.0]
-    for times, exchange in zip(run.times, exchanges, strict=True):
-        speeds.append(needed_s(plan, exchange.sizes_bytes, mtu_bytes) / times.duration_s)
-        for stream, (start_s, end_s) in times.spans_s.items():
-            alone_s = needed_s(plan, {stream: exchange.sizes_bytes[stream]}, mtu_bytes)
+    for spans, (_, sizes_bytes) in zip(times, exchanges, strict=True):
+        speeds.append(needed_s(plan, sizes_bytes, mtu_bytes) / duration_s(spans))
+        for stream, (start_s, end_s) in spans.items():
+            alone_s = needed_s(plan, {stream: sizes_bytes[stream]}, mtu_bytes)
             speeds.append(alone_s / (end_s - start_s))
     return max(speeds)
 
 
 def test_latency_comes_on_top_of_the_rate(up: Up) -> None:
-    fabric = up("ring:4", 25, LinkOptions(Fraction(20_000)))
-    run = run_exchanges(fabric, [TimedExchange({(0, 1): 1024})] * 3, 30)
-    assert 0.02 <= min(times.duration_s for times in run.times) < 0.04
+    fabric = up("ring:4", 25, 20_000)
+    times, _, _ = run_exchanges(fabric, [(0.001, {(0, 1): 1024})] * 3, 30)
+    assert 0.02 <= min(map(duration_s, times)) < 0.04
 
 
 def test_a_link_of_its_own_rate(up: Up) -> None:
     fabric = up("scaled(ring:4;link=1>0;factor=1/5)", 25)
-    run = run_exchanges(fabric, [TimedExchange({(1, 0): 2**16}), TimedExchange({(0, 1): 2**16})], 30)
-    slow, plain = (times.duration_s for times in run.times)
+    times, _, _ = run_exchanges(fabric, [(0.001, {(1, 0): 2**16}), (0.001, {(0, 1): 2**16})], 30)
+    slow, plain = map(duration_s, times)
     assert 2**19 / 5e6 <= slow < 2 * 2**19 / 5e6
     assert 2**19 / 25e6 <= plain < 2**19 / 5e6
 
 
 def test_not_even_small_messages_go_against_a_one_way_link(up: Up) -> None:
-    fabric = up("uniring:1,4", 25, LinkOptions(latency_us=Fraction(10_000)))
-    run = run_exchanges(
-        fabric, [TimedExchange({(1, 0): 1}), TimedExchange({(1, 0): 50}), TimedExchange({(0, 1): 1})], 30
-    )
-    back, larger, along = (times.duration_s for times in run.times)
+    fabric = up("uniring:1,4", 25, 10_000)
+    times, _, _ = run_exchanges(fabric, [(0.001, {(1, 0): 1}), (0.001, {(1, 0): 50}), (0.001, {(0, 1): 1})], 30)
+    back, larger, along = map(duration_s, times)
     assert back >= 0.03
     assert larger >= 0.03
     assert 0.01 <= along < 0.03
@@ -134,7 +132,7 @@ def test_a_device_that_is_deleted_costs_nothing(up: Up) -> None:
     before_s = processor_s(fabric.links.wire_pid)
     time.sleep(0.5)
     assert processor_s(fabric.links.wire_pid) - before_s < 0.1
-    assert run_exchanges(fabric, [TimedExchange({(1, 2): 2**14})], 30).times[0].duration_s >= 2**17 / 25e6
+    assert duration_s(run_exchanges(fabric, [(0.001, {(1, 2): 2**14})], 30)[0][0]) >= 2**17 / 25e6
 
 
 @pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM], ids=lambda cause: cause.name)
@@ -145,14 +143,14 @@ def test_links_end_with_their_holder(cause: signal.Signals, up: Up) -> None:
     assert not [process for process in psutil.process_iter(["cmdline"]) if NAME in (process.info["cmdline"] or [])]
 
 
-def _random_exchanges(plan: FabricPlan, count: int, seed: int) -> list[TimedExchange]:
+def _random_exchanges(plan: FabricPlan, count: int, seed: int) -> list[Exchange]:
     """Return exchanges of some of all streams between neighbours, of 1 to 64 KiB, with pauses from none to 10 ms."""
     draw = random.Random(seed)
     streams = busy_streams(plan)
     return [
-        TimedExchange(
-            {stream: 2 ** draw.randint(10, 16) for stream in draw.sample(streams, draw.randint(1, len(streams)))},
+        (
             draw.choice((0.0, 0.002, 0.01)),
+            {stream: 2 ** draw.randint(10, 16) for stream in draw.sample(streams, draw.randint(1, len(streams)))},
         )
         for _ in range(count)
     ]

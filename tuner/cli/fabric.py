@@ -14,7 +14,6 @@ import psutil
 import typer
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
-from chorale.runners.fabric.links import LinkOptions
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.synth.errors import InvalidInput, printable
@@ -53,13 +52,13 @@ def up(
     """
     topology = load_topology(spec)
     rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
-    options = LinkOptions(parse_rational(latency_us, "the latency of links (microseconds)"))
-    plan_fabric(topology, rate, name, options)
-    fabric = next((item for item in fabrics() if item.name == name and item.is_as(topology.id, rate, options)), None)
+    latency = parse_rational(latency_us, "the latency of links (microseconds)")
+    plan_fabric(topology, rate, name, latency)
+    fabric = next((item for item in fabrics() if item.name == name and item.is_as(topology.id, rate, latency)), None)
     is_new = fabric is None
     if fabric is None:
         require_free(name)
-        fabric = bring_up_tested(topology, rate, name, options, force=force)
+        fabric = bring_up_tested(topology, rate, name, latency, force=force)
     fabric.require_links()
     return Result(
         _facts(fabric) | {"already_up": not is_new},

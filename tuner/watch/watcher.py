@@ -20,8 +20,7 @@ from pydantic import Field, field_validator
 
 from chorale.runners.api.link_reports import Link, LinkReport, LinkSource, steady_unix_s
 from chorale.runners.api.registry import create_runner
-from chorale.runners.fabric.detours import reroute
-from chorale.runners.fabric.fabric import find_fabric
+from chorale.runners.fabric.fabric import find_fabric, reroute
 from chorale.runners.fabric.link_states import KernelLinks
 from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.collective import parse_collective

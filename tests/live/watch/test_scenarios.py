@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from chorale.experiments.demos.ranks import run_ranks
-from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, take_down
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.live.support import require_fabrics
+from tests.live.watch import cables
 from tests.live.watch.test_watch_on_fabric import WatchProcess
 from tests.waiting import until
 
@@ -113,7 +113,7 @@ def test_a_cable_is_cut(scene_on: Callable[[str], Scene]) -> None:
         watch.published()
         with scene.training():
             fault_s = time.time()
-            detours.cut(scene.fabric, CABLE)
+            cables.cut(scene.fabric, CABLE)
             table = watch.published(fault_s)["table"]
             scene.more_steps(table)
         scene.check(watch.events, fault_s, table)
@@ -127,9 +127,9 @@ def test_a_cable_comes_and_goes(scene_on: Callable[[str], Scene]) -> None:
         with scene.training():
             fault_s = time.time()
             for _ in range(4):
-                detours.cut(scene.fabric, CABLE)
+                cables.cut(scene.fabric, CABLE)
                 time.sleep(FLAP_S)
-                detours.mend(scene.fabric, CABLE, scene.topology)
+                cables.mend(scene.fabric, CABLE, scene.topology)
                 time.sleep(FLAP_S)
             ended_s, table = time.time(), watch.published(fault_s)["table"]
             watch.wait_for(lambda event: event.get("table") == healthy and event["time_s"] > ended_s)
@@ -154,14 +154,14 @@ def test_a_rank_is_lost_and_comes_back(scene_on: Callable[[str], Scene]) -> None
         with scene.training(everyone):
             lost_s = time.time()
             for cable in cables:
-                detours.cut(scene.fabric, cable)
+                cables.cut(scene.fabric, cable)
             smaller = published_for(others, lost_s)
             until(lambda: len(scene.failures) == 1, LIMIT_S)
         with scene.training(others):
             scene.more_steps(smaller)
             back_s = time.time()
             for cable in cables:
-                detours.mend(scene.fabric, cable, scene.topology)
+                cables.mend(scene.fabric, cable, scene.topology)
             whole = published_for(everyone, back_s)
         with scene.training(everyone):
             scene.more_steps(whole)
@@ -180,7 +180,7 @@ def test_the_watch_is_killed_and_publishes_nothing_twice(scene_on: Callable[[str
             with scene.watching() as again:
                 assert again.wait_for(lambda event: event["event"] == "resume")["table"] == first
                 fault_s = time.time()
-                detours.cut(scene.fabric, CABLE)
+                cables.cut(scene.fabric, CABLE)
                 table = again.published(fault_s)["table"]
                 scene.more_steps(table)
         scene.check(again.events, fault_s, table)

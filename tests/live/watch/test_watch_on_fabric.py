@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 from chorale.job.settings import read_table
-from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
 from tests.live.support import require_fabrics
+from tests.live.watch import cables
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -102,7 +102,7 @@ def test_a_cut_a_mended_and_a_slow_link(fabric: EmulatedFabric, tmp_path: Path) 
     with WatchProcess(_config(tmp_path), tmp_path) as watch:
         first = watch.published()
         cut_s = time.time()
-        detours.cut(fabric, (0, 1))
+        cables.cut(fabric, (0, 1))
         second = watch.published(cut_s)
         assert second["spec"] == f"without({_SPEC};link=0>1;link=1>0)"
         assert read_table(tmp_path / "fabric.table")[1] == second["table"]
@@ -110,10 +110,10 @@ def test_a_cut_a_mended_and_a_slow_link(fabric: EmulatedFabric, tmp_path: Path) 
         assert {event["link"] for event in states} == {"0>1", "1>0"}
         assert max(event["time_s"] for event in states) - cut_s < 10
         mended_s = time.time()
-        detours.mend(fabric, (0, 1), parse_topology(_SPEC))
+        cables.mend(fabric, (0, 1), parse_topology(_SPEC))
         assert watch.published(mended_s)["table"] == first["table"]
         slowed_s = time.time()
-        detours.slow_down(fabric, (2, 3), Fraction(10))
+        cables.slow_down(fabric, (2, 3), 10**7)
         slow = watch.wait_for(lambda event: event["event"] == "state" and event["time_s"] > slowed_s)
         assert (slow["to"], slow["link"] in ("2>3", "3>2")) == ("slow", True)
         assert slow["rate"] == pytest.approx(10e6, rel=0.1)
@@ -142,7 +142,7 @@ def test_one_that_was_killed_goes_on_and_publishes_nothing_twice(fabric: Emulate
     with WatchProcess(config, tmp_path) as watch:
         watch.published()
         cut_s = time.time()
-        detours.cut(fabric, (0, 1))
+        cables.cut(fabric, (0, 1))
         second = watch.published(cut_s)
         time.sleep(1.5)  # its state is written each second
     with WatchProcess(config, tmp_path) as again:  # `with` kills
@@ -150,7 +150,7 @@ def test_one_that_was_killed_goes_on_and_publishes_nothing_twice(fabric: Emulate
         assert resumed["table"] == second["table"]
         lost_s = time.time()
         for node in (0, 1, 2):
-            detours.cut(fabric, (node, 3))
+            cables.cut(fabric, (node, 3))
         without = again.published(lost_s)
         assert without["ranks"] == [0, 1, 2]
         assert read_table(tmp_path / "fabric.table")[0].ranks == 3

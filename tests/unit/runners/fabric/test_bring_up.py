@@ -12,9 +12,9 @@ import pytest
 from chorale.runners.fabric import fabric as holder
 from chorale.runners.fabric import self_test
 from chorale.runners.fabric.fabric import EmulatedFabric, NamespaceHolder, enter_command
-from chorale.runners.fabric.links import FabricLinks, LinkOptions, SelfTest
+from chorale.runners.fabric.links import FabricLinks, SelfTest
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.self_test import ExchangeRun, ExchangeTimes, TimedExchange, bring_up_tested, run_self_test
+from chorale.runners.fabric.self_test import Exchange, Spans, bring_up_tested, run_self_test
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -86,7 +86,7 @@ class Machine:
         topology: Topology,
         link_mbps: Fraction,
         name: str,
-        options: LinkOptions,
+        latency_us: Fraction,
         test: Callable[[EmulatedFabric], EmulatedFabric],
     ) -> EmulatedFabric:
         return test(EmulatedFabric(name, topology.spec, topology.id, link_mbps, 4, 0, 1, False, 1, WIRE))
@@ -122,21 +122,14 @@ def test_a_hopeless_machine_gets_no_rate(monkeypatch: pytest.MonkeyPatch) -> Non
         bring_up_tested(RING, Fraction(100), "x")
 
 
-def timed(durations_s: dict[tuple[int, int], float]) -> ExchangeTimes:
-    return ExchangeTimes({stream: (1.0, 1.0 + duration_s) for stream, duration_s in durations_s.items()})
-
-
 def test_speed_and_efficiency_are_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_fabric(RING, Fraction(100), "x")
 
-    def run(fabric: EmulatedFabric, exchanges: list[TimedExchange], limit_s: int) -> ExchangeRun:
-        times = []
-        for exchange in exchanges:
-            small = max(exchange.sizes_bytes.values()) < 65_536
-            sizes = exchange.sizes_bytes
-            factor = 0.9 if small and len(sizes) == 1 else 1.25
-            times.append(timed({stream: factor * 8 * size / 1e8 for stream, size in sizes.items()}))
-        return ExchangeRun(times, 0.5, 0.25)
+    def run(fabric: EmulatedFabric, exchanges: list[Exchange], limit_s: int) -> tuple[list[Spans], float, float]:
+        times = [
+            {stream: (1.0, 1.0 + 1.25 * 8 * size / 1e8) for stream, size in sizes.items()} for _, sizes in exchanges
+        ]
+        return times, 0.5, 0.25
 
     monkeypatch.setattr(self_test, "run_exchanges", run)
     result = run_self_test(plan, EmulatedFabric("x", RING.spec, RING.id, Fraction(100), 4, 0, 1, False, 1, WIRE))

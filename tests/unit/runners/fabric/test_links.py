@@ -9,7 +9,6 @@ from hypothesis import given
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.links import (
     FabricLinks,
-    LinkOptions,
     SelfTest,
     wire_piece_bytes,
     wire_queue_bytes,
@@ -27,17 +26,15 @@ RING = parse_topology("ring:4")
 
 def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(InvalidInput, match="the latency of a link must be 0 to 10000000 microseconds, got -1"):
-        LinkOptions(Fraction(-1))
+        plan_fabric(RING, Fraction(10), "x", Fraction(-1))
 
 
 def test_a_link_of_its_own_rate_is_part_of_the_spec() -> None:
-    slow = plan_fabric(
-        parse_topology("scaled(ring:4;link=1>0;factor=1/5)"), Fraction(10), "x", LinkOptions(Fraction(7))
-    )
+    slow = plan_fabric(parse_topology("scaled(ring:4;link=1>0;factor=1/5)"), Fraction(10), "x", Fraction(7))
     cables = {cable.nodes: cable for cable in slow.cables}
     assert cables[0, 1].bits_per_s == (10_000_000, 2_000_000)
     assert cables[0, 3].bits_per_s == (10_000_000, 10_000_000)
-    assert cables[0, 3].latency_us == (7, 7)
+    assert slow.latency_us == 7
 
 
 def test_sizes_follow_the_rate_within_bounds() -> None:
@@ -63,11 +60,9 @@ def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
 def test_a_fabric_is_the_same_only_with_the_same_links() -> None:
     links = FabricLinks(latency_us="5")
     fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
-    same = LinkOptions(latency_us=Fraction(5))
-    assert fabric.is_as(RING.id, Fraction(50), same)
-    assert fabric.is_as(RING.id, Fraction(50), LinkOptions(Fraction(5)))
-    assert not fabric.is_as(RING.id, Fraction(51), same)
-    assert not fabric.is_as(RING.id, Fraction(50), LinkOptions())
+    assert fabric.is_as(RING.id, Fraction(50), Fraction(5))
+    assert not fabric.is_as(RING.id, Fraction(51), Fraction(5))
+    assert not fabric.is_as(RING.id, Fraction(50), Fraction(0))
 
 
 def planned(topology: Topology) -> FabricPlan:
@@ -111,7 +106,7 @@ def test_links_need_the_time_of_the_busiest_link_headers_included() -> None:
 
 
 def test_latency_is_that_of_the_path() -> None:
-    plan = plan_fabric(parse_topology("ring:4"), Fraction(10), "x", LinkOptions(latency_us=Fraction(1000)))
+    plan = plan_fabric(parse_topology("ring:4"), Fraction(10), "x", Fraction(1000))
     assert needed_s(plan, {(1, 0): 1198}, 9000) == pytest.approx(0.002)
     assert needed_s(plan, {(0, 2): 1198}, 9000) == pytest.approx(0.003)
 

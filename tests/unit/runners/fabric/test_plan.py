@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.runners.fabric.fabric import thread_count, wire_lines
-from chorale.runners.fabric.links import LinkOptions
 from chorale.runners.fabric.plan import (
     Cable,
     FabricPlan,
@@ -130,8 +129,7 @@ def test_the_whole_text(spec: str, link_mbps: str, file: str) -> None:
 
 
 def test_what_the_process_of_the_links_is_told() -> None:
-    options = LinkOptions(latency_us=Fraction(3, 2))
-    plan = plan_fabric(parse_topology("uniring:1,3"), Fraction(50), "x", options)
+    plan = plan_fabric(parse_topology("uniring:1,3"), Fraction(50), "x", Fraction(3, 2))
     lines = list(wire_lines(plan, "/ns", 2))
     assert lines[:7] == [
         "threads 2",
