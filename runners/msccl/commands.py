@@ -3,8 +3,8 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -125,19 +125,13 @@ def runtime_for(name: str | None, program: Program) -> Runtime:
     Raises InvalidInput for an unknown name, for a program with another target, and for a program with more thread
     blocks per rank than the runtime supports.
     """
-    fitting = [runtime for runtime in RUNTIMES.values() if runtime.target == program.target]
-    if name is None and fitting:
-        return _with_room(fitting[0], program)
-    if name is None or require_runtime(name) not in fitting:
-        targets = sorted({runtime.target for runtime in RUNTIMES.values() if name in (None, runtime.name)})
-        rule = (
-            f"{'a runtime for GPUs' if name is None else RUNTIMES[name].title} must be given a program of its dialect"
-        )
-        raise InvalidInput(rule, program.target, f"lower it with --target {' or '.join(targets)}")
-    return _with_room(RUNTIMES[name], program)
-
-
-def _with_room(runtime: Runtime, program: Program) -> Runtime:
+    fitting = [each for each in RUNTIMES.values() if each.target == program.target]
+    runtime = require_runtime(name) if name is not None else next(iter(fitting), None)
+    if runtime is None or runtime not in fitting:
+        title = "a runtime for GPUs" if runtime is None else runtime.title
+        targets = sorted({each.target for each in RUNTIMES.values() if runtime in (None, each)})
+        way_out = f"lower it with --target {' or '.join(targets)}"
+        raise InvalidInput(f"{title} must be given a program of its dialect", program.target, way_out)
     blocks, most = max((len(rank.blocks) for rank in program.ranks), default=0), runtime.threadblocks
     if most is not None and blocks > most:
         rule = f"{runtime.title} must not be given more than {most} thread blocks of a rank"
@@ -156,8 +150,6 @@ DTYPES: Mapping[str, str] = {
 """Element type -> its name in the test programs."""
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_MPI_TYPE = re.compile(r"[a-z][a-z0-9_]*")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +164,6 @@ class JobOptions:
     gpus_per_node:  None for the number of ranks on each of `hosts`
     tests_folder:   absolute path of the test programs' folder; None if they are on the PATH
     library_folder: absolute path of the runtime library's folder; None if the loader finds it
-    buffer_bytes:   size of each connection's buffer (NCCL_BUFFSIZE); None for the runtime's default
-    iterations, warmup: timed and untimed calls in a test program, for each size and placement
-    environment:    additional environment variables of every process, such as NCCL_SOCKET_IFNAME
-    mpi:            kind of MPI that srun sets up (`srun --mpi=list`); None for a kind that the test programs support
     batch_options:  additional sbatch options in the batch script, such as `--partition=gpu`
     batch_prologue: script lines before the launches, such as `module load`
     """
@@ -188,11 +176,6 @@ class JobOptions:
     gpus_per_node: int | None = None
     tests_folder: str | None = None
     library_folder: str | None = None
-    buffer_bytes: int | None = None
-    iterations: int = 50
-    warmup: int = 20
-    environment: Mapping[str, str] = field(default_factory=dict)
-    mpi: str | None = None
     batch_options: tuple[str, ...] = ()
     batch_prologue: tuple[str, ...] = ()
 
@@ -201,18 +184,12 @@ class JobOptions:
         return ELEMENT_TYPES[self.dtype].dtype.itemsize
 
     def __post_init__(self) -> None:
-        _one_of("launcher", self.launcher, get_args(Launcher))
-        _one_of("element type", self.dtype, tuple(DTYPES))
+        if self.dtype not in DTYPES:
+            raise InvalidInput("unknown element type of a job: {}", self.dtype, f"choose from {', '.join(DTYPES)}")
         if not self.sizes_bytes or min(self.sizes_bytes) < 1:
             raise InvalidInput("a job needs at least one size above zero", self.sizes_bytes, "add a size")
-        numbers = {
-            "iterations": self.iterations,
-            "gpus_per_node": self.gpus_per_node,
-            "buffer_bytes": self.buffer_bytes,
-        }
-        for name, number in numbers.items():
-            if number is not None and number < 1:
-                raise InvalidInput(f"{name} must be above zero", number, "choose more")
+        if self.gpus_per_node is not None and self.gpus_per_node < 1:
+            raise InvalidInput("gpus_per_node must be above zero", self.gpus_per_node, "choose more")
         for host in self.hosts:
             if not _HOST.fullmatch(host):
                 raise InvalidInput("'{}' is not the name or address of a host", host, "write names without ports")
@@ -221,33 +198,10 @@ class JobOptions:
                 raise InvalidInput(
                     "the folder {} is relative", folder, "write an absolute path, because nodes start in other folders"
                 )
-        self._check_words()
-
-    def _check_words(self) -> None:
-        if self.mpi is not None and not _MPI_TYPE.fullmatch(self.mpi):
-            raise InvalidInput("srun has no MPI plug-in '{}'", self.mpi, "see `srun --mpi=list`")
-        for name, value in self.environment.items():
-            if not _VARIABLE.fullmatch(name) or not value.isprintable():
-                raise InvalidInput(
-                    "{} is not an environment variable with a printable value", f"{name}={value}", "correct it"
-                )
-
-
-def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InvalidInput(f"unknown {what} of a job: {{}}", value, f"choose from {', '.join(known)}")
 
 
 ALIGNMENT_BYTES = 16
 """In sharded collectives, the test programs round each rank's share down to a multiple of this."""
-
-
-@dataclass(frozen=True, slots=True)
-class SizeProgression:
-    """Sizes for one test program command line; each is `factor` times the previous size."""
-
-    sizes_bytes: tuple[int, ...]
-    factor: int
 
 
 def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:
@@ -279,23 +233,23 @@ def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str 
     return None
 
 
-def size_progressions(sizes_bytes: Sequence[int]) -> list[SizeProgression]:
-    """Split `sizes_bytes` greedily into few progressions, sorted by their smallest sizes."""
+def size_progressions(sizes_bytes: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
+    """Split `sizes_bytes` greedily into few series for one command line each; return them with their factors.
+
+    Each size of a series is its factor times the previous one. Series are sorted by their smallest sizes.
+    """
     remaining = sorted(set(sizes_bytes))
-    ranges = []
+    found = []
     while remaining:
-        factors = [size // remaining[0] for size in remaining[1:] if size % remaining[0] == 0] or [2]
-        series = max((_series(remaining[0], factor, set(remaining)) for factor in factors), key=len)
-        ranges.append(SizeProgression(tuple(series), series[1] // series[0] if len(series) > 1 else 2))
-        remaining = [size for size in remaining if size not in series]
-    return ranges
-
-
-def _series(first: int, factor: int, sizes: Set[int]) -> list[int]:
-    series = [first]
-    while series[-1] * factor in sizes:
-        series.append(series[-1] * factor)
-    return series
+        candidates = []
+        for factor in [size // remaining[0] for size in remaining[1:] if size % remaining[0] == 0] or [2]:
+            series = [remaining[0]]
+            while series[-1] * factor in remaining:
+                series.append(series[-1] * factor)
+            candidates.append((tuple(series), factor if len(series) > 1 else 2))
+        found.append(max(candidates, key=lambda each: len(each[0])))
+        remaining = [size for size in remaining if size not in found[-1][0]]
+    return found
 
 
 TEST_PROGRAMS: Mapping[CollectiveName, str] = {
@@ -307,16 +261,16 @@ TEST_PROGRAMS: Mapping[CollectiveName, str] = {
     CollectiveName.ALLTOALL: "alltoall_perf",
 }
 
-PROOF_ITERATIONS = 2
-"""Number of calls per size and placement in a proof, in addition to checks and warm-up calls."""
+ITERATIONS, WARM_UP, PROOF_ITERATIONS = 50, 20, 2
+"""Timed and untimed calls in a test program, for each size and placement; and timed calls in a proof."""
 
 
-def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) -> list[str]:
+def perf_command(program: Program, options: JobOptions, sizes_bytes: Sequence[int], factor: int) -> list[str]:
     """Return one rank's test command without `-n` and `-w`: one GPU per process, one check, mean time over ranks."""
     collective = program.collective
     name = TEST_PROGRAMS[collective.name]
     command = [name if options.tests_folder is None else f"{options.tests_folder}/{name}"]
-    command += ["-b", str(sizes.sizes_bytes[0]), "-e", str(sizes.sizes_bytes[-1]), "-f", str(sizes.factor)]
+    command += ["-b", str(sizes_bytes[0]), "-e", str(sizes_bytes[-1]), "-f", str(factor)]
     command += ["-d", DTYPES[options.dtype]]
     if collective.reduces:
         command += ["-o", "sum"]
@@ -338,13 +292,11 @@ LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
     """Return a mode's environment variables; values may contain `JOB`, `PART` and `LIBRARY_PATH_SUFFIX`.
 
-    Buffers and channels are set for programs only; the library keeps its defaults.
+    Channels are set for programs only; the library keeps its defaults.
     """
-    variables = dict(options.environment)
-    if mode == "library":
-        variables |= runtime.disabling
-    else:
-        variables |= {**runtime.enabling, **program_settings(program, runtime, options.buffer_bytes)}
+    variables = dict(runtime.disabling)
+    if mode != "library":
+        variables = {**runtime.enabling, **program_settings(program, runtime, None)}
     if mode == "proof":
         variables |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": runtime.subsystems}
     else:
@@ -357,7 +309,10 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
 
 
 def program_settings(program: Program, runtime: Runtime, buffer_bytes: int | None) -> dict[str, str]:
-    """Return the variables that a program needs in addition to `enabling`; buffer_bytes: see `JobOptions`."""
+    """Return the variables that a program needs in addition to `enabling`.
+
+    buffer_bytes: size of each connection's buffer; None for the runtime's default
+    """
     settings = {}
     if buffer_bytes is not None:
         settings[BUFFER_VARIABLES[program.protocol]] = str(buffer_bytes)

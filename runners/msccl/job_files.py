@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from chorale.runners.api.units import format_size
 from chorale.runners.msccl.commands import (
     EXECUTOR,
+    ITERATIONS,
     JOB,
     LIBRARY_PATH_SUFFIX,
     MODES,
     MSCCL,
     PART,
     PROOF_ITERATIONS,
+    WARM_UP,
     JobOptions,
     Mode,
     Runtime,
@@ -23,7 +25,7 @@ from chorale.runners.msccl.commands import (
     size_progressions,
 )
 from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
-from chorale.runners.process_launch.launchers import MPI_TYPE, STEP, Launcher, gpus_per_node, launch_command
+from chorale.runners.process_launch.launchers import MPI_TYPE, STEP, gpus_per_node, launch_command
 from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, OPEN_MPI_ARGUMENTS
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -43,23 +45,6 @@ if [ -z "${{CHORALE_MPI:-}}" ]; then
     ! srun --overlap --mpi="$CHORALE_MPI" --nodes=1 --ntasks=1 true 2>/dev/null || break
   done
 fi"""
-
-
-def step_settings(test_program: str, options: JobOptions) -> list[str]:
-    """Return the launch script lines that set the variables in the srun command."""
-    lines = ["CHORALE_STEP=${CHORALE_STEP:-chorale}", "unset SLURM_HOSTFILE"]  # srun would prefer it
-    return lines if options.mpi is not None else [*lines, _CHOICE.format(test=shlex.quote(test_program))]
-
-
-def mpiexec_settings(launcher: Launcher) -> list[str]:
-    """Return the launch script lines that let mpiexec start its daemons within a Slurm job."""
-    arguments = f'"{OPEN_MPI_ARGUMENTS}${{CHORALE_STEP:-chorale}}"'
-    settings = {
-        "mpich": f'HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC="$CHORALE_JOB/{HYDRA_FILE}"',
-        "openmpi": f"PRTE_MCA_plm_slurm_args={arguments} OMPI_MCA_plm_slurm_args={arguments}",
-    }
-    guard = 'if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${HYDRA_LAUNCHER:-}" ]; then'
-    return [guard, f"  export {settings[launcher]}", "fi"]
 
 
 def batch_script(ranks: int, options: JobOptions) -> str:
@@ -144,11 +129,11 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
         "`grep -h WARN logs/*` says nothing of MSCCL.",
     ]
     if runtime.scheduled is not None:
-        for part, sizes in enumerate(parts):
-            calls = len(sizes.sizes_bytes) * PROOF_ITERATIONS
+        for part, (sizes_bytes, _) in enumerate(parts):
+            calls = len(sizes_bytes) * PROOF_ITERATIONS
             points.append(
                 f"`grep -cE '{runtime.scheduled}' logs/proof.{part}.*` says at least {calls} for every rank: the "
-                f"program executed the calls of {', '.join(map(format_size, sizes.sizes_bytes))}."
+                f"program executed the calls of {', '.join(map(format_size, sizes_bytes))}."
             )
     points += [
         f"`#wrong` is 0 in the {column} column of every row, and the tables end with `Out of bounds values : 0 OK`.",
@@ -160,9 +145,6 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
 
 
 _REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, STEP, MPI_TYPE, LIBRARY_PATH_SUFFIX))) + ")")
-EXECUTABLE = (".sh", ".sbatch")
-"""Suffixes of files that must be executable."""
-
 _RANK_SCRIPT = """\
 #!/bin/sh
 # One rank: ./rank.sh MODE PART COMMAND... says where it is, sets the environment of the mode and becomes the command.
@@ -233,7 +215,7 @@ def _quoted(value: str) -> str:
 
 def _launch_script(program: Program, options: JobOptions) -> str:
     ranks = len(program.ranks)
-    words = launch_command(options.launcher, ranks, options.hosts, options.gpus_per_node, options.mpi or MPI_TYPE)
+    words = launch_command(options.launcher, ranks, options.hosts, options.gpus_per_node)
     launch = " ".join(map(_quoted, words))
     lines = [
         "#!/bin/sh",
@@ -241,7 +223,7 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         "# program ran), library (the library's own algorithm).",
         "set -eu",
         'CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
-        f"mode=${{1:-program}} iterations={options.iterations} warmup={options.warmup}",
+        f"mode=${{1:-program}} iterations={ITERATIONS} warmup={WARM_UP}",
         "case $mode in",
         f"  {' | '.join(mode for mode in MODES if mode != 'proof')}) ;;",
         f"  proof) iterations={PROOF_ITERATIONS} warmup=1 ;;",
@@ -250,11 +232,20 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         'mkdir -p "$CHORALE_JOB/logs" "$CHORALE_JOB/hosts"',
         'rm -f "$CHORALE_JOB/logs/$mode".* "$CHORALE_JOB/hosts/$mode".*',
     ]
-    if options.launcher != "srun":
-        lines += mpiexec_settings(options.launcher)
+    commands = [perf_command(program, options, *each) for each in size_progressions(options.sizes_bytes)]
     if options.launcher == "srun":
-        lines += step_settings(perf_command(program, options, size_progressions(options.sizes_bytes)[0])[0], options)
-    for part, sizes in enumerate(size_progressions(options.sizes_bytes)):
-        command = shlex.join(perf_command(program, options, sizes))
+        # srun would prefer the file of hosts to its options.
+        lines += ["CHORALE_STEP=${CHORALE_STEP:-chorale}", "unset SLURM_HOSTFILE"]
+        lines.append(_CHOICE.format(test=shlex.quote(commands[0][0])))
+    else:  # let mpiexec start its daemons within a Slurm job
+        arguments = f'"{OPEN_MPI_ARGUMENTS}${{CHORALE_STEP:-chorale}}"'
+        settings = {
+            "mpich": f'HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC="$CHORALE_JOB/{HYDRA_FILE}"',
+            "openmpi": f"PRTE_MCA_plm_slurm_args={arguments} OMPI_MCA_plm_slurm_args={arguments}",
+        }
+        guard = 'if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${HYDRA_LAUNCHER:-}" ]; then'
+        lines += [guard, f"  export {settings[options.launcher]}", "fi"]
+    for part, words in enumerate(commands):
+        command = shlex.join(words)
         lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" {part} \\\n  {command} -n "$iterations" -w "$warmup"')
     return "\n".join(lines) + "\n"

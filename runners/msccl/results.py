@@ -114,45 +114,24 @@ _LOG = re.compile(
 )
 """A line of the library's log, which may begin in the middle of a row that another process is printing."""
 
-_WARNING = re.compile(r"NCCL (WARN|ERROR) ([^\n]*)")
-_SUMMARY = re.compile(r"Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
-_HEADING = re.compile(r"#\s+size\s+count\s+type")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s")
 _DEVICE = re.compile(r"#\s+Rank\s+\d+\s.*\[[0-9a-fA-Fx:.]+\] (.+)")
 _VERSION = re.compile(r"(NCCL|RCCL) version[ :]+(\S+)|nccl-library=(\d+)")
-_FAILURE = re.compile(
-    r"Test (NCCL |CUDA |HIP )?failure|error while loading shared libraries|Segmentation fault|[Cc]ommand not found"
-    r"|No such file or directory|not enough slots|srun: error|unhandled \w+ error|No (CUDA|HIP|ROCm) device"
-    r"|invalid device ordinal|hostname contains invalid|Usage: \S+_perf"
-    r"|unsupported PMI version|[Cc]an ?not load PMI|PMI\w*_Init failed",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchOutput:
     """Parsed output of a launch, in which one or several test programs ran one after the other.
 
-    rows:          rows of all tables, in order
-    tables:        number of tables that were started
-    verdicts:      number of failed checks for each finished table
-    ranks:         number of ranks according to the tables, 0 if unknown
-    warnings, failure: the library's warnings; the first line that says why the launch failed, if there is one
+    rows:  rows of all tables, in order
+    ranks: number of ranks according to the tables, 0 if unknown
     device, version: the first rank's device, and the library's version, if the output names them
     """
 
     rows: tuple[TableRow, ...]
-    tables: int
-    verdicts: tuple[int, ...]
     ranks: int
-    warnings: tuple[str, ...]
-    failure: str | None
     device: str | None = None
     version: str | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether every table that was started was also finished."""
-        return 0 < self.tables == len(self.verdicts)
 
 
 def parse_output(text: str) -> LaunchOutput:
@@ -162,17 +141,12 @@ def parse_output(text: str) -> LaunchOutput:
     Incomplete rows are left out. Never raises. O(characters).
     """
     plain = "\n".join(_PREFIX.sub("", line) for line in text.replace("\r", "").split("\n"))
-    warnings = tuple(dict.fromkeys(match[2].strip() for match in _WARNING.finditer(plain)))
     clean = _LOG.sub("", plain)
     ranks = {int(match[1]) for match in _RANK.finditer(clean)}
     device, version = _DEVICE.search(clean), _VERSION.search(plain)
     return LaunchOutput(
         rows=tuple(_rows(clean)),
-        tables=len(_HEADING.findall(clean)),
-        verdicts=tuple(int(match[1]) for match in _SUMMARY.finditer(clean)),
         ranks=len(ranks),
-        warnings=warnings,
-        failure=next((line.strip() for line in plain.split("\n") if _FAILURE.search(line)), None),
         device=None if device is None else device[1].strip(),
         version=None if version is None else next(part for part in version.groups()[1:] if part),
     )

@@ -29,9 +29,7 @@ def _configurations(path: Path) -> dict[bool, RecordedConfiguration]:
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_real_output_holds_what_was_recorded_from_it(path: Path) -> None:
     printed = parse_output(path.read_text())
-    assert (printed.tables, printed.verdicts, printed.ranks, printed.failure) == (1, (0,), 16, None)
-    assert printed.is_complete
-    assert (printed.device, printed.version) == ("AMD Instinct MI250X/MI250", "2.18.3+hip6.0")
+    assert (printed.ranks, printed.device, printed.version) == (16, "AMD Instinct MI250X/MI250", "2.18.3+hip6.0")
     recorded = _configurations(path)
     assert [row.size_bytes for row in printed.rows] == list(mi250_table().sizes_bytes(recorded[True]))
     for row in printed.rows:
@@ -62,9 +60,7 @@ def test_log_lines_of_other_processes_may_cut_in_anywhere(path: Path, cuts: list
         if not re.search(r"[A-Za-z.-]$", torn[:place]):
             torn = torn[:place] + places[place] + torn[place:]
     before, after = parse_output(text), parse_output(torn)
-    assert (after.rows, after.verdicts, after.tables, after.ranks) == (
-        *(before.rows, before.verdicts, before.tables, before.ranks),
-    )
+    assert (after.rows, after.ranks) == (before.rows, before.ranks)
 
 
 @random_cases(200)
@@ -75,15 +71,12 @@ def test_output_that_breaks_off_has_only_rows_that_were_printed_to_their_end(pat
     printed = parse_output(cut)
     assert printed.rows == parse_output(text).rows[: len(printed.rows)]
     assert len(printed.rows) >= cut.count("float") - 1
-    assert printed.is_complete == ("Out of bounds values : 0 OK" in cut)
 
 
 @given(st.text(max_size=400))
 def test_any_text_is_read_without_an_error_and_nothing_is_read_into_it(text: str) -> None:
     printed = parse_output(text)
     assert len(printed.rows) <= len(text.splitlines())
-    assert printed.tables <= text.count("#")
-    assert len(printed.verdicts) <= text.count("Out of bounds values")
 
 
 @pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "[1,0]<stdout> ", "[prterun-gpu07-4711@1,0]<stdout>: ", "0: "])
@@ -161,16 +154,5 @@ def test_other_lines_are_no_rows(line: str) -> None:
     assert parse_row(line) is None
 
 
-def test_a_failed_check_a_warning_and_a_failure_are_found() -> None:
-    text = (
-        "# nccl-tests version 2.19.6 nccl-headers=22304 nccl-library=22304\n"
-        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw\n"
-        f"{NEW}\n# Out of bounds values : 16 FAILED\n"
-        "\ngpu07:1:2 [0] transport/net.cc:12 NCCL WARN No transport found\n"
-        "gpu07: Test NCCL failure all_gather.cu:88 'internal error'\n .. gpu07 pid 1: Test failure common.cu:400\n"
-    )
-    printed = parse_output(text)
-    assert printed.verdicts == (16,)
-    assert printed.warnings == ("No transport found",)
-    assert printed.failure == "gpu07: Test NCCL failure all_gather.cu:88 'internal error'"
-    assert printed.version == "22304"
+def test_the_version_of_a_library_may_be_a_number() -> None:
+    assert parse_output("# nccl-tests version 2.19.6 nccl-headers=22304 nccl-library=22304\n").version == "22304"

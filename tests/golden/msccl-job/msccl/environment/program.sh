@@ -1,8 +1,6 @@
 # Variables of the mode program; $CHORALE_JOB is the folder of the job.
-export NCCL_SOCKET_IFNAME=eth0
 export MSCCL_XML_FILES="$CHORALE_JOB"/algorithms/program.xml
 export NCCL_ALGO=MSCCL,RING,TREE
-export NCCL_BUFFSIZE=1048576
 export NCCL_DEBUG=WARN
 export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/program."$CHORALE_PART".%h.%p.txt
 export LD_LIBRARY_PATH=/opt/msccl/lib"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
