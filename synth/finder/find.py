@@ -33,7 +33,6 @@ from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.rate import AllToAllRate
 from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.expand.expand import predict_allgather
 from chorale.synth.names import unknown_name
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.distance import diameter
@@ -107,7 +106,7 @@ Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 schedule:           by a verified schedule with all ranks' rows
 symmetric schedule: by a verified schedule with rank 0's rows and symmetries
 prediction:         without a schedule, by code independent of the code that scored the candidate
-none:               not confirmed
+none:               not confirmed; for example, a stored schedule whose expansion would be too large
 """
 
 MAX_WHOLE_RANKS = 1024
@@ -132,8 +131,7 @@ def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
         cost = synthesize(candidate.method, topology, ALLGATHER, None, executor).cost
         real = cost.steps, cost.bandwidth_factor
     elif candidate.method == "expand":
-        prediction = predict_allgather(candidate.spec, executor)
-        how, real = "prediction", (prediction.steps, prediction.bandwidth_factor)
+        return "none"
     else:
         how, real = "prediction", score_of_all_nodes(topology)
     claimed = (candidate.nodes, candidate.degree, *cost_of(candidate))

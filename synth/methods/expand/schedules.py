@@ -1,14 +1,10 @@
-"""Makes schedules for two-way networks, degree expansions, powers and line graphs from the schedules of their factors.
-
-Also computes the link loads of line graph schedules.
-"""
+"""Expands the schedules of networks to two-way networks, degree expansions, powers and line graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from math import lcm
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,92 +218,3 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     )
     columns = [np.concatenate(part) for part in parts]
     return allgather_from_columns(base, topology, 1 + later_steps, base.chunks_per_shard, columns)
-
-
-Chunks = NDArray[np.int64]
-
-
-def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
-    """Return, for each step of `schedule` on a d-regular network G, the load in shards of the busiest link of L^n(G).
-
-    n = `times`; 0 means G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries
-    d^n times the load of (u, w), minus, for each i, d^(n - i) times the chunks on (u, w) that belong to the shard of
-    x_i, which would return to their origin in L^i(G). (i does not count if a shorter walk both begins and ends the
-    first i links, because the chunks are already left out.) The walk of the busiest link leaves out the fewest. O(rows
-    log rows), and O(n N d) per link that may be the busiest, with up to O(d^n) walks if each leaves out some.
-    """
-    require_expandable(schedule)
-    network = schedule.topology
-    out = np.argsort(network.links.src, kind="stable").reshape(network.node_count, -1)
-    degree, heads, loads = out.shape[1], network.links.dst, list[Fraction]()
-    for links in _by_step(schedule):
-        best = 0
-        for link in links:
-            if link.chunks * degree**times <= best:
-                break
-            saving = _Walks(link, times, out, heads).least_saving() if times else 0
-            best = max(best, link.chunks * degree**times - saving)
-        loads.append(Fraction(best, schedule.chunks_per_shard))
-    return tuple(loads)
-
-
-class _Load(NamedTuple):
-    """Load of link (u, `head`) in one step: `chunks` in total, and `carried`, int64[2, shards]: shard, chunks."""
-
-    chunks: int
-    head: int
-    carried: Chunks
-
-
-class _Walks:
-    """Walks of n links that follow a given link. out: links out of each node; heads: target of each link."""
-
-    def __init__(self, load: _Load, times: int, out: Chunks, heads: NDArray[np.int32]) -> None:
-        self.start, self.times, self.out, self.heads = load.head, times, out, heads
-        self.degree = out.shape[1]
-        self.amount = np.zeros(len(out), dtype=np.int64)
-        np.add.at(self.amount, load.carried[0], load.carried[1])
-        self.least = 0
-
-    def least_saving(self) -> int:
-        """Return the smallest number of chunks that a walk leaves out because they would return to their origin."""
-        saving = np.zeros(len(self.out), dtype=np.int64)
-        for remaining in range(self.times):
-            saving = (self.amount * self.degree**remaining + saving)[self.heads[self.out]].min(axis=1)
-        self.least = int(saving[self.start])  # an upper bound, which ignores walks that return to their first link
-        if self.least:
-            self._follow(self.start, [], 0)
-        return self.least
-
-    def _follow(self, node: int, walk: list[int], saved: int) -> None:
-        if saved >= self.least:
-            return
-        if len(walk) == self.times:
-            self.least = saved
-            return
-        for link in self.out[node].tolist():
-            longer = [*walk, link]
-            head = int(self.heads[link])
-            amount = int(self.amount[head])
-            ends_as_it_begins = any(longer[:length] == longer[-length:] for length in range(1, len(longer)))
-            left_out = 0 if ends_as_it_begins else amount * self.degree ** (self.times - len(longer))
-            self._follow(head, longer, saved + left_out)
-
-
-def _by_step(schedule: Schedule) -> Iterator[list[_Load]]:
-    """Yield the loads of all links for each step, largest first."""
-    rows, heads = schedule.transfers, schedule.topology.links.dst
-    order = np.lexsort((rows.route, rows.step))
-    step, route = rows.step[order].astype(np.int64), rows.route[order].astype(np.int64)
-    carried = np.stack([rows.shard[order], (rows.hi - rows.lo)[order]]).astype(np.int64)
-    key = step * (len(heads) + 1) + route
-    first = np.flatnonzero(np.diff(key, prepend=-1))
-    loads = np.add.reduceat(carried[1], first) if len(first) else first
-    ends = np.append(first[1:], len(key))
-    for number in range(schedule.steps):
-        mine = np.flatnonzero(step[first] == number)
-        mine = mine[np.argsort(-loads[mine], kind="stable")]
-        yield [
-            _Load(int(loads[item]), int(heads[route[first[item]]]), carried[:, first[item] : ends[item]])
-            for item in mine
-        ]

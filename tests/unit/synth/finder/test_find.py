@@ -201,7 +201,9 @@ def test_beyond_the_size_of_schedules(monkeypatch, spec, method):
     assert confirm(candidate, SerialExecutor()) == "schedule"
     monkeypatch.setattr(module, "automorphisms_are_transitive", lambda _topology: False)
     monkeypatch.setattr(module, "MAX_EXPANDED_RANKS", 4)
-    assert confirm(candidate, SerialExecutor()) == "prediction"
+    assert confirm(candidate, SerialExecutor()) == ("prediction" if method == "bfb" else "none")
+    if method == "expand":
+        return
     wrong = replace(candidate, bandwidth_factor=candidate.bandwidth_factor - Fraction(1, 10**6))
     with pytest.raises(CheckFailed, match="must have the nodes, degree, steps and factor"):
         confirm(wrong, SerialExecutor())
