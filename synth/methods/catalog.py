@@ -101,7 +101,7 @@ class Expand(OutwardMethod):
     """Expands the stored schedule of a base network in the way that the topology's spec describes."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
-        from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415
+        from chorale.synth.methods.expand import expand_allgather  # noqa: PLC0415
 
         return expand_allgather(task.topology, task.executor, task.options.chunks, task.progress)
 

@@ -114,11 +114,11 @@ class Algorithm(Method):
 _ALL = (
     Algorithm(
         "ring", "one ring through all ranks, in one direction; on boxes of GPUs, one ring per network port",
-        _SCATTERED, "rings.rings", "ring",
+        _SCATTERED, "rings", "ring",
     ),
     Algorithm(
         "biring", "one ring through all ranks, half of the data in each direction", _SCATTERED,
-        "rings.rings", "ring", bidirectional=True,
+        "rings", "ring", bidirectional=True,
     ),
     Algorithm(
         "swing", "Swing, bandwidth-optimal, on grids of any sizes", (*_SCATTERED, *_ROOTED), "grid.algorithms", "swing"
@@ -126,9 +126,9 @@ _ALL = (
     Algorithm("swing-latency", "Swing with complete vectors, log2 N steps", _WHOLE, "grid.algorithms", "swing_latency"),
     Algorithm(
         "hamiltonian-ring", "rings along edge-disjoint cycles, on all ports", _SCATTERED,
-        "rings.rings", "hamiltonian_ring",
+        "rings", "hamiltonian_ring",
     ),
-    Algorithm("bfb-ring", "the same rings, both ways to meet half-way", _SCATTERED, "rings.rings", "bfb_ring"),
+    Algorithm("bfb-ring", "the same rings, both ways to meet half-way", _SCATTERED, "rings", "bfb_ring"),
     Algorithm(
         "bucket", "rings along one dimension after the other, on all ports in lockstep", _SCATTERED,
         "grid.algorithms", "bucket",

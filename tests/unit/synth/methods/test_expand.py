@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.methods import expand as schedules
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.methods.catalog import synthesize_unverified
-from chorale.synth.methods.expand import schedules
-from chorale.synth.methods.expand.expand import (
+from chorale.synth.methods.expand import (
     BaseNetwork,
     BidirectionalUnion,
     CartesianPower,
@@ -23,16 +23,14 @@ from chorale.synth.methods.expand.expand import (
     base_allgather,
     base_schedule,
     base_schedule_builder,
+    bidirectional_schedule,
+    degree_schedule,
     expand_allgather,
     expanded_schedule,
     expansion_plan,
-    stored_allgather,
-)
-from chorale.synth.methods.expand.schedules import (
-    bidirectional_schedule,
-    degree_schedule,
     line_schedule,
     power_schedule,
+    stored_allgather,
 )
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.rings.rings import (
+from chorale.synth.methods.rings import (
     bfb_ring,
     box_ring,
     count_boxes,

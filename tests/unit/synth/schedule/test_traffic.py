@@ -13,7 +13,7 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.grid.algorithms import recursive_doubling, swing
-from chorale.synth.methods.rings.rings import bfb_ring, hamiltonian_ring
+from chorale.synth.methods.rings import bfb_ring, hamiltonian_ring
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import (
     DataPath,

@@ -11,7 +11,7 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graphs
 from chorale.synth.identity import content_id
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.expand.expand import base_schedule
+from chorale.synth.methods.expand import base_schedule
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families import bases as database
 from chorale.synth.topology.families.bases import BaseEntry, base_topology
