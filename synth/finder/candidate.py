@@ -83,8 +83,11 @@ class Traits:
     reverse_symmetric: bool
 
 
-Cost = tuple[int, Fraction]
-"""(steps, bandwidth factor) of an allgather; the bandwidth factor is T_B in units of M / B."""
+class Cost(NamedTuple):
+    """Cost of an allgather: number of steps, and bandwidth time T_B in units of M / B."""
+
+    steps: int
+    bandwidth_factor: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def base_candidate(
 
 def cost_of(candidate: TopologyCandidate) -> Cost:
     """Return the candidate's (steps, bandwidth factor)."""
-    return candidate.steps, candidate.bandwidth_factor
+    return Cost(candidate.steps, candidate.bandwidth_factor)
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
@@ -154,10 +157,11 @@ def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate
     everyone = list(candidates)
     best = [cost_of(group[0]) for group in frontier(everyone)]
 
-    def is_beaten(lowest: Cost) -> bool:
-        return any(cost != lowest and cost[0] <= lowest[0] and cost[1] <= lowest[1] for cost in best)
+    def is_beaten(candidate: TopologyCandidate) -> bool:
+        steps, factor = lowest = candidate.least_steps, candidate.least_factor
+        return any(cost != lowest and cost.steps <= steps and cost.bandwidth_factor <= factor for cost in best)
 
-    return [candidate for candidate in everyone if not is_beaten((candidate.least_steps, candidate.least_factor))]
+    return [candidate for candidate in everyone if not is_beaten(candidate)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +203,7 @@ MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 """Size limit for networks without symmetries, which take quadratic time because all their nodes are solved."""
 
 
-class BfbScore(NamedTuple):
-    """Cost of the BFB allgather: number of steps, and bandwidth time T_B in units of M / B."""
-
-    steps: int
-    bandwidth_factor: Fraction
-
-
-def bfb_score(topology: Topology) -> BfbScore:
+def bfb_score(topology: Topology) -> Cost:
     """Return the exact cost of the BFB allgather, which `bfb_allgather` reaches if its number of chunks is not limited.
 
     T_B = (degree / N) * sum over steps of the largest link load in shards. If the network has known symmetries (which
@@ -236,7 +233,7 @@ def bfb_score(topology: Topology) -> BfbScore:
     return score_of_all_nodes(topology)
 
 
-def score_of_all_nodes(topology: Topology) -> BfbScore:
+def score_of_all_nodes(topology: Topology) -> Cost:
     """Return the same as `bfb_score`, computed for every node by the slower scheduling kernel, which shares no code.
 
     The network must be regular and direct-connect with identical links.
@@ -245,13 +242,13 @@ def score_of_all_nodes(topology: Topology) -> BfbScore:
     return _score(degree, nodes, *native.least_loads(0, nodes, *problems_of(network_of(topology)))[:2])
 
 
-def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> BfbScore:
+def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> Cost:
     """Return the score whose largest loads per step are the fractions `top` / `bottom`, in shards."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
-    return BfbScore(len(top), Fraction(degree, nodes) * sum(loads))
+    return Cost(len(top), Fraction(degree, nodes) * sum(loads))
 
 
-def bfb_score_of(spec: str) -> BfbScore:
+def bfb_score_of(spec: str) -> Cost:
     """Return the exact BFB score of the topology `spec`.
 
     genkautz:d,n with d up to `MAX_DEGREE` is not built: the score follows from the formula of its links (x to -d x - a
@@ -268,10 +265,10 @@ def bfb_score_of(spec: str) -> BfbScore:
 _MOST_TASKS = 64
 
 
-class ScoreCache(dict[str, BfbScore]):
+class ScoreCache(dict[str, Cost]):
     """Cache that maps specs of topologies to their BFB scores."""
 
-    def of(self, spec: str) -> BfbScore:
+    def of(self, spec: str) -> Cost:
         """Return the score of the topology `spec`. If it is not cached, it is computed in this process."""
         if spec not in self:
             self[spec] = bfb_score_of(spec)
@@ -285,5 +282,5 @@ class ScoreCache(dict[str, BfbScore]):
             self |= zip(batch, scores, strict=True)
 
 
-def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore]:
+def _score_all(_shared: None, specs: Sequence[str]) -> list[Cost]:
     return [bfb_score_of(spec) for spec in specs]

@@ -24,10 +24,12 @@ from typing import Any, Literal
 import numpy as np
 
 from chorale.synth.finder.candidate import (
+    Cost,
     ScoreCache,
     TopologyCandidate,
     Traits,
     base_candidate,
+    cost_of,
     least_bandwidth_factor,
     least_steps,
     promising,
@@ -49,44 +51,40 @@ _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
     """Yield the members of families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
-    for spec, steps, traits in _optimal_families(nodes, degree, paper_only):
-        yield base_candidate(spec, nodes, degree, (steps, least_bandwidth_factor(nodes)), traits)
 
+    def member(spec: str, steps: int, traits: Traits) -> TopologyCandidate:
+        return base_candidate(spec, nodes, degree, Cost(steps, least_bandwidth_factor(nodes)), traits)
 
-def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tuple[str, int, Traits]]:
-    """Yield (spec, number of BFB steps, traits) of the members of families on which BFB is bandwidth-optimal."""
     if nodes == degree + 1:
-        yield f"complete:{nodes}", 1, _TWO_WAY
+        yield member(f"complete:{nodes}", 1, _TWO_WAY)
     if nodes == 2 * degree and degree >= 2:
-        yield f"bipartite:{degree}", 2, _TWO_WAY
+        yield member(f"bipartite:{degree}", 2, _TWO_WAY)
     if nodes == degree + 2 and degree >= 2:
-        yield f"dicirculant:{degree}", 2, _ONE_WAY
+        yield member(f"dicirculant:{degree}", 2, _ONE_WAY)
     if nodes >= 3 and degree == 2:
-        yield f"ring:{nodes}", nodes // 2, _TWO_WAY
+        yield member(f"ring:{nodes}", nodes // 2, _TWO_WAY)
     elif nodes >= 3 and degree % 2 == 0:
-        yield f"biring:{degree},{nodes}", nodes // 2, _TWO_WAY_PARALLEL
+        yield member(f"biring:{degree},{nodes}", nodes // 2, _TWO_WAY_PARALLEL)
     if nodes >= 3:
-        yield f"uniring:{degree},{nodes}", nodes - 1, _ONE_WAY if degree == 1 else _ONE_WAY_PARALLEL
+        yield member(f"uniring:{degree},{nodes}", nodes - 1, _ONE_WAY if degree == 1 else _ONE_WAY_PARALLEL)
     elif degree > 1:
-        yield f"uniring:{degree},2", 1, _TWO_WAY_PARALLEL
+        yield member(f"uniring:{degree},2", 1, _TWO_WAY_PARALLEL)
     for dimensions in range(2, min(degree, nodes.bit_length() - 1) + 1):
         letters, rest = divmod(degree, dimensions)
         if rest == 0 and (letters + 1) ** dimensions == nodes:
             spec = f"hypercube:{dimensions}" if letters == 1 else f"hamming:{dimensions},{letters + 1}"
-            yield spec, dimensions, _TWO_WAY
+            yield member(spec, dimensions, _TWO_WAY)
     if degree == 4 and nodes > 6:  # the circulant with two offsets and the smallest diameter (theorem 22)
         root = math.isqrt(2 * nodes - 1)
         offset = (root + (root * root != 2 * nodes - 1)) // 2  # ceil((sqrt(2 n - 1) - 1) / 2)
-        yield f"circulant:{nodes},{offset},{offset + 1}", offset, _TWO_WAY
+        yield member(f"circulant:{nodes},{offset},{offset + 1}", offset, _TWO_WAY)
     if degree == 4 and nodes in DISTANCE_REGULAR_STEPS:
-        yield f"distreg:4,{nodes}", DISTANCE_REGULAR_STEPS[nodes], _TWO_WAY
-    if paper_only:
-        return
+        yield member(f"distreg:4,{nodes}", DISTANCE_REGULAR_STEPS[nodes], _TWO_WAY)
     side = math.isqrt(nodes // 2)
-    if degree == 4 and side >= 2 and 2 * side * side == nodes:
-        yield f"twisted-torus:{side}x{2 * side},{side}", side, _TWO_WAY
-    if (nodes, degree) == (8, 3):
-        yield "twisted-hypercube:3", 2, _TWO_WAY
+    if not paper_only and degree == 4 and side >= 2 and 2 * side * side == nodes:
+        yield member(f"twisted-torus:{side}x{2 * side},{side}", side, _TWO_WAY)
+    if not paper_only and (nodes, degree) == (8, 3):
+        yield member("twisted-hypercube:3", 2, _TWO_WAY)
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
@@ -135,7 +133,7 @@ def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bo
             continue
         entry = load_bases()[name]
         spec, traits = _spec_and_traits(name)
-        claimed = entry.claim.steps, entry.claim.bandwidth_factor
+        claimed = Cost(entry.claim.steps, entry.claim.bandwidth_factor)
         if entry.has_stored_schedule:
             yield base_candidate(spec, nodes, degree, claimed, traits, "expand")
             yield base_candidate(spec, nodes, degree, scores.of(spec), traits)
@@ -213,11 +211,15 @@ def line_of(base: TopologyCandidate) -> TopologyCandidate:
     t, minus at most one copy, because the link does not need its own shard. The real T_B is therefore at most T_L / N
     lower. The degree must be at least 2, because a one-way ring is its own line graph.
     """
-    traits, nodes = base.traits, base.nodes * base.degree
+    traits, nodes, tree = base.traits, base.nodes * base.degree, parse_spec(base.spec)
+    spec = f"line({base.spec})"
+    if isinstance(tree, FunctionCall) and tree.name == "line":
+        inner, *times = tree.arguments
+        spec = f"line({inner};{int(str(times[0])) + 1 if times else 2})"
     slack = Fraction(base.steps, base.nodes) if base.method == "bfb" else Fraction(0)
     return _expanded(
         base,
-        spec=_line_spec(base.spec),
+        spec=spec,
         nodes=nodes,
         steps=base.steps + 1,
         bandwidth_factor=base.bandwidth_factor + Fraction(1, base.nodes),
@@ -255,11 +257,17 @@ def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
 
     The ratio of T_B to its lower bound (N - 1) / N remains the same.
     """
+    tree, spec = parse_spec(base.spec), f"power({base.spec};{times})"
+    if isinstance(tree, FamilyCall) and tree.name in ("ring", "torus"):
+        spec = "torus:" + "x".join([tree.text] * times)
+    elif isinstance(tree, FunctionCall) and tree.name == "power":
+        inner, earlier = tree.arguments
+        spec = f"power({inner};{int(str(earlier)) * times})"
     nodes = base.nodes**times
     factor = base.bandwidth_factor / least_bandwidth_factor(base.nodes) * least_bandwidth_factor(nodes)
     return _expanded(
         base,
-        spec=_power_spec(base.spec, times),
+        spec=spec,
         nodes=nodes,
         degree=base.degree * times,
         steps=base.steps * times,
@@ -274,13 +282,18 @@ def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyC
 
     BFB is bandwidth-optimal on the product too. Node counts are multiplied; degrees and steps are added (theorem 13).
     """
+    trees: list[Any] = []  # nested products are flattened, and a product of rings is written as a torus
+    for tree in (parse_spec(base.spec), parse_spec(partner.spec)):
+        trees += tree.arguments if isinstance(tree, FunctionCall) and tree.name == "product" else [tree]
+    are_tori = all(isinstance(tree, FamilyCall) and tree.name in ("ring", "torus") for tree in trees)
+    spec = "torus:" + "x".join(tree.text for tree in trees) if are_tori else f"product({';'.join(map(str, trees))})"
     nodes, steps = base.nodes * partner.nodes, base.steps + partner.steps
     both = [
         getattr(base.traits, name) and getattr(partner.traits, name) for name in ("bidirectional", "reverse_symmetric")
     ]
     return _expanded(
         base,
-        spec=_product_spec(base.spec, partner.spec),
+        spec=spec,
         nodes=nodes,
         degree=base.degree + partner.degree,
         steps=steps,
@@ -299,7 +312,7 @@ def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
 
     For BFB, the cost is only an estimate, because paths over reversed links change its steps and load balance.
     """
-    lowest = base.steps, base.bandwidth_factor
+    lowest: tuple[int, Fraction] = cost_of(base)
     if base.method == "bfb":
         lowest = least_steps(base.nodes, 2 * base.degree, bidirectional=True), least_bandwidth_factor(base.nodes)
     return _expanded(
@@ -310,36 +323,6 @@ def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
         least_steps=lowest[0],
         least_factor=lowest[1],
     )
-
-
-def _line_spec(spec: str) -> str:
-    tree = parse_spec(spec)
-    if isinstance(tree, FunctionCall) and tree.name == "line":
-        inner, *times = tree.arguments
-        count = int(str(times[0])) if times else 1
-        return f"line({inner};{count + 1})"
-    return f"line({spec})"
-
-
-def _power_spec(spec: str, times: int) -> str:
-    tree = parse_spec(spec)
-    if isinstance(tree, FamilyCall) and tree.name in ("ring", "torus"):
-        return "torus:" + "x".join([tree.text] * times)
-    if isinstance(tree, FunctionCall) and tree.name == "power":
-        inner, earlier = tree.arguments
-        return f"power({inner};{int(str(earlier)) * times})"
-    return f"power({spec};{times})"
-
-
-def _product_spec(*specs: str) -> str:
-    """Return the spec of a product. Nested products are flattened, and a product of rings is written as a torus."""
-    trees: list[Any] = []
-    for spec in specs:
-        tree = parse_spec(spec)
-        trees += tree.arguments if isinstance(tree, FunctionCall) and tree.name == "product" else [tree]
-    if all(isinstance(tree, FamilyCall) and tree.name in ("ring", "torus") for tree in trees):
-        return "torus:" + "x".join(tree.text for tree in trees)
-    return f"product({';'.join(map(str, trees))})"
 
 
 def divisors(number: int) -> list[int]:

@@ -13,7 +13,7 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import (
-    BfbScore,
+    Cost,
     ScoreCache,
     TopologyCandidate,
     bfb_score,
@@ -167,10 +167,10 @@ def test_specs_stay_flat():
     assert product_of(product_of(one_way, ring), one_way).spec == "product(uniring:1,4;ring:5;uniring:1,4)"
 
 
-def schedule_score(topology: Topology) -> BfbScore:
+def schedule_score(topology: Topology) -> Cost:
     verified = synthesize("bfb", topology, ALLGATHER, None, SerialExecutor())
     assert verified.cost.bandwidth_factor is not None
-    return BfbScore(verified.schedule.steps, verified.cost.bandwidth_factor)
+    return Cost(verified.schedule.steps, verified.cost.bandwidth_factor)
 
 
 @pytest.mark.parametrize(
