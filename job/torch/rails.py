@@ -80,7 +80,7 @@ def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes
     except InvalidInput:  # no rank sends anything, or the amounts are too large
         return None
     plan = plan_rails(fabric, matrix, ChunkCounts(matrix.amounts, Fraction(1)))
-    pieces = plan.ordered()[0]
+    pieces = plan.pieces
     near = pieces.sender < 0
     sender, receiver = np.where(near, pieces.source, pieces.sender), np.where(near, pieces.target, pieces.receiver)
     stops = pieces.source, sender, receiver, pieces.target
