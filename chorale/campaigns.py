@@ -25,7 +25,7 @@ from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.launch.tune import tune as _tune
-from chorale.tuner.plots.picture import Picture
+from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.job_tables import MEASURED_DTYPE, JobGroup, table_of_campaign
 from chorale.tuner.reports.tables import seconds_text
 from chorale.tuner.reports.tuning import tune_document

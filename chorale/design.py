@@ -49,7 +49,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.plots.picture import Picture
+from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.bound import checked, gap_verdict
 from chorale.tuner.reports.finder import find_document, search_bases
 from chorale.tuner.reports.hints import explained, for_python

@@ -8,8 +8,7 @@ from typing import Any
 
 from chorale.job import current_report
 from chorale.job.table.layout import unpack
-from chorale.job.table.lookup import GroupEntries
-from chorale.job.table.model import Table
+from chorale.job.table.model import GroupEntries, Table
 from chorale.runners.engine.library import TOKEN_BYTES, Devices, Engine, addresses_for, listen
 from chorale.synth.errors import InvalidInput, Unavailable
 

@@ -63,7 +63,6 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Time spent in all calls."""
         return math.fsum(count.seconds for count in self.calls.values())
 
 

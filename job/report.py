@@ -54,7 +54,6 @@ class JobReport:
                 count[2] += seconds**2
 
     def count_fallback(self, reason: str, collective: str, size_bytes: int) -> None:
-        """Count a call that the library served."""
         self._add(self._fallbacks, (reason, collective), size_bytes, 0.0)
 
     def count_exchange(self, size_bytes: int, seconds: float) -> None:

@@ -12,8 +12,7 @@ from ray.util.collective.collective_group.base_collective_group import BaseGroup
 from chorale.job import current_report
 from chorale.job.group import GroupEngine, StoreExchange
 from chorale.job.settings import JobSettings, job_table
-from chorale.job.table.lookup import Fallback
-from chorale.job.table.model import JobEntry
+from chorale.job.table.model import Fallback, JobEntry
 from chorale.runners.engine.library import TORCH_VARIABLES, DataType, Devices, ReduceOp, Work
 from chorale.synth.errors import InvalidInput, Unavailable
 
@@ -73,7 +72,6 @@ class ChoraleRayGroup(BaseGroup):
             self._inner.destroy_group()
 
     def allreduce(self, tensor: Any, allreduce_options: Any = types.AllReduceOptions()) -> None:  # noqa: B008 - as in Ray
-        """Reduce in place, by default with a sum."""
         operation = allreduce_options.reduceOp
         if not self._run("allreduce", None, tensor[0], tensor[0], operation):
             self._gloo().allreduce(_tensors(tensor), allreduce_options)

@@ -223,7 +223,11 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
 def _of_key(key: _Key, before: Table, after: Table) -> Iterator[TableChange]:
     tables = [[entry for entry in table.entries if entry.key == key] for table in (before, after)]
     pending: TableChange | None = None
-    for sizes in _segments([*tables[0], *tables[1]]):
+    entries = [*tables[0], *tables[1]]
+    starts = {0, *(entry.min_bytes for entry in entries)}
+    starts |= {entry.max_bytes + 1 for entry in entries if entry.max_bytes is not None}
+    for first, following in pairwise([*sorted(starts), None]):  # no entry begins or ends inside a range
+        sizes = SizeRange(int(first or 0), None if following is None else following - 1)
         old, new = (_at(entries, sizes.first) for entries in tables)
         if pending is not None and (pending.before, pending.after) == (old, new):
             pending = TableChange(key, SizeRange(pending.sizes.first, sizes.last), old, new)
@@ -233,15 +237,6 @@ def _of_key(key: _Key, before: Table, after: Table) -> Iterator[TableChange]:
         pending = TableChange(key, sizes, old, new)
     if pending is not None and pending.before != pending.after:
         yield pending
-
-
-def _segments(entries: Sequence[JobEntry]) -> Iterator[SizeRange]:
-    """Yield consecutive size ranges, from 0 on, such that no entry begins or ends inside a range."""
-    starts = {0} | {entry.min_bytes for entry in entries}
-    starts |= {entry.max_bytes + 1 for entry in entries if entry.max_bytes is not None}
-    ordered = sorted(starts)
-    for first, following in zip(ordered, [*ordered[1:], None], strict=True):
-        yield SizeRange(first, None if following is None else following - 1)
 
 
 def _at(entries: Sequence[JobEntry], size_bytes: int) -> str:

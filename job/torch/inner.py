@@ -245,7 +245,6 @@ class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._inner = InnerCalls(inner.group)
 
     def getBackendName(self) -> str:  # noqa: N802 - as torch spells it
-        """Return this backend's name for `init_process_group`."""
         return "chorale"
 
     def getRank(self) -> int:  # noqa: N802

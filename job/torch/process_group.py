@@ -14,7 +14,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from chorale.job import current_report
-from chorale.job.table.lookup import Fallback
+from chorale.job.table.model import Fallback
 from chorale.job.torch.inner import DelegatingGroup, InnerGroup
 from chorale.job.torch.programs import (
     GroupPrograms,
@@ -44,7 +44,6 @@ class ChoraleGroup(DelegatingGroup):
     def __init__(
         self, rank: int, ranks: int, inner: InnerGroup, programs: GroupPrograms, at_end: Callable[[], None]
     ) -> None:
-        """Create the group; `at_end` is called when it is shut down."""
         super().__init__(rank, ranks, inner)
         self._programs = programs
         self._at_end = at_end
@@ -275,7 +274,6 @@ class ChoraleGroup(DelegatingGroup):
         self._inner.abort()
 
     def set_timeout(self, timeout: Any) -> None:
-        """Set the time limit for future calls."""
         self._programs.limit_s = timeout.total_seconds()
         if self._programs.reload is not None:
             self._programs.reload.set_limit(timeout.total_seconds())

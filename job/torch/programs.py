@@ -11,8 +11,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from chorale.job import current_report
-from chorale.job.table.lookup import Fallback
-from chorale.job.table.model import JobEntry
+from chorale.job.table.model import Fallback, JobEntry
 from chorale.job.torch.reload import TableReload
 from chorale.job.torch.transport import (
     MOVED_DTYPES,
@@ -67,7 +66,6 @@ class ProgramCall:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole vector."""
         return int(max(self.source.nbytes, self.target.nbytes))
 
 

@@ -76,7 +76,6 @@ class PeriodicThread:
         return self._stop.is_set() or not threading.main_thread().is_alive()
 
     def close(self) -> None:
-        """End the thread. Safe to call twice."""
         self._stop.set()
         self._thread.join()
 
@@ -122,7 +121,6 @@ class TableReload:
         self._group = replace(self._group, limit_s=min(limit_s, self._group.limit_s))
 
     def close(self) -> None:
-        """End the thread, and close a table that is connected but not in use yet. Safe to call twice."""
         self._thread.close()
         with self._changed:
             switch, self._switch = self._switch, None

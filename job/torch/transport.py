@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from chorale.job.group import GroupEngine
-from chorale.job.table.lookup import Fallback, GroupEntries
-from chorale.job.table.model import JobEntry, TableProgram
+from chorale.job.table.model import Fallback, GroupEntries, JobEntry, TableProgram
 from chorale.runners.device.memory import DTYPES, copy_shards
 from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import ReduceOp, Work
@@ -187,7 +186,6 @@ class StreamOrder:
 
     @property
     def has_streams(self) -> bool:
-        """Return whether the device has streams that must be ordered."""
         return self._module is not None
 
     @contextmanager
@@ -249,7 +247,6 @@ class BatchedTransport:
         self.is_connected = False
 
     def add(self, programs: Mapping[str, TableProgram]) -> None:
-        """Make `programs` (by digest) available to `run`."""
         self._programs |= programs
 
     def run(
@@ -278,7 +275,6 @@ class BatchedTransport:
         self.is_connected = self.is_connected or not is_captured(source.device)
 
     def close(self) -> None:
-        """End connections. Safe to call twice."""
         group, self._group = self._group, None
         if group is not None:
             group.shutdown()

@@ -56,14 +56,12 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         return self._future.then(lambda done: done.value())
 
     def is_completed(self) -> bool:
-        """Return whether the work has ended, successfully or not."""
         return self._done.is_set() and (self._order is None or self._order.is_over())
 
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
-        """Return the run's error, or None if there is none (yet)."""
         return self._error
 
     def result(self) -> Any:

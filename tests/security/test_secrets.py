@@ -21,7 +21,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import campaign_of, parse_campaign
 from chorale.tuner.config.values import REVEALED, with_password
 from chorale.tuner.files.home import Home
-from chorale.tuner.search.storages import open_storage
+from chorale.tuner.search.study import open_storage
 from chorale.tuner.trials.journal import Launch, launch_codec
 from tests.security.conftest import OtherUser
 

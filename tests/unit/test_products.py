@@ -11,7 +11,7 @@ import chorale as ch
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.plots.picture import Picture
+from chorale.tuner.plots.layout import Picture
 
 
 @pytest.fixture(autouse=True)

@@ -187,11 +187,9 @@ class BuiltTrial(PendingTrial):
 
     @property
     def run_key(self) -> str:
-        """Key of the measurement; trials with the same key share it."""
         return run_key(self.built.program_id, self.candidate)
 
     def with_more(self, measurement: base.Measurement) -> BuiltTrial:
-        """Return this trial with the results of another size added."""
         if self.so_far is None:
             return replace(self, so_far=measurement)
         results = {name: (*sizes, *measurement.results[name]) for name, sizes in self.so_far.results.items()}
@@ -361,7 +359,6 @@ class TrialLoop:
             self._pending[self._workers.build(self._requests.build(trial.candidate))] = trial
 
     def _advance(self, trial: PendingTrial, completion: Completion[Any]) -> None:
-        """Take the next step of a trial whose build or measurement is complete."""
         self._overhead.add_work(
             progress.MEASURING if isinstance(trial, BuiltTrial) else progress.PREPARING,
             completion.seconds,

@@ -116,7 +116,6 @@ class LiveTable(PlainLines):
 
 
 def outcome_text(record: TrialRecord) -> str:
-    """Return a trial's outcome in a few words."""
     if isinstance(record, CompleteTrial):
         times = ", ".join(f"{format_size(size.size_bytes)} {format_ms(size.median_s)}" for size in record.sizes)
         return f"{record.speedup:.2f}x ({times})"
@@ -165,7 +164,6 @@ class Overhead:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Count the block's time as spent on `stage`."""
         began_s = self.clock()
         try:
             yield
@@ -173,7 +171,6 @@ class Overhead:
             self.seconds[stage] += self.clock() - began_s
 
     def add_work(self, kind: str, seconds: float, cpu_s: float) -> None:
-        """Count a build or a measurement that a worker has completed."""
         self.worked_s[kind] += seconds
         self.worked_cpu_s[kind] += cpu_s
 

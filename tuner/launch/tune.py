@@ -64,7 +64,6 @@ class MeasuringOutcome:
 
     @property
     def status(self) -> str:
-        """Status of the launch's MLflow run."""
         return "KILLED" if self.interrupted else "FAILED" if self.failure else "FINISHED"
 
 

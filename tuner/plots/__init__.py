@@ -11,6 +11,6 @@ __getattr__ = lazy_names(
         "chorale.tuner.plots.charts": "plot_frontier plot_goodput plot_training",
         "chorale.tuner.plots.network_plots": "plot_cabling plot_schedule plot_topology",
         "chorale.tuner.plots.program_plot": "plot_program",
-        "chorale.tuner.plots.picture": "topology_svg",
+        "chorale.tuner.plots.layout": "topology_svg",
     },
 )

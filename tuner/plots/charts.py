@@ -68,7 +68,6 @@ def plot_goodput(
 
 
 def label_sizes(axes: Axes, sizes: list[int]) -> None:
-    """Label the x axis with some of `sizes`, which are in bytes."""
     stride = -(-len(sizes) // 7)
     shown = sizes[::stride]
     axes.set_xticks(shown, [format_size(size) for size in shown])

@@ -152,7 +152,6 @@ class NetworkCanvas:
 
     @property
     def size_in(self) -> tuple[float, float]:
-        """Width and height of the picture in inches."""
         spread = np.ptp(np.concatenate([self.positions, *self.curves]), axis=0) + 1.0
         width, height = np.clip(spread * self.unit_in, _NARROWEST_IN, None)
         return float(width), float(height)

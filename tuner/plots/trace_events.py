@@ -21,13 +21,11 @@ TRACE_CHUNKS = 16
 
 
 def _span(at: tuple[int, int], name: str, begin_us: float, length_us: float, digits: int, **args: Any) -> Event:
-    """Return the event for an activity in `at`, a (process, thread) pair."""
     times = {"ts": round(begin_us, digits), "dur": round(length_us, digits)}
     return {"ph": "X", "pid": at[0], "tid": at[1], "name": name, **times, "args": args}
 
 
 def _process(pid: int, name: str) -> Iterator[Event]:
-    """Yield events that set the name and the sort position of a process."""
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
     yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
 

@@ -152,7 +152,6 @@ def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: i
 
 
 def study_choices(search: Search) -> Choices:
-    """Choose with `search`, as a real campaign does."""
     while (suggestion := search.ask()) is not None:
         search.tell(suggestion.ticket, (yield suggestion.candidate, None))
 

@@ -210,5 +210,4 @@ def _candidate(configuration: RecordedConfiguration) -> Candidate:
 
 
 def named_tasks(tasks: Iterable[GridTask], name: str) -> list[GridTask]:
-    """Return the tasks whose name contains `name`."""
     return [task for task in tasks if name in task.name]

@@ -21,7 +21,7 @@ from chorale.tuner.files.read_write import set_file_aside
 from chorale.tuner.search import study as studies
 from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats, Prior, PriorMix
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.storages import open_storage, unreachable
+from chorale.tuner.search.study import open_storage, unreachable
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, SizeResult, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
@@ -179,7 +179,6 @@ class Search:
 
     @property
     def end(self) -> str:
-        """Return why there is nothing more to try."""
         return "the study was stopped" if self._study.is_stopped else "every point of the search space has been tried"
 
     @property
@@ -250,7 +249,6 @@ class Search:
         return unfinished
 
     def _import_records(self) -> None:
-        """Add the recorded trials of the launch that are missing in the study."""
         in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
             outcome = studies.Outcome.of(record)

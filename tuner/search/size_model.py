@@ -110,7 +110,6 @@ class PriorMix:
         return weights
 
     def document(self, measured: Mapping[Any, Floats]) -> list[dict[str, Any]]:
-        """Return each prior's name, points and weight, as JSON."""
         weights, known = self.weights(measured).tolist(), self._known.sum(axis=-1).tolist()
         return [
             {"name": prior.name, "points": points, "weight": round(weight, 3)}

@@ -81,7 +81,6 @@ class SearchSpace:
         return parameter == "method" or self.constraints.matters(parameter, method)
 
     def starts(self) -> list[Candidate]:
-        """Return the first point of each method."""
         return list({point.method: point for point in reversed(self.points)}.values())[::-1]
 
     def shuffled(self, seed: int) -> Iterator[Candidate]:

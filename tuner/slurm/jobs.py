@@ -130,7 +130,6 @@ class SlurmProfile(CampaignSection):
         return self
 
     def requests(self) -> list[str]:
-        """Return the sbatch options that all commands share."""
         named = {
             "partition": self.partition,
             "account": self.account,
@@ -302,7 +301,6 @@ class JobShape:
     ray: bool = False
 
     def requests(self) -> list[str]:
-        """Return the options for sbatch."""
         gpus = [f"--gpus-per-node={self.gpus}"] if self.gpus else []
         hosts = [f"--nodelist={','.join(self.hosts)}"] if self.hosts else []
         return [f"--nodes={self.nodes}", f"--ntasks-per-node={self.tasks_per_node}", *gpus, *hosts]

@@ -114,7 +114,6 @@ class LaunchTable:
 
     @property
     def count(self) -> int:
-        """Number of launches so far."""
         return len(self._columns)
 
     @property
@@ -270,7 +269,6 @@ class SizeContest:
         return max(len(self._names) - 1, 1) * len(self._rules.batches)
 
     def _leader(self) -> int:
-        """Return the fastest contender that is still being compared."""
         contenders = [index for index in self._active if index >= len(self._baselines)] or list(self._contenders)
         return self._fastest(contenders)
 

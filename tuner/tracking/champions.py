@@ -40,7 +40,6 @@ class BestProgram:
 
     @property
     def library(self) -> str | None:
-        """Name of the library's algorithm, if a library algorithm is to be run."""
         return library_name(self.baseline)
 
     @property
@@ -122,7 +121,6 @@ class PromotionVerdict:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tags that record the verdict on the version."""
         tags = {PROMOTION: "promoted" if self.promoted else "kept out", REASON: self.reason}
         tags["chorale.promotion_against"] = self.against or ""
         if self.ratio is not None:

@@ -43,7 +43,32 @@ def serve_pages(home: Home, host: str, port: int) -> None:
     Because there is no child process, secrets in the store's address are not visible to other processes.
     """
     password = read_secret(password_file(home))
-    application = PasswordGate(_mlflow_application(home), USER, password)
+    # MLflow's server is configured by environment variables, which it reads on import
+    uri = home.mlflow_uri
+    artifacts = home.create(home.artifacts).as_uri()
+    os.environ |= {
+        **_ENVIRONMENT,
+        "_MLFLOW_SERVER_FILE_STORE": uri,
+        "_MLFLOW_SERVER_REGISTRY_STORE": uri,
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
+        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": artifacts,
+        "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
+        "_MLFLOW_SGI_NAME": "uvicorn",
+        "_MLFLOW_IN_JOB_EXECUTOR": "false",
+    }
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        create_database(uri)
+        from mlflow.server.fastapi_app import app  # noqa: PLC0415 - takes seconds, and must follow its settings
+        from mlflow.server.handlers import initialize_backend_stores  # noqa: PLC0415
+
+        initialize_backend_stores(uri, uri, "mlflow-artifacts:/")
+    except Exception as error:  # SQL, drivers and file systems each have their own types
+        if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
+            raise missing from None
+        rule, way_out = "the store of MLflow must be readable", "check MLFLOW_TRACKING_URI and the data folder"
+        raise Unavailable(rule, f"{uri}: {error}", way_out) from None
+    application = PasswordGate(app, USER, password)
     import uvicorn  # noqa: PLC0415 - only this command needs it
 
     from chorale.runners.ray.http_connections import BoundedHttp, IdleConnections  # noqa: PLC0415 - as above
@@ -87,35 +112,3 @@ class PasswordGate:
             headers = [(b"www-authenticate", b'Basic realm="chorale"'), (b"content-type", b"text/plain")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b"the password is in the data folder: ui-password\n"})
-
-
-def _mlflow_application(home: Home) -> _Application:
-    """Return MLflow's server application for the store of `home`. It is configured by environment variables that
-    MLflow reads on import.
-    """
-    uri = home.mlflow_uri
-    artifacts = home.create(home.artifacts).as_uri()
-    os.environ |= {
-        **_ENVIRONMENT,
-        "_MLFLOW_SERVER_FILE_STORE": uri,
-        "_MLFLOW_SERVER_REGISTRY_STORE": uri,
-        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
-        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": artifacts,
-        "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
-        "_MLFLOW_SGI_NAME": "uvicorn",
-        "_MLFLOW_IN_JOB_EXECUTOR": "false",
-    }
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    try:
-        create_database(uri)
-        from mlflow.server.fastapi_app import app  # noqa: PLC0415 - takes seconds, and must follow its settings
-        from mlflow.server.handlers import initialize_backend_stores  # noqa: PLC0415
-
-        initialize_backend_stores(uri, uri, "mlflow-artifacts:/")
-    except Exception as error:  # SQL, drivers and file systems each have their own types
-        if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
-            raise missing from None
-        rule, way_out = "the store of MLflow must be readable", "check MLFLOW_TRACKING_URI and the data folder"
-        raise Unavailable(rule, f"{uri}: {error}", way_out) from None
-    application: _Application = app
-    return application

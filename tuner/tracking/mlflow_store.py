@@ -258,7 +258,6 @@ class MlflowStore:
             return ModelVersion(name, str(version.version), run_id, dict(version_tags))
 
     def set_alias(self, version: ModelVersion, alias: str) -> None:
-        """Point `alias` to `version`. The version that had the alias is not deleted."""
         with self._translated_errors():
             self._client.set_registered_model_alias(version.name, alias, version.version)
 

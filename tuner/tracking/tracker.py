@@ -38,7 +38,6 @@ STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 
 
 def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPoint]:
-    """Return the metrics of one measurement, with the size in bytes as step."""
     points = []
     for size in sizes:
         beside = size.baseline_times_s if size.beside else {}

@@ -94,7 +94,6 @@ class Journal:
             raise
 
     def lines(self) -> list[bytes]:
-        """Return all complete lines, without line ends."""
         return read_journal(self.path).split(b"\n")[:-1]
 
     def append(self, line: bytes) -> None:

@@ -62,7 +62,6 @@ class Candidate:
 
     @property
     def parameters(self) -> dict[str, str | int | None]:
-        """The parameters by name, in field order."""
         return dataclasses.asdict(self)
 
     @property
@@ -73,7 +72,6 @@ class Candidate:
 
     @property
     def id(self) -> str:
-        """Hash of the parameters."""
         return content_id(self.identity)
 
     def __str__(self) -> str:

@@ -125,7 +125,6 @@ class Store:
         return self.folder / "traces" / f"{trial_id}.json"
 
     def close(self) -> None:
-        """Release the folder. Safe to call twice."""
         self.journal.close()
 
     def _save(self, record: journals.Launch | journals.JournalRecord) -> None:

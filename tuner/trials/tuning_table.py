@@ -42,7 +42,6 @@ class SizeClass:
         return (2 << self.exponent) - 1
 
     def distance(self, other: SizeClass) -> int:
-        """Return the difference between the exponents of the two classes."""
         return abs(self.exponent - other.exponent)
 
     def __str__(self) -> str:
@@ -69,7 +68,6 @@ class TableEntry:
 
     @property
     def time_s(self) -> float:
-        """Return the median time of the chosen program or baseline, in seconds."""
         return self.result.baseline_median_s if self.trial is None else self.result.median_s
 
     @property

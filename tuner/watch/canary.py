@@ -380,7 +380,6 @@ class Renewal:
 
     @property
     def present(self) -> TablePlan | None:
-        """The plan of the published table."""
         return None if self.publisher.present is None else self.publisher.present.plan
 
     def note_change(self) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 from chorale.job.settings import table_key
 from chorale.job.table.layout import table_bytes
-from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.merging import SizeRange
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.model import ANY_DTYPE, GroupEntries, JobEntry, Table, TableProgram
 from chorale.job.table.verification import table_program
 from chorale.synth.build.build import build_program, verified_schedule
 from chorale.synth.build.request import ScheduleRequest
@@ -97,7 +96,6 @@ class Planner:
         return self._plans[spec]
 
     def has(self, spec: str) -> bool:
-        """Return whether the plan for the network `spec` is already cached."""
         return spec in self._plans
 
     def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
@@ -108,7 +106,6 @@ class Planner:
         return self._plan_of(plan.spec, topology, choice, time.perf_counter())
 
     def adopt(self, plan: TablePlan) -> None:
-        """Cache `plan` as the plan for its network."""
         self._plans[plan.spec] = plan
 
     def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> TablePlan:

@@ -96,7 +96,6 @@ class WatchRecords:
         return (self._folder / HOLD).exists()
 
     def take_roll_back(self) -> bool:
-        """Return whether a roll-back was requested, and remove the request."""
         try:
             (self._folder / ROLL_BACK).unlink()
         except OSError:
@@ -258,7 +257,6 @@ class Watch:
         self.records.write(self._state, self.renewal, self.trackers)
 
     def _recorded(self, event: Event) -> Event:
-        """Store an event in the records and return it."""
         self.records.note(event)
         self._write()
         return event

@@ -43,7 +43,7 @@ std::string table_digest(const std::string& path);
 // Throws std::runtime_error if the content is damaged. Does not compute the digest: Python has checked the content.
 Table parse_table(std::string_view data);
 
-// The entry whose program runs, or the reason why none does, in the same words as job/table/lookup.py.
+// The entry whose program runs, or the reason why none does, in the same words as job/table/model.py.
 struct Decision {
     const Entry* entry;
     const char* reason;

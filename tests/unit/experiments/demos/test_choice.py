@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chorale.experiments.demos.job import Measured, Training, build_programs, make_table, part, size_rows, step_picture
-from chorale.job.table.lookup import Fallback, GroupEntries
+from chorale.job.table.model import Fallback, GroupEntries
 from chorale.synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from chorale.job.mpi import preload
 from chorale.job.mpi.preload import NATIVE
 from chorale.job.table.layout import table_bytes
-from chorale.job.table.lookup import GroupEntries
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.model import ANY_DTYPE, GroupEntries, JobEntry, Table
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.synth.errors import Unavailable
 from tests.properties import random_cases

@@ -1,4 +1,4 @@
-"""Where runs are enqueued on an accelerator, by which thread, and how messages are waited for; stand-ins for torch."""
+"""Where runs are enqueued on an accelerator, how messages are waited for, and why no plan runs; stand-ins for torch."""
 
 import threading
 from collections.abc import Callable
@@ -13,9 +13,11 @@ pytest.importorskip("torch", reason="THE BACKEND FOR TORCH IS NOT TESTED: torch 
 
 import torch
 
-from chorale.job.table.model import ANY_DTYPE, JobEntry
+from chorale.job.settings import JobSettings
+from chorale.job.table.model import ANY_DTYPE, Fallback, JobEntry
 from chorale.job.torch import programs
 from chorale.job.torch import transport as streams
+from chorale.job.torch.creation import device_transport
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.transport import BatchedTransport, LoadedTable, StreamOrder, require_capturable
 from chorale.job.torch.work import WorkQueue
@@ -173,11 +175,6 @@ def test_what_cannot_go_into_a_graph_is_refused_with_the_way_out(is_connected: b
 ENTRY = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, "program")
 
 
-@dataclass(frozen=True)
-class KindOfDevice:
-    type: str
-
-
 @pytest.mark.parametrize(("device", "is_caller"), [("cpu", False), ("cuda", True)])
 def test_a_call_that_does_not_wait(device: str, is_caller: bool, monkeypatch: pytest.MonkeyPatch):
     threads: list[int] = []
@@ -193,7 +190,7 @@ def test_a_call_that_does_not_wait(device: str, is_caller: bool, monkeypatch: py
     monkeypatch.setattr(programs, "ProgramWork", lambda results, order: finished)
     queue = WorkQueue("test")
     group = GroupPrograms(LoadedTable("", None, {device: transport}), False, 1.0, queue)
-    source = SimpleNamespace(device=KindOfDevice(device), dtype=streams.torch.float32)
+    source = SimpleNamespace(device=Device(device), dtype=streams.torch.float32)
     call: Any = SimpleNamespace(
         source=source, target=source, tensors=[], results=[], collective="allreduce", size_bytes=4, finish=None
     )
@@ -232,3 +229,19 @@ def test_only_messages_of_the_processor_are_waited_for_with_a_limit(device: str,
     assert group.waits
     assert {len(limit) for limit in group.waits} == limits
     assert transport.is_connected
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason", "told"),
+    [
+        ([["a", "GPU-0", "132"], ["b", "GPU-1", "132"]], Fallback.HOSTS, "its ranks are on 2 hosts"),
+        ([["a", "GPU-0", "132"], []], Fallback.PLAN, "no NVIDIA GPU that reaches the others of its host at ranks 1"),
+        ([["a", "GPU-0", "132"]] * 2, Fallback.PLAN, "ranks share a GPU"),
+    ],
+)
+def test_why_no_plan_runs(
+    facts: list[list[str]], reason: Fallback, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = SimpleNamespace(rank=0, exchanges=lambda _: lambda _: facts)
+    assert device_transport(member, "table", {}, JobSettings()) is reason  # type: ignore[arg-type]
+    assert told in capsys.readouterr().err

@@ -21,7 +21,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.search.search import Search, SearchPlan
-from chorale.tuner.search.storages import open_storage
+from chorale.tuner.search.study import open_storage
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import (
     Candidate,

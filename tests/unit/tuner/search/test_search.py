@@ -18,8 +18,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, search_failure
 from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.storages import open_storage
-from chorale.tuner.search.study import distribution_of, importances, make_sampler
+from chorale.tuner.search.study import distribution_of, importances, make_sampler, open_storage
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
