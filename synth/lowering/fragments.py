@@ -78,8 +78,20 @@ class Placement:
         arrives = _moments(shape, messages, messages.receiver)
         leaves = _moments(shape, messages, messages.sender, latest=True)
         for rank in range(shape.ranks):
-            self._put_held(rank)
-            self._put_arriving(rank, arrives[rank], leaves[rank])
+            held = shape.initial_chunks(rank)
+            first = int(held[0]) if shape.in_place and shape.collective == CollectiveName.ALLGATHER else 0
+            self.current[rank, held] = _codes(self._shared_buffer if shape.in_place else "i", first, len(held))
+            work, (result, final) = self.arrival[rank], self._result(rank)
+            work[result] = final
+            if shape.in_place and shape.collective == CollectiveName.REDUCE_SCATTER:
+                work[:] = _codes("i", 0, shape.chunks)
+            if shape.in_place and shape.collective == CollectiveName.ALLTOALL:
+                # Input and output share cells, so a chunk that arrives before its cell is free goes to scratch.
+                occupant = rank * shape.chunks + (final & OFFSET_MASK)
+                work[result[leaves[rank, occupant] > arrives[rank, result]]] = -1
+            passing = np.flatnonzero((arrives[rank] >= 0) & (work < 0))
+            work[passing] = _codes("s", 0, len(passing))
+            self.scratch_chunks[rank] = len(passing)
 
     @property
     def is_ordered(self) -> bool:
@@ -114,27 +126,6 @@ class Placement:
         for number, buffer in enumerate(BUFFERS):
             kept[layout.base(buffer) + (final[final >> SHIFT == number] & OFFSET_MASK)] = True
         return kept
-
-    def _put_held(self, rank: int) -> None:
-        shape = self.shape
-        held = shape.initial_chunks(rank)
-        first = int(held[0]) if shape.in_place and shape.collective == CollectiveName.ALLGATHER else 0
-        buffer = self._shared_buffer if shape.in_place else "i"
-        self.current[rank, held] = _codes(buffer, first, len(held))
-
-    def _put_arriving(self, rank: int, arrives: Moments, leaves: Moments) -> None:
-        shape, work = self.shape, self.arrival[rank]
-        result, final = self._result(rank)
-        work[result] = final
-        if shape.in_place and shape.collective == CollectiveName.REDUCE_SCATTER:
-            work[:] = _codes("i", 0, shape.chunks)
-        if shape.in_place and shape.collective == CollectiveName.ALLTOALL:
-            # Input and output share cells, so a chunk that arrives before its cell is free goes to scratch.
-            occupant = rank * shape.chunks + (final & OFFSET_MASK)
-            work[result[leaves[occupant] > arrives[result]]] = -1
-        passing = np.flatnonzero((arrives >= 0) & (work < 0))
-        work[passing] = _codes("s", 0, len(passing))
-        self.scratch_chunks[rank] = len(passing)
 
     @property
     def _shared_buffer(self) -> Buffer:

@@ -130,7 +130,12 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)
-    if tree_levels(schedule) < MIN_LEVELS_FOR_CHANNEL_RANGES or _is_one_loop(schedule, options):
+    # If a chunk of the largest vector fits into a message, one pass over the steps is enough.
+    largest_bytes = options.max_bytes or DEFAULT_MAX_BYTES
+    is_one_pass = (
+        largest_bytes <= vector_layout_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
+    )
+    if tree_levels(schedule) < MIN_LEVELS_FOR_CHANNEL_RANGES or is_one_pass:
         return replace(options, channels=1)
     times = streaming_order(schedule, _vector(schedule, options, limits))
     most = 2
@@ -140,12 +145,6 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
     choices = (replace(options, channels=channels) for channels in range(most, 0, -1))
     fitting = (choice for choice in choices if _attempt(schedule, choice, limits)[0] is not None)
     return next(fitting, replace(options, channels=1))
-
-
-def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
-    """Return whether a chunk of the largest vector fits into a message, so that one pass over the steps is enough."""
-    largest_bytes = options.max_bytes or DEFAULT_MAX_BYTES
-    return largest_bytes <= vector_layout_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
 
 
 def limits_of(options: LoweringOptions) -> TargetLimits:
@@ -161,28 +160,23 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
     try:
         program = _build(schedule, options, limits)
         if options.fuse and limits.one_sided_operations is None:
-            program = _without_cycles(schedule, options, limits, program)
+            # In a fused instruction, the send waits for the receive, so fused blocks may wait for each other in a
+            # cycle. Splitting one block of the cycle breaks it, because that block can then receive even while its
+            # send has to wait.
+            unfused: dict[int, set[tuple[int, int]]] = {}
+            for _ in range(MAX_FUSION_TRIES):
+                broken = one_block_per_cycle(program, hanging_blocks(program))
+                if not broken:
+                    break
+                for rank, channel, source in broken:
+                    unfused.setdefault(rank, set()).add((channel, source))
+                program = _build(schedule, options, limits, unfused)
+            if hanging_blocks(program):
+                program = _build(schedule, replace(options, fuse=False), limits)
     except _TooBig as reason:
         return None, str(reason)
     excess = exceeded_limit(program, limits)
     return (None, excess) if excess else (program, "")
-
-
-def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
-    """Return the fused `program` without deadlocks, with as few fused blocks as possible split again.
-
-    In a fused instruction, the send waits for the receive, so fused blocks may wait for each other in a cycle.
-    Splitting one block of the cycle breaks it, because that block can then receive even while its send has to wait.
-    """
-    unfused: dict[int, set[tuple[int, int]]] = {}
-    for _ in range(MAX_FUSION_TRIES):
-        broken = one_block_per_cycle(program, hanging_blocks(program))
-        if not broken:
-            break
-        for rank, channel, source in broken:
-            unfused.setdefault(rank, set()).add((channel, source))
-        program = _build(schedule, options, limits, unfused)
-    return _build(schedule, replace(options, fuse=False), limits) if hanging_blocks(program) else program
 
 
 def _build(
@@ -200,11 +194,8 @@ def _build(
     chunks = shape.chunks
     _require_at_most("ranks", ranks, limits.ranks)
     _require_at_most("largest chunk offset", chunks - 1, limits.offset)
-    _require_at_most(
-        "chunks on all ranks together",
-        shape.identities * ranks,
-        MAX_CELLS_IN_ORDER if stays_in_order(shape) else MAX_CELLS,
-    )
+    most_cells = MAX_CELLS_IN_ORDER if stays_in_order(shape) else MAX_CELLS
+    _require_at_most("chunks on all ranks together", shape.identities * ranks, most_cells)
     messages = messages_of(schedule, vector, options)
     if switches or schedule.collective.name == CollectiveName.COMBINE:
         messages = with_first_stored(messages, _holders(schedule, shape, len(switches)))
@@ -226,8 +217,9 @@ def _build(
         )
         for rank in range(ranks)
     ]
+    words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return Program(
-        name=_name(schedule),
+        name=re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip(),  # accepted by every target
         target=options.target,
         collective=collective,
         chunks=chunks,
@@ -292,12 +284,6 @@ def _fragment_limits(
 def _require_at_most(what: str, value: int, largest: int) -> None:
     if value > largest:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
-
-
-def _name(schedule: Schedule) -> str:
-    """Return a short program name that contains only characters that every target accepts."""
-    words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
-    return re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip()
 
 
 def exceeded_limit(program: Program, limits: TargetLimits) -> str:

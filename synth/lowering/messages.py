@@ -165,7 +165,15 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     ports[sender[crossing], rail[crossing]] = True
     if ports.shape[1] == 1 or not _are_shared(ports, sender[~crossing], receiver[~crossing]):
         return np.zeros(len(rail), dtype=np.int64)
-    first = _first_rails(schedule, transfers, rail)[_trees(schedule, transfers)]
+    # The rail on which each tree first leaves a box, or -1. A tree is known by its first chunk and whether it adds.
+    tree = (transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo) * 2 + transfers.reduce
+    rail_of_tree = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
+    leaving = np.flatnonzero(crossing)
+    leaving = leaving[np.argsort(transfers.step[leaving], kind="stable")[::-1]]
+    length = transfers.hi[leaving].astype(np.int64) - transfers.lo[leaving]
+    row, within = expand_intervals(np.zeros(len(leaving), dtype=np.int64), length)
+    rail_of_tree[tree[leaving][row] + 2 * within] = rail[leaving][row]
+    first = rail_of_tree[tree]
     return np.where(crossing, rail, np.where(first >= 0, first, ports[sender].argmax(axis=1)))
 
 
@@ -207,24 +215,6 @@ def _rails_of_routes(schedule: Schedule) -> Column:
     if np.add.reduceat((~touched[passed]).astype(np.int64), starts).max() > 1:
         return np.full(len(routes), -1, dtype=np.int64)
     return np.where(node < 0, -1, np.searchsorted(np.unique(node[node >= 0]), node))
-
-
-def _trees(schedule: Schedule, transfers: Transfers) -> Column:
-    """Return the number of each transfer's tree, computed from its shard, first chunk, and whether it reduces."""
-    chunk = transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo
-    return chunk * 2 + transfers.reduce
-
-
-def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Column:
-    """Return the rail on which each tree first leaves a box, or -1 if it never does."""
-    first = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
-    crossing = np.flatnonzero(rail >= 0)
-    crossing = crossing[np.argsort(transfers.step[crossing], kind="stable")[::-1]]
-    some = transfers.select(crossing)
-    length = some.hi.astype(np.int64) - some.lo
-    row, within = expand_intervals(np.zeros(len(crossing), dtype=np.int64), length)
-    first[_trees(schedule, some)[row] + 2 * within] = rail[crossing][row]
-    return first
 
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
@@ -449,7 +439,12 @@ def _part(
 
     In each step, the chunks of a connection are divided among its channels as evenly as possible.
     """
-    used, low, high = _stretch(rows, group)
+    # The chunks that the channel takes from each row, numbered within the connection's group of rows
+    end = rows.begun + rows.high - rows.low
+    low = np.where(rows.whole == group, rows.begun, np.maximum(rows.begun, rows.total * group // rows.channels))
+    high = np.where(rows.whole == group, end, np.minimum(end, rows.total * (group + 1) // rows.channels))
+    is_spread = (rows.whole < 0) & (low < high) & (group < rows.channels)
+    used = np.flatnonzero(is_spread | (rows.whole == group))
     # Rotate by step, so that it is not always the same channel that gets one more chunk, and by rank for balance.
     turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
     channel = np.where(rows.whole[used] < 0, turned % options.channels, group)
@@ -457,18 +452,5 @@ def _part(
     shift = vector.first(rows.shard[used].astype(np.int64), instance) + rows.low[used] - rows.begun[used]
     order = (rows.connection[used] * options.instances + instance) * options.channels + group
     ends = [rows.moment[used], rows.sender[used], rows.receiver[used]]
-    bounds = [(shift + side).astype(np.int32) for side in (low, high)]
+    bounds = [(shift + side[used]).astype(np.int32) for side in (low, high)]
     return [order, rows.start[used], *ends, slot * lanes + rows.lane[used], *bounds, rows.reduces[used]]
-
-
-def _stretch(rows: _MessageRows, group: int) -> tuple[Column, Column, Column]:
-    """Return (rows from which channel `group` takes chunks, first chunk of each, end of the chunks of each).
-
-    Chunks are numbered within the connection's group of rows.
-    """
-    end = rows.begun + rows.high - rows.low
-    low = np.where(rows.whole == group, rows.begun, np.maximum(rows.begun, rows.total * group // rows.channels))
-    high = np.where(rows.whole == group, end, np.minimum(end, rows.total * (group + 1) // rows.channels))
-    is_spread = (rows.whole < 0) & (low < high) & (group < rows.channels)
-    used = np.flatnonzero(is_spread | (rows.whole == group))
-    return used, low[used], high[used]

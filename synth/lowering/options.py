@@ -6,9 +6,17 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import PlanOptions, Protocol, exact_protocol
 
 MAX_CHANNELS = 1024
-MAX_INSTANCES = 1024
 MAX_PROCESSORS = 65536
-MAX_CHUNKS = 2**20
+_RANGES = {
+    "channels": (1, MAX_CHANNELS),
+    "instances": (1, 1024),
+    "threads": (32, 1024),
+    "vector_bytes": (8, 16),
+    "chunks": (1, 2**20),
+    "sm_count": (1, MAX_PROCESSORS),
+    "min_bytes": (0, 2**62),
+    "max_bytes": (0, 2**62),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +57,12 @@ class LoweringOptions:
     vector_bytes: int = 16
 
     def __post_init__(self) -> None:
-        _between("channels", self.channels, 1, MAX_CHANNELS)
-        _between("instances", self.instances, 1, MAX_INSTANCES)
         exact_protocol(self.protocol)
         PlanOptions(self.reads, self.block_group, self.pipeline_bytes)
-        if self.threads is not None:
-            _between("threads", self.threads, 32, 1024)
-        _between("vector_bytes", self.vector_bytes, 8, 16)
-        if self.chunks is not None:
-            _between("chunks", self.chunks, 1, MAX_CHUNKS)
-        if self.sm_count is not None:
-            _between("sm_count", self.sm_count, 1, MAX_PROCESSORS)
-        _between("min_bytes", self.min_bytes, 0, 2**62)
-        _between("max_bytes", self.max_bytes, 0, 2**62)
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise InvalidInput(f"{name} must be between {low} and {high}", value, "choose a value in this range")
         if self.max_bytes and self.max_bytes < self.min_bytes:
             values = f"min_bytes {self.min_bytes}, max_bytes {self.max_bytes}"
             raise InvalidInput("max_bytes must not be below min_bytes", values, "use 0 for no upper limit")
@@ -71,8 +72,3 @@ class LoweringOptions:
         """Whether any option is set that only one-sided targets support."""
         moved = self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box, self.threads, self.vector_bytes
         return moved != (False, 1, 0, None, None, 16)
-
-
-def _between(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise InvalidInput(f"{name} must be between {low} and {high}", value, "choose a value in this range")

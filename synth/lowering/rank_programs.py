@@ -162,7 +162,16 @@ def fuse_ops(
             continue
         chosen = (key[receives] == into) & (key[sends] == out)
         connection = np.flatnonzero(key == out).tolist()
-        pairs = _in_order(connection, receives[chosen].tolist(), sends[chosen].tolist())
+        # Fuse only those pairs that keep the order of the sends.
+        position = {send: number for number, send in enumerate(connection)}
+        pairs: list[tuple[int, int]] = []
+        last = -1
+        for receive, send in zip(receives[chosen].tolist(), sends[chosen].tolist(), strict=True):
+            number = position[send]
+            before = connection[number - 1] if number else -1
+            if number > last and (number == last + 1 or before < receive):
+                pairs.append((receive, send))
+                last = number
         alone = len(connection) + int((key == into).sum()) - 2 * len(pairs)
         # The first send and the last receive of a chain can never be fused, so they do not count.
         if len(pairs) < 2 or 2 * (alone - 2) > len(pairs):
@@ -201,20 +210,6 @@ def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
         if taken.isdisjoint((first, second)):
             taken.update((first, second))
             found.append((first, second))
-    return found
-
-
-def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> list[tuple[int, int]]:
-    """Return the (receive, send) pairs that can be fused without changing the order of the sends in `connection`."""
-    position = {send: number for number, send in enumerate(connection)}
-    found: list[tuple[int, int]] = []
-    last = -1
-    for receive, send in zip(receives, sends, strict=True):
-        number = position[send]
-        before = connection[number - 1] if number else -1
-        if number > last and (number == last + 1 or before < receive):
-            found.append((receive, send))
-            last = number
     return found
 
 

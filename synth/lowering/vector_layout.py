@@ -166,7 +166,9 @@ def options_for_sizes(
             nearest divisible sizes.
     """
     least = min_chunks(schedule)
-    step = _shards_of_vector(schedule) * least * granule_bytes
+    is_alltoall = schedule.collective.name == CollectiveName.ALLTOALL
+    shards = vector_layout_of(schedule, 1).shards // (schedule.topology.compute_count if is_alltoall else 1)
+    step = shards * least * granule_bytes
     common = gcd(*sizes_bytes)
     if common % step:
         wrong = next(size for size in sizes_bytes if size % step)
@@ -178,11 +180,6 @@ def options_for_sizes(
     chunks = least * _largest_divisor(common // (step * instances), largest)
     low, high = min(sizes_bytes), max(sizes_bytes)
     return replace(options, instances=instances, chunks=chunks, min_bytes=low, max_bytes=high)
-
-
-def _shards_of_vector(schedule: Schedule) -> int:
-    ranks = schedule.topology.compute_count
-    return vector_layout_of(schedule, 1).shards // (ranks if schedule.collective.name == CollectiveName.ALLTOALL else 1)
 
 
 def _largest_divisor(number: int, most: int) -> int:

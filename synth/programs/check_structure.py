@@ -95,17 +95,17 @@ class TargetLimits:
     blocks_per_direction: int
     steps: int
     waits: int
-    single_wait: bool
     count: int
     offset: int
     elements_per_rank: int
     elements: int
-    fused_reductions: int | None
-    largest_max_bytes: int | None
-    one_sided_operations: int | None
-    alltoall_in_place: bool
-    alignment_bytes: int
-    message_buffers: Mapping[Protocol, MessageBuffer] | None
+    single_wait: bool = False
+    fused_reductions: int | None = None
+    largest_max_bytes: int | None = None
+    one_sided_operations: int | None = None
+    alltoall_in_place: bool = True
+    alignment_bytes: int = 1
+    message_buffers: Mapping[Protocol, MessageBuffer] | None = None
 
 
 def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:

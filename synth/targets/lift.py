@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from chorale.synth.custom_collective import CustomCollective
@@ -132,17 +133,18 @@ class XmlDocument:
         return any(len(rank.columns.op) for rank in self.body.ranks)
 
     def fitting_targets(self) -> list[str]:
-        """Return the names of all targets whose rules the document satisfies. O(targets * instructions)."""
-        return [target.name for target in XML_TARGETS if self._fits(target)]
+        """Return the names of all targets that could load the document: all rules that need no execution hold.
 
-    def _fits(self, target: XmlTarget) -> bool:
-        if target.limits.single_wait != self.target.limits.single_wait and self.has_steps:
-            return False
-        try:
-            lifted = target.assemble(self.attributes, self.body)
-        except InvalidInput:
-            return False
-        return not lifted.findings and not structure_violations(lifted.program, target.limits)
+        O(targets * instructions).
+        """
+        found = []
+        for target in XML_TARGETS:
+            if target.limits.single_wait == self.target.limits.single_wait or not self.has_steps:
+                with suppress(InvalidInput):
+                    lifted = target.assemble(self.attributes, self.body)
+                    if not lifted.findings and not structure_violations(lifted.program, target.limits):
+                        found.append(target.name)
+        return found
 
 
 def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
@@ -158,7 +160,7 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
 
     def choose(attributes: Mapping[str, str]) -> TargetLimits:
         for target in XML_TARGETS:
-            if target.recognises("algo", attributes):
+            if target.recognises(attributes):
                 chosen.append(target)
                 return target.limits
         known = ", ".join(target.name for target in XML_TARGETS)
@@ -171,15 +173,6 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
     if chosen[0].limits.single_wait or not document.has_steps:
         body = body._replace(text_findings=text_findings(text.decode(errors="replace")))
     return XmlDocument(document.target, document.attributes, body)
-
-
-def fitting_targets(text: bytes) -> list[str]:
-    """Return the names of all targets that could load `text`, not only the one for which it was written.
-
-    Checks the syntax, the limits and all other rules that need no execution. Raises InvalidInput like `lift`.
-    O(bytes + targets * instructions).
-    """
-    return read_xml(text).fitting_targets()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,17 +46,13 @@ LIMITS = TargetLimits(
     blocks_per_direction=1024,
     steps=2**20,  # a nominal limit: longer blocks are cut
     waits=2**20,
-    single_wait=False,
     count=2**20,
     offset=2**20,
     elements_per_rank=1_000_000,
     elements=1_000_000,
-    fused_reductions=None,
     largest_max_bytes=OFFSET_BYTES - 1,
     one_sided_operations=MAX_BLOCK_OPERATIONS,
-    alltoall_in_place=True,
     alignment_bytes=ALIGNMENT_BYTES,
-    message_buffers=None,
 )
 
 
@@ -86,12 +82,6 @@ def plan_text(plan: ExecutionPlan) -> str:
 
     The executor caches its state by the plan's name, so the name ends with a digest of all other contents.
     """
-    document = {**_head(plan), "gpus": [_rank(number, rank) for number, rank in enumerate(plan.ranks)]}
-    digest = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]
-    return json.dumps({"name": f"{plan.name} {digest}", **document}, indent=1) + "\n"
-
-
-def _head(plan: ExecutionPlan) -> Json:
     collective, settings = plan.collective, plan.settings
     document: Json = {
         "collective": COLLECTIVE_NAMES[collective.name],
@@ -110,7 +100,9 @@ def _head(plan: ExecutionPlan) -> Json:
         document["root"] = collective.root
     if plan.origin:
         document["origin"] = plan.origin
-    return document
+    document["gpus"] = [_rank(number, rank) for number, rank in enumerate(plan.ranks)]
+    digest = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]
+    return json.dumps({"name": f"{plan.name} {digest}", **document}, indent=1) + "\n"
 
 
 def _rank(number: int, rank: RankPlan) -> Json:

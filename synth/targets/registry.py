@@ -71,8 +71,8 @@ class XmlTarget:
         return document_text(self.root(program), program.ranks, self.limits.single_wait)
 
     @abstractmethod
-    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Return whether a document is for this target, given its root element's name and `attributes`."""
+    def recognises(self, attributes: Mapping[str, str]) -> bool:
+        """Return whether a document is for this target, given its root element's `attributes`."""
 
     @abstractmethod
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -157,17 +157,10 @@ ONECCL_LIMITS = TargetLimits(
     blocks_per_direction=65536,
     steps=1_000_000,
     waits=1_000_000,
-    single_wait=False,
     count=4096,
     offset=2**24,
     elements_per_rank=1_000_000,
     elements=2**24,
-    fused_reductions=None,
-    largest_max_bytes=None,
-    one_sided_operations=None,
-    alltoall_in_place=True,
-    alignment_bytes=1,
-    message_buffers=None,
 )
 
 
@@ -178,9 +171,9 @@ class OneCclXml(XmlTarget):
     name: str = "oneccl-xml"
     limits: TargetLimits = ONECCL_LIMITS
 
-    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+    def recognises(self, attributes: Mapping[str, str]) -> bool:
         """Accept an `<algo>` element whose attribute `format` names this version."""
-        return root == "algo" and attributes.get("format") == FORMAT
+        return attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:
         root = {"format": FORMAT} | _root(program, coll=collective_of_ranks(program).name.value)
@@ -195,24 +188,17 @@ class OneCclXml(XmlTarget):
         attributes.refuse_unknown(ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
             raise InvalidInput("unknown format of a program: {}", attributes.text("format"), FORMAT)
-        switches = _read_switches(attributes)
+        text, switches = attributes.text("switches", ""), ()
+        if text:
+            words = text.split(" ")
+            if not all(map(_NODE.match, words)) or len(words) >= attributes.integer("ngpus", least=1):
+                rule = f"switches of {attributes.location} must be fewer nodes than ngpus, with one space between them"
+                raise InvalidInput(rule, repr(text), 'write it as in "8 9"')
+            switches = tuple(map(int, words))
         collective = _read_collective(attributes.for_collective(None) if switches else attributes, {})
         if switches:
             collective = switch_collective(collective, len(body.ranks) - len(switches), len(switches))
         return Lifted(replace(_program_of(self, attributes, body, collective), switches=switches), body.findings)
-
-
-def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
-    """Return the node numbers of the switches that add or multicast. Their processes come after those of the ranks."""
-    text = attributes.text("switches", "")
-    if not text:
-        return ()
-    words = text.split(" ")
-    ranks = attributes.integer("ngpus", least=1)
-    if not all(_NODE.match(word) for word in words) or len(words) >= ranks:
-        rule = f"switches of {attributes.location} must be fewer nodes than ngpus, with one space between them"
-        raise InvalidInput(rule, repr(text), 'write it as in "8 9"')
-    return tuple(map(int, words))
 
 
 # MSCCL (microsoft/msccl) reads files with a character scanner instead of an XML parser, and each rank checks only its
@@ -242,9 +228,7 @@ MSCCL_LIMITS = TargetLimits(
     elements=2**24,
     fused_reductions=15,
     largest_max_bytes=LARGEST_BYTES,
-    one_sided_operations=None,
     alltoall_in_place=False,
-    alignment_bytes=1,
     message_buffers=MSCCL_BUFFERS,
 )
 
@@ -256,9 +240,9 @@ class MscclXml(XmlTarget):
     name: str = "msccl-xml"
     limits: TargetLimits = MSCCL_LIMITS
 
-    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+    def recognises(self, attributes: Mapping[str, str]) -> bool:
         """Accept any `<algo>` element without the attribute `format`, which only oneccl-xml has."""
-        return root == "algo" and "format" not in attributes
+        return "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
         """Return the root element's attributes. `maxBytes` is one byte higher, because the runtime excludes it."""
@@ -333,13 +317,13 @@ class MscclExecutorXml(XmlTarget):
     name: str = "msccl-executor-xml"
     limits: TargetLimits = EXECUTOR_LIMITS
 
-    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+    def recognises(self, attributes: Mapping[str, str]) -> bool:
         """Accept files that Chorale marked for this runtime, and files with features that only this runtime supports.
 
         These features are the spelling `reducescatter`, validity both in place and out of place, and no size bound. A
         file that both runtimes could load is assumed to be for msccl-xml.
         """
-        if root != "algo" or "format" in attributes:
+        if "format" in attributes:
             return False
         return (
             attributes.get("target") == self.name
@@ -409,20 +393,18 @@ class Resources:
 
 def resources_of(program: AnyProgram) -> Resources:
     """Return the number of channels, blocks, steps and scratch chunks that `program` uses."""
+    if isinstance(program, ExecutionPlan):
+        steps = [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
+    else:
+        assert isinstance(program, Program)
+        limits = target_named(program.target).limits
+        steps = [int(written_steps(rank.columns, limits).max(initial=0)) for rank in program.ranks]
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),
-        steps_max=max(_steps(program), default=0),
+        steps_max=max(steps, default=0),
         scratch_chunks_max=max(rank.scratch_chunks for rank in program.ranks),
     )
-
-
-def _steps(program: AnyProgram) -> list[int]:
-    if isinstance(program, ExecutionPlan):
-        return [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
-    assert isinstance(program, Program)
-    limits = target_named(program.target).limits
-    return [int(written_steps(rank.columns, limits).max(initial=0)) for rank in program.ranks]
 
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())

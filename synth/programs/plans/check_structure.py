@@ -255,7 +255,7 @@ def _operand_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation:
 
     def letter(operand: Operand) -> str:
         kinds = "RT" if operand.remote is not None else "XY" if operand.switch is not None else "LS"
-        return kinds[plan.places(rank, block, operation, operand)[0][1] == "s"]
+        return kinds[plan.memory_of(rank, block, operation, operand)[0][1] == "s"]
 
     yield from _shape_faults(plan, operation, ["".join(map(letter, side)) for side in (sources, targets)])
     if (action in _PAIRED or action is Action.READ_PUT_PACKETS) and len(sources) != len(targets):
@@ -276,7 +276,7 @@ def _memory_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: 
             yield "count", "moves no chunks, must move at least 1"
             continue
         last = operand.first + operand.count - 1
-        for owner, buffer in plan.places(rank, block, operation, operand):
+        for owner, buffer in plan.memory_of(rank, block, operation, operand):
             if 0 <= owner < len(plan.ranks):
                 other = plan.ranks[owner]
                 chunks = {"i": other.input_chunks, "o": other.output_chunks, "s": other.scratch_chunks}[buffer]

@@ -142,5 +142,5 @@ class MoveMaker:
         share = operand.count * self.pieces // of
         part = share // repeat.parts
         first = operand.first * self.pieces + number * share + repeat.number * part
-        places = self.plan.places(rank, block, operation, operand)
+        places = self.plan.memory_of(rank, block, operation, operand)
         return [Stretch(each, buffer, first, part) for each, buffer in places]

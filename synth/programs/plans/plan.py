@@ -277,7 +277,7 @@ class ExecutionPlan:
         for operands, reads in ((operation.targets, False), (operation.sources, True)):
             for operand in operands:
                 chunks = -(-operand.count * flags // operation.part[1])
-                for peer, _ in self.places(rank, block, operation, operand):
+                for peer, _ in self.memory_of(rank, block, operation, operand):
                     if peer == rank:
                         continue
                     own = next(
@@ -287,7 +287,9 @@ class ExecutionPlan:
                     found.append(Message(*ends, peers[:own].count(peer) // 2, chunks))
         return found
 
-    def places(self, rank: int, block: PlanBlock, operation: Operation, operand: Operand) -> list[tuple[int, Buffer]]:
+    def memory_of(
+        self, rank: int, block: PlanBlock, operation: Operation, operand: Operand
+    ) -> list[tuple[int, Buffer]]:
         """Return the (rank, buffer) of an operand or, for a switch channel, those of all ranks of its group."""
         body = self.ranks[rank]
         if operand.remote is not None:

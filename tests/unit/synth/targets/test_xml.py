@@ -15,7 +15,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.program import BUFFERS, Op, Wait
 from chorale.synth.targets.judge import check_program, judge
-from chorale.synth.targets.lift import fitting_targets, lift, lift_with_findings, read_checked
+from chorale.synth.targets.lift import lift, lift_with_findings, read_checked, read_xml
 from chorale.synth.targets.registry import XML_TARGETS, MscclExecutorXml, MscclXml, OneCclXml, Target, target_named
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.target_kit import TargetKit
@@ -62,12 +62,14 @@ def with_bounds(text: str, out_of_place: int, max_bytes: int) -> bytes:
 def test_the_target_is_that_of_the_runtimes_that_take_a_text():
     text = with_bounds(foreign([], coll="reducescatter"), 0, 2**20)  # the other spelling is the other runtime
     assert (lift(text).collective.name, lift(text).target) == ("reduce_scatter", "msccl-executor-xml")
-    assert fitting_targets(text) == ["msccl-executor-xml"]
+    assert read_xml(text).fitting_targets() == ["msccl-executor-xml"]
     text = with_bounds(foreign([]), 0, 2**20)  # what both take is read as the older one
     assert lift(text).target == "msccl-xml"
-    assert fitting_targets(text) == ["msccl-executor-xml", "msccl-xml"]
-    assert fitting_targets(foreign([]).encode()) == ["msccl-xml"]  # without bounds it fits the older one only
-    assert fitting_targets(oneccl().encode()) == ["oneccl-xml"]
+    assert read_xml(text).fitting_targets() == ["msccl-executor-xml", "msccl-xml"]
+    assert read_xml(foreign([]).encode()).fitting_targets() == [
+        "msccl-xml"
+    ]  # without bounds it fits the older one only
+    assert read_xml(oneccl().encode()).fitting_targets() == ["oneccl-xml"]
 
 
 def test_a_file_for_both_placements_is_checked_for_both():
@@ -281,7 +283,7 @@ def test_a_text_with_another_value_fits_its_target_if_it_breaks_no_rule(text, da
         return
     target = target_named(lifted.program.target)
     is_sound = not lifted.findings and not structure_violations(lifted.program, target.limits)
-    assert (target.name in fitting_targets(damaged)) == is_sound
+    assert (target.name in read_xml(damaged).fitting_targets()) == is_sound
     if is_sound and lifted.out_of_place is None:
         again = target.emit(lifted.program).encode()
         assert lift(again) == lifted.program
