@@ -33,9 +33,6 @@ _COLLECTIVES = (
     CollectiveName.REDUCE,
     CollectiveName.ALLTOALL,
 )
-_SAME_BUFFERS = {CollectiveName.CUSTOM: CollectiveName.ALLREDUCE}
-"""Collective that the engine does not know -> one with the same buffers, which suffices because the engine only
-executes instructions."""
 
 
 def encode_rank(
@@ -45,7 +42,9 @@ def encode_rank(
 
     depth: number of messages on a connection by which a sender may be ahead of its receiver
     """
-    known = _COLLECTIVES.index(_SAME_BUFFERS.get(collective.name, collective.name))
+    # The engine only executes instructions, so any collective with the same buffers will do for a custom one.
+    is_custom = collective.name == CollectiveName.CUSTOM
+    known = _COLLECTIVES.index(CollectiveName.ALLREDUCE if is_custom else collective.name)
     root = -1 if collective.root is None else collective.root
     columns = part.columns
     words = array("q", [_VERSION, known, root, ranks, chunks, int(in_place)])

@@ -25,8 +25,6 @@ NOWHERE = -1
 Codes = NDArray[np.int32]
 """Places of chunks as numbers `buffer << SHIFT | offset`: adjacent places differ by 1; -1 means no place."""
 
-Moments = NDArray[np.int32]
-"""int[ranks, chunks]: step numbers, or -1."""
 
 _IN_ORDER = (
     CollectiveName.ALLGATHER,
@@ -139,8 +137,10 @@ class Placement:
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
-def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> Moments:
-    """Return the first (or `latest`) step in which a message moves each chunk from or to each rank; -1 if none does.
+def _moments(
+    shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False
+) -> NDArray[np.int32]:
+    """Return int32[ranks, chunks], the first (or `latest`) step in which a message moves a chunk; -1 if none does.
 
     rank: sender of each message, to find moves from ranks, or its receiver, to find moves to ranks
     """
@@ -149,12 +149,6 @@ def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, 
     ends, step, first, end = (np.ascontiguousarray(column if latest else column[::-1]) for column in columns)
     native.moments(ends, step, first, end, steps)
     return steps
-
-
-def step_slices(messages: ChannelMessages) -> list[slice]:
-    """Return the slice of rows of each step, in order."""
-    edges = np.flatnonzero(np.diff(messages.step, prepend=-1, append=-1)).tolist()
-    return [slice(first, end) for first, end in pairwise(edges)]
 
 
 def _codes(buffer: Buffer, first: int, count: int) -> Codes:
@@ -237,7 +231,9 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
     receive has to wait for the send. Two ranks that exchange data would then wait for each other if a fragment did not
     fit into the connection buffer; `limits.exchanged` prevents this. O(chunks moved * log(chunks of a step)).
     """
-    steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
+    edges = np.flatnonzero(np.diff(messages.step, prepend=-1, append=-1)).tolist()
+    rows_of_steps = (slice(first, end) for first, end in pairwise(edges))
+    steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in rows_of_steps]
     if not steps:
         return Fragments(*(np.zeros(0, dtype=np.int32) for _ in Fragments._fields))
     # Concatenate one column at a time to save memory.

@@ -17,7 +17,6 @@ from chorale.synth.kernels import native
 from chorale.synth.lowering.fragments import SHIFT, Fragments, Placement, contiguous_runs
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.programs.check_execution import MAX_WORDS, ExecutionRuns
-from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.program import (
     BUFFERS,
     OPS,
@@ -97,27 +96,6 @@ class OpGenerator:
 _READS = np.array([op.reads_src for op in OPS])
 _WRITES = np.array([op.writes_dst for op in OPS])
 _SCRATCH = BUFFERS.index("s")
-
-
-def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
-    """Return (first cell that each instruction reads, first cell that it writes), with -1 if there is none."""
-    bases = np.array([layout.base(buffer) for buffer in BUFFERS])
-    src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
-    return np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
-
-
-def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
-    """Return (instructions of one rank with scratch chunks renumbered without gaps, number of scratch chunks)."""
-    reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
-    writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
-    first = np.concatenate([ops.src[reads], ops.dst[writes]])
-    _, chunks = expand_intervals(first, np.concatenate([ops.chunks[reads], ops.chunks[writes]]))
-    used = np.unique(chunks)
-    src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
-    # An operand that an instruction ignores is set to its other operand.
-    src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
-    src = np.where(_READS[ops.op], src, dst)
-    return ops._replace(src=src, dst=np.where(_WRITES[ops.op], dst, src)), len(used)
 
 
 Joins = dict[tuple[int, int], int]
@@ -345,17 +323,6 @@ class MemoryBases(NamedTuple):
     cells: int
 
 
-def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layout) -> RankColumns:
-    """Return a rank's instructions grouped by block, with all necessary waits but no redundant ones.
-
-    `ops` must be in a valid sequential order.
-    """
-    memory = MemoryBases(np.array([layout.base(buffer) for buffer in BUFFERS]), layout.cells)
-    first, rows, *waits = native.columns_of_ops(ops, blocks.of_op, len(blocks.channel), memory)
-    columns = [blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits]
-    return RankColumns(*columns)
-
-
 class Grouping(NamedTuple):
     """Options for fusing instructions and grouping them into blocks; see `assign_blocks` and `fuse_ops`."""
 
@@ -372,12 +339,28 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
     if grouping.fuse:
         layout = placement.shape.layout(rank, scratch)
         result = placement.result_cells(rank, layout)
-        operands = operand_cells(ops, layout)
-        ops, joins = fuse_ops(ops, *operands, result, grouping.unfused, stores_sums=grouping.stores_sums)
-        ops, scratch = with_dense_scratch(ops)
+        bases = np.array([layout.base(buffer) for buffer in BUFFERS])
+        src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
+        src, dst = np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
+        ops, joins = fuse_ops(ops, src, dst, result, grouping.unfused, stores_sums=grouping.stores_sums)
+        # Renumber the scratch chunks that are still used, without gaps.
+        reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
+        writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
+        first = np.concatenate([ops.src[reads], ops.dst[writes]])
+        used = np.unique(expand_intervals(first, np.concatenate([ops.chunks[reads], ops.chunks[writes]]))[1])
+        scratch = len(used)
+        src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
+        # An operand that an instruction ignores is set to its other operand.
+        src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
+        src = np.where(_READS[ops.op], src, dst)
+        ops = ops._replace(src=src, dst=np.where(_WRITES[ops.op], dst, src))
     blocks = assign_blocks(ops, grouping.max_blocks, joins)
     if not len(blocks.channel):
         # Runtimes cannot launch a rank that has no blocks.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
-    columns = columns_of_blocks(ops, blocks, placement.shape.layout(rank, scratch))
+    layout = placement.shape.layout(rank, scratch)
+    memory = MemoryBases(np.array([layout.base(buffer) for buffer in BUFFERS]), layout.cells)
+    # Grouped by block, with all necessary waits but no redundant ones
+    first, rows, *waits = native.columns_of_ops(ops, blocks.of_op, len(blocks.channel), memory)
+    columns = RankColumns(blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits)
     return RankProgram(*placement.used_chunks, scratch, ColumnBlocks(columns))

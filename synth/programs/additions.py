@@ -67,13 +67,6 @@ class OrderOfAdditions:
         """Whether all elements are added in the same order, so that results do not depend on vector size or chunks."""
         return self.orders == 1
 
-    def text(self, expression: int) -> str:
-        """Return an expression as a string of rank numbers, such as ((0+1)+(2+3))."""
-        texts = [str(rank) for rank in range(self.ranks)]
-        for left, right in self.sums[: max(0, expression - self.ranks + 1)]:
-            texts.append(f"({texts[left]}+{texts[right]})")
-        return texts[expression]
-
     def depth(self) -> int:
         """Return the maximum number of additions through which a contribution goes, which bounds the rounding error."""
         depths = [0] * self.ranks

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import NamedTuple
 
 import numpy as np
@@ -346,9 +346,20 @@ class ExecutionRuns:
         code, number = self._flat.code, int(progress[block, PC])
         at = self._flat.position(number)
         end = int(progress[other, PC]) + int(progress[other, MOVED] > 0)
+
+        def operands(item: int) -> list[tuple[range, bool]]:
+            """Return (range of cells, whether they are written) for each operand of an instruction."""
+            flags, src, dst, count = code.items[item, [FLAGS, SRC, DST, COUNT]].tolist()
+            found = [(range(src, src + count), False)] if flags & READS_SRC else []
+            if flags & (READS_DST | WRITES_DST):
+                found.append((range(dst, dst + count), bool(flags & WRITES_DST)))
+            return found
+
         for item in range(end - 1, int(code.blocks[other, FIRST]) - 1, -1):
-            cell = _conflict(code.items[number], code.items[item])
-            if cell is not None:
+            for (first, writes), (second, also_writes) in product(operands(number), operands(item)):
+                cell = max(first.start, second.start)
+                if not (writes or also_writes) or cell >= min(first.stop, second.stop):
+                    continue
                 rank, behind = at[0], self._flat.position(item)
                 layout, offset = self._layouts[rank], cell - self._flat.first_cell[rank]
                 message = (
@@ -398,25 +409,6 @@ class ExecutionRuns:
             what, end, connection = "waits for a message", OUTGOING, source
         users = np.flatnonzero(flat.code.blocks[:-1, end] == connection)
         return what, int(users[0]) if len(users) else block
-
-
-def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
-    """Return a cell that both instructions access and at least one of them writes, or None if there is none."""
-
-    def operands(item: NDArray[np.int64]) -> list[tuple[range, bool]]:
-        """Return (range of cells, whether they are written) for each operand of an instruction."""
-        flags, count = int(item[FLAGS]), int(item[COUNT])
-        found = [(range(int(item[SRC]), int(item[SRC]) + count), False)] if flags & READS_SRC else []
-        if flags & (READS_DST | WRITES_DST):
-            found.append((range(int(item[DST]), int(item[DST]) + count), bool(flags & WRITES_DST)))
-        return found
-
-    for first, writes in operands(item):
-        for second, also_writes in operands(other):
-            shared = max(first.start, second.start)
-            if (writes or also_writes) and shared < min(first.stop, second.stop):
-                return shared
-    return None
 
 
 @dataclass(frozen=True, slots=True)

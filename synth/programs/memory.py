@@ -221,9 +221,12 @@ def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
     if (custom := custom_of(task)) is not None:
         words = values.members[cell].tolist()
         mask = sum(word << _WORD * place for place, word in enumerate(words)) if words else 1
-        return contribution_names(custom, identity, [bit for bit in range(mask.bit_length()) if mask >> bit & 1])
+        members = custom.labels.members[identity]
+        cells = [members[bit] for bit in range(mask.bit_length()) if mask >> bit & 1]
+        names = " + ".join(f"i[{chunk}] of rank {rank}" for rank, chunk in cells[:_MAX_NAMED])
+        return names + (" + ..." if len(cells) > _MAX_NAMED else "")
     members = _members(values, cell, task)
-    names = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
+    names = ", ".join(map(str, members[:_MAX_NAMED])) + (", ..." if len(members) > _MAX_NAMED else "")
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
 
 
@@ -258,13 +261,6 @@ def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> Chunk
             number = custom.labels.member[each]
             values.members[cell, number // _WORD] |= np.uint64(1 << number % _WORD)
     return values
-
-
-def contribution_names(custom: CustomCollective, family: int, members: Sequence[int]) -> str:
-    """Return a short text with the names of those input chunks in `family` whose indices are `members`."""
-    cells = [custom.labels.members[family][member] for member in members]
-    names = " + ".join(f"i[{chunk}] of rank {rank}" for rank, chunk in cells[:_MAX_NAMED])
-    return names + (" + ..." if len(cells) > _MAX_NAMED else "")
 
 
 _MAX_NAMED = 8
