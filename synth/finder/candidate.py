@@ -83,7 +83,7 @@ class Traits:
     reverse_symmetric: bool
 
 
-class Cost(NamedTuple):
+class AllgatherCost(NamedTuple):
     """Cost of an allgather: number of steps, and bandwidth time T_B in units of M / B."""
 
     steps: int
@@ -127,15 +127,15 @@ class TopologyCandidate:
 
 
 def base_candidate(
-    spec: str, nodes: int, degree: int, cost: Cost, traits: Traits, method: ScheduleMethod = "bfb"
+    spec: str, nodes: int, degree: int, cost: AllgatherCost, traits: Traits, method: ScheduleMethod = "bfb"
 ) -> TopologyCandidate:
     """Return a candidate for a base topology with known exact `cost`."""
     return TopologyCandidate(spec, method, nodes, degree, *cost, True, traits, *cost, origin=(spec,))
 
 
-def cost_of(candidate: TopologyCandidate) -> Cost:
+def cost_of(candidate: TopologyCandidate) -> AllgatherCost:
     """Return the candidate's (steps, bandwidth factor)."""
-    return Cost(candidate.steps, candidate.bandwidth_factor)
+    return AllgatherCost(candidate.steps, candidate.bandwidth_factor)
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
@@ -203,7 +203,7 @@ MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 """Size limit for networks without symmetries, which take quadratic time because all their nodes are solved."""
 
 
-def bfb_score(topology: Topology) -> Cost:
+def bfb_score(topology: Topology) -> AllgatherCost:
     """Return the exact cost of the BFB allgather, which `bfb_allgather` reaches if its number of chunks is not limited.
 
     T_B = (degree / N) * sum over steps of the largest link load in shards. If the network has known symmetries (which
@@ -233,7 +233,7 @@ def bfb_score(topology: Topology) -> Cost:
     return score_of_all_nodes(topology)
 
 
-def score_of_all_nodes(topology: Topology) -> Cost:
+def score_of_all_nodes(topology: Topology) -> AllgatherCost:
     """Return the same as `bfb_score`, computed for every node by the slower scheduling kernel, which shares no code.
 
     The network must be regular and direct-connect with identical links.
@@ -242,13 +242,13 @@ def score_of_all_nodes(topology: Topology) -> Cost:
     return _score(degree, nodes, *native.least_loads(0, nodes, *problems_of(network_of(topology)))[:2])
 
 
-def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> Cost:
+def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> AllgatherCost:
     """Return the score whose largest loads per step are the fractions `top` / `bottom`, in shards."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
-    return Cost(len(top), Fraction(degree, nodes) * sum(loads))
+    return AllgatherCost(len(top), Fraction(degree, nodes) * sum(loads))
 
 
-def bfb_score_of(spec: str) -> Cost:
+def bfb_score_of(spec: str) -> AllgatherCost:
     """Return the exact BFB score of the topology `spec`.
 
     genkautz:d,n with d up to `MAX_DEGREE` is not built: the score follows from the formula of its links (x to -d x - a
@@ -265,10 +265,10 @@ def bfb_score_of(spec: str) -> Cost:
 _MOST_TASKS = 64
 
 
-class ScoreCache(dict[str, Cost]):
+class ScoreCache(dict[str, AllgatherCost]):
     """Cache that maps specs of topologies to their BFB scores."""
 
-    def of(self, spec: str) -> Cost:
+    def of(self, spec: str) -> AllgatherCost:
         """Return the score of the topology `spec`. If it is not cached, it is computed in this process."""
         if spec not in self:
             self[spec] = bfb_score_of(spec)
@@ -282,5 +282,5 @@ class ScoreCache(dict[str, Cost]):
             self |= zip(batch, scores, strict=True)
 
 
-def _score_all(_shared: None, specs: Sequence[str]) -> list[Cost]:
+def _score_all(_shared: None, specs: Sequence[str]) -> list[AllgatherCost]:
     return [bfb_score_of(spec) for spec in specs]

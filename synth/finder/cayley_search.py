@@ -18,7 +18,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.candidate import (
     MAX_DEGREE,
-    Cost,
+    AllgatherCost,
     TopologyCandidate,
     Traits,
     base_candidate,
@@ -150,7 +150,7 @@ def _try_seed(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCan
         names = ",".join(map(str, sorted(generators[steps].tolist())))
         spec = f"cayley:{group.m}.{group.k}.{group.r}.{group.l},{names}"
         factor = Fraction(degree * int(loads[steps]), nodes * LOAD_UNIT)
-        found.append(base_candidate(spec, nodes, degree, Cost(steps, factor), traits))
+        found.append(base_candidate(spec, nodes, degree, AllgatherCost(steps, factor), traits))
     return found
 
 

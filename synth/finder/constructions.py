@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from chorale.synth.finder.candidate import (
-    Cost,
+    AllgatherCost,
     ScoreCache,
     TopologyCandidate,
     Traits,
@@ -53,7 +53,7 @@ def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Itera
     """Yield the members of families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
 
     def member(spec: str, steps: int, traits: Traits) -> TopologyCandidate:
-        return base_candidate(spec, nodes, degree, Cost(steps, least_bandwidth_factor(nodes)), traits)
+        return base_candidate(spec, nodes, degree, AllgatherCost(steps, least_bandwidth_factor(nodes)), traits)
 
     if nodes == degree + 1:
         yield member(f"complete:{nodes}", 1, _TWO_WAY)
@@ -133,7 +133,7 @@ def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bo
             continue
         entry = load_bases()[name]
         spec, traits = _spec_and_traits(name)
-        claimed = Cost(entry.claim.steps, entry.claim.bandwidth_factor)
+        claimed = AllgatherCost(entry.claim.steps, entry.claim.bandwidth_factor)
         if entry.has_stored_schedule:
             yield base_candidate(spec, nodes, degree, claimed, traits, "expand")
             yield base_candidate(spec, nodes, degree, scores.of(spec), traits)

@@ -13,7 +13,7 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import (
-    Cost,
+    AllgatherCost,
     ScoreCache,
     TopologyCandidate,
     bfb_score,
@@ -167,10 +167,10 @@ def test_specs_stay_flat():
     assert product_of(product_of(one_way, ring), one_way).spec == "product(uniring:1,4;ring:5;uniring:1,4)"
 
 
-def schedule_score(topology: Topology) -> Cost:
+def schedule_score(topology: Topology) -> AllgatherCost:
     verified = synthesize("bfb", topology, ALLGATHER, None, SerialExecutor())
     assert verified.cost.bandwidth_factor is not None
-    return Cost(verified.schedule.steps, verified.cost.bandwidth_factor)
+    return AllgatherCost(verified.schedule.steps, verified.cost.bandwidth_factor)
 
 
 @pytest.mark.parametrize(
