@@ -40,10 +40,11 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal is what ranks keep.
+        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal is what ranks keep. If nobody sends
+            anything, the plan takes no time and has no schedule.
 
     Raises:
-        InvalidInput: The traffic sends nothing, is no square matrix of whole numbers, or has the wrong number of ranks.
+        InvalidInput: The traffic is no square matrix of whole numbers, or has the wrong number of ranks.
 
     >>> plan = plan_alltoall("h100:2", np.full((16, 16), 1000))
     >>> plan.method, float(plan.time), plan.gap
@@ -144,13 +145,14 @@ def plan_dispatch(
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        experts: One row per token with the numbers of its experts; -1 for none.
+        experts: One row per token with the numbers of its experts; -1 for none. If no token leaves its rank, the plan
+            takes no time and has no schedule.
         sources: The rank that holds each token; equal blocks of tokens by default.
         placement: The ranks of each expert (several for replicas, -1 for none); equal blocks of experts by default.
         token_bytes: Size of a token in bytes.
 
     Raises:
-        InvalidInput: A rank or an expert does not exist, or no token leaves its rank.
+        InvalidInput: A rank or an expert does not exist.
 
     >>> plan = plan_dispatch("h100:2", [[8, 9, 10, 11]] * 8, sources=range(8), placement=np.arange(16)[:, None])
     >>> plan.method, float(plan.time), plan.gap == 0
@@ -158,9 +160,9 @@ def plan_dispatch(
     """
     topology = _topology(network)
     rows, ranks = _whole("experts", experts, (2,)), topology.compute_count
-    placed, tokens = max(int(rows.max()) + 1, 1), len(rows)
+    placed, tokens = int(rows.max(initial=0)) + 1, len(rows)
     hosts = _whole("placement", np.arange(placed) * ranks // placed if placement is None else placement, (1, 2))
-    own = _whole("sources", np.arange(tokens) * ranks // tokens if sources is None else sources, (1,))
+    own = _whole("sources", np.arange(tokens) * ranks // max(tokens, 1) if sources is None else sources, (1,))
     token_bytes = int(_whole("token_bytes", token_bytes, (0,), MAX_AMOUNT))
     hosts = hosts.reshape(len(hosts), -1)
     return _plan_dispatch(topology, route_tokens(TokenBatch("tokens", rows, own, hosts, token_bytes), ranks))
@@ -168,10 +170,10 @@ def plan_dispatch(
 
 def _whole(name: str, given: Any, dimensions: tuple[int, ...], most: int = MAX_TOKENS) -> NDArray[np.int64]:
     numbers = as_array(given)
-    if numbers.dtype.kind not in "iu" or numbers.ndim not in dimensions or not numbers.size:
+    if numbers.dtype.kind not in "iu" or numbers.ndim not in dimensions:
         rule = f"{name} must be an array of whole numbers with {' or '.join(map(str, dimensions))} dimensions"
         raise InvalidInput(rule, f"{numbers.dtype.name} of shape {numbers.shape}", "fill short rows with -1")
-    if int(numbers.max()) > most:
+    if int(numbers.max(initial=0)) > most:
         raise InvalidInput(f"{name} must be at most {most}", int(numbers.max()), "number experts and ranks from 0")
     return numbers.astype(np.int64)
 
@@ -212,6 +214,8 @@ class Replanner:
         require_ranks(matrix, self.topology.compute_count, self.topology.spec)
         with self._lock:
             last = self._last
+        if not matrix.sent.any():
+            return AllToAllPlan(plan_amounts(self.topology, matrix))
         if last is not None:
             kept = AllToAllPlan(along(last.plan, matrix))
             if self._gain_s(kept, bound_on(self.topology, matrix)) <= self.cost_s:

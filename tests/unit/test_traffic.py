@@ -57,6 +57,18 @@ def test_a_replanner_plans_again_only_where_it_pays():
     assert new.time < kept.time
 
 
+@pytest.mark.parametrize("network", [NETWORK, "ring:16"])
+def test_a_batch_without_tokens_has_a_plan_that_takes_no_time(network):
+    nothing = np.zeros((16, 16), int)
+    plan = ch.plan_alltoall(network, nothing)
+    assert (plan.time, plan.bound, plan.gap) == (0, 0, 0)
+    assert plan.with_traffic(amounts(1)).time == ch.plan_alltoall(network, amounts(1)).time
+    assert plan.with_traffic(amounts(1)).with_traffic(nothing).time == 0
+    assert ch.plan_dispatch(network, np.zeros((0, 8), int)).time == 0
+    replanner = ch.Replanner(NETWORK, cost_s=0)
+    assert (replanner(nothing).time, replanner.plans, len(replanner(nothing).pieces.amount)) == (0, 0, 0)
+
+
 def test_threads_get_the_plans_that_one_would():
     with ThreadPoolExecutor(4) as threads:
         times = list(threads.map(lambda seed: ch.plan_alltoall(NETWORK, amounts(seed)).time, range(12)))
@@ -124,7 +136,7 @@ def test_what_is_no_routing_is_refused(experts, more, what):
 
 @pytest.mark.parametrize(
     "traffic",
-    [np.ones((3, 3), int), np.full((16, 16), 0.5), -np.ones((16, 16), int), np.zeros((16, 16), int), NoArray()],
+    [np.ones((3, 3), int), np.full((16, 16), 0.5), -np.ones((16, 16), int), NoArray()],
 )
 def test_what_is_no_traffic_of_the_network_is_refused(traffic):
     with pytest.raises(ch.ChoraleError):

@@ -80,7 +80,7 @@ class DispatchPlan:
     @property
     def gap(self) -> Fraction:
         """Time above the bound, relative to the bound: 0 is optimal."""
-        return self.time / self.bound.time - 1
+        return self.time / self.bound.time - 1 if self.time else Fraction(0)
 
     @property
     def can_return(self) -> bool:
@@ -105,9 +105,11 @@ class DispatchPlan:
         """Return the unverified schedule of the dispatch, or of the combine, which runs the dispatch backwards.
 
         Raises:
-            InvalidInput: if there are more than `MAX_SHARDS` shards, or if a combine lacks reverse links.
+            InvalidInput: if there are no shards or more than `MAX_SHARDS`, or if a combine lacks reverse links.
         """
         routing = self.routing
+        if not len(routing.source):
+            raise InvalidInput("no token goes to another rank: {}", routing.name, "check the placement")
         if len(routing.source) > MAX_SHARDS:
             rule = f"a schedule must have at most {MAX_SHARDS} groups of tokens with the same ranks"
             raise InvalidInput(rule, len(routing.source), "route fewer tokens at a time")
@@ -161,11 +163,17 @@ def reverse_routes(topology: Topology, routes: Routes) -> Routes:
 
 
 def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
-    """Return a plan for `routing` on `topology`, with a bound from cuts around ranks and boxes. Deterministic."""
+    """Return a plan for `routing` on `topology`, with a bound from cuts around ranks and boxes. Deterministic.
+
+    A plan for no tokens takes no time and has no schedule.
+    """
     if routing.ranks != topology.compute_count:
         rule = f"a routing must be for the {topology.compute_count} ranks of {topology.spec}"
         raise InvalidInput(rule, f"{routing.ranks} ranks in {routing.name}", "choose a routing or a network that fits")
     bound = max(cuts_of_tokens(topology, routing), key=lambda cut: cut.time)
+    if not len(routing.source):
+        none = np.zeros(0, dtype=np.int64)
+        return DispatchPlan(topology, routing, Edges(*[none] * 6), Routes.of_paths([]), none, bound, "no copies")
     fabric = rail_fabric(topology)
     plans = [_uncopied(topology, routing, bound)]
     if fabric is None:

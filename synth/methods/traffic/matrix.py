@@ -66,8 +66,7 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
     """Return the traffic matrix with these `rows`.
 
     Raises:
-        InvalidInput: unless the matrix is square, contains only whole numbers (floats too) from 0 to 2^40, and at least
-            one of them off the diagonal is positive.
+        InvalidInput: unless the matrix is square and contains only whole numbers (floats too) from 0 to 2^40.
     """
     table = as_array(rows)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
@@ -81,10 +80,13 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
     if int(table.min()) < 0 or int(table.max()) > MAX_AMOUNT:
         wrong = int(table.min()) if int(table.min()) < 0 else int(table.max())
         raise InvalidInput("the amounts of a traffic matrix must be 0 to 2^40", wrong, "use a larger unit")
-    matrix = TrafficMatrix(name, table.astype(np.int64, order="C"))
+    return TrafficMatrix(name, table.astype(np.int64, order="C"))
+
+
+def require_traffic(matrix: TrafficMatrix) -> None:
+    """Raise InvalidInput if no rank sends anything to another rank."""
     if not matrix.sent.any():
-        raise InvalidInput("the traffic matrix sends nothing: {}", name, "enter an amount for some pair")
-    return matrix
+        raise InvalidInput("the traffic matrix sends nothing: {}", matrix.name, "enter an amount for some pair")
 
 
 def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:

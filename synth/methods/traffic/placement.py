@@ -73,7 +73,8 @@ def _cuts(topology: Topology, batch: TokenBatch) -> list[Cut]:
 def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
     """Return (bound, inequality of cuts: the sum of the fourth powers of their times, dominated by the largest)."""
     times = [cut.time for cut in _cuts(topology, batch)]
-    return max(times), round(sum(float(time / max(times)) ** 4 for time in times) * float(max(times)) ** 4, 9)
+    most = max(times) or Fraction(1)
+    return max(times), round(sum(float(time / most) ** 4 for time in times) * float(most) ** 4, 9)
 
 
 def _options(

@@ -13,7 +13,7 @@ from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.methods.alltoall.linear_program import Commodities
 from chorale.synth.methods.alltoall.rate import distances_by
 from chorale.synth.methods.alltoall.schedule import FlowPaths, schedule_of_paths
-from chorale.synth.methods.traffic.matrix import Amounts, ChunkCounts, TrafficMatrix
+from chorale.synth.methods.traffic.matrix import Amounts, ChunkCounts, TrafficMatrix, require_traffic
 from chorale.synth.schedule.schedule import Parameter, Schedule
 from chorale.synth.topology.topology import Topology
 
@@ -62,7 +62,7 @@ class TrafficPlan(ABC):
     @property
     def gap(self) -> Fraction:
         """Time above the bound, relative to the bound: 0 is optimal."""
-        return self.time / self.bound.time - 1
+        return self.time / self.bound.time - 1 if self.time else Fraction(0)
 
     @abstractmethod
     def paths(self) -> FlowPaths:
@@ -74,8 +74,10 @@ def traffic_schedule(plan: TrafficPlan) -> Schedule:
 
     Ranks on a path receive and send the data, so that programs use the planned paths; `steps` is the largest number of
     consecutive sends on a path. The certificate contains the prices that prove the bound on the time;
-    `chorale.synth.methods.traffic.certificate` checks it. O(rows * longest path).
+    `chorale.synth.methods.traffic.certificate` checks it. O(rows * longest path). Raises InvalidInput if the plan sends
+    nothing.
     """
+    require_traffic(plan.matrix)
     counts = plan.chunks.counts
     most = int(counts.max())
     collective = uneven_collective(CollectiveName.ALLTOALLV, counts.ravel().tolist())

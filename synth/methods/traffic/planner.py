@@ -34,6 +34,7 @@ from chorale.synth.methods.traffic.matrix import (
     exact_counts,
     parts_of_chunks,
     require_ranks,
+    require_traffic,
 )
 from chorale.synth.methods.traffic.plan import PriceBound, Prices, TrafficPlan, proven_time
 from chorale.synth.methods.traffic.two_level import RailPlan, cut_bound, plan_rails, rails_along
@@ -90,6 +91,7 @@ def plan_traffic(
         InvalidInput: if the network is too large for flows, the matrix is for another number of ranks, or `gap` < 0.
     """
     require_ranks(matrix, topology.compute_count, topology.spec)
+    require_traffic(matrix)
     if gap < 0:
         raise InvalidInput("the gap of a plan must not be negative", gap, "choose 0.005 or so")
     fabric = rail_fabric(topology) if method is None else None
@@ -154,6 +156,7 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
     """
     topology = plan.topology
     require_ranks(matrix, topology.compute_count, topology.spec)
+    require_traffic(matrix)
     fabric = rail_fabric(topology)
     rails = None if fabric is None else _over_rails(fabric, matrix, None)
     if rails is not None and rails.gap <= gap:
@@ -181,6 +184,8 @@ def _flows_along(plan: FlowPlan, matrix: TrafficMatrix, gap: Fraction) -> FlowPl
 
 def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
     """Return a plan that sends `matrix` over the routes of `plan` in the same proportions, with a new bound."""
+    if not (plan.time and matrix.sent.any()):
+        return plan_amounts(plan.topology, matrix)
     if isinstance(plan, RailPlan):
         return rails_along(plan, matrix)
     assert isinstance(plan, FlowPlan)
@@ -188,12 +193,20 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in units of the matrix, in closed form on boxes with rails, otherwise like `plan_traffic`."""
+    """Return a plan in units of the matrix, in closed form on boxes with rails, otherwise like `plan_traffic`.
+
+    A plan for no traffic takes no time and has no schedule.
+    """
     require_ranks(matrix, topology.compute_count, topology.spec)
-    fabric = rail_fabric(topology)
-    if fabric is None:
+    fabric, counts = rail_fabric(topology), ChunkCounts(matrix.amounts, Fraction(1))
+    if fabric is not None:
+        return plan_rails(fabric, matrix, counts)
+    if matrix.sent.any():
         return plan_traffic(topology, matrix)
-    return plan_rails(fabric, matrix, ChunkCounts(matrix.amounts, Fraction(1)))
+    problem, none = _problem_of(topology, counts), Fraction(0)
+    bound = PriceBound(none, np.ones(len(topology.links), dtype=np.int64))
+    flows = np.zeros((matrix.ranks, problem.link_count), dtype=np.int64)
+    return FlowPlan(topology, matrix, counts, none, none, bound, "direct", problem, flows)
 
 
 def in_chunks(plan: TrafficPlan) -> TrafficPlan:
@@ -206,6 +219,8 @@ def in_chunks(plan: TrafficPlan) -> TrafficPlan:
 def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
     """Return a lower bound on the time for `matrix`, from cuts around ranks and boxes, without making a plan."""
     fabric = rail_fabric(topology)
+    if not matrix.sent.any():
+        return Fraction(0)
     if fabric is not None:
         return cut_bound(fabric, matrix).time
     return _bound(topology, _problem_of(topology, chunk_counts(matrix)), matrix, []).time

@@ -101,7 +101,7 @@ def cut_bound(fabric: RailFabric, matrix: TrafficMatrix) -> PriceBound:
     """Return the bound from cuts around ranks and boxes. O(ranks^2)."""
     time, links = fabric.cuts(matrix.sent)
     prices = np.zeros(len(fabric.topology.links), dtype=np.int64)
-    prices[links] = 1
+    prices[links if time else slice(None)] = 1
     return PriceBound(time, prices)
 
 

@@ -78,12 +78,20 @@ def test_skews_are_the_same_for_the_same_seed_and_even_at_exponent_zero():
         ([[0, -1], [1, 0]], "must be 0 to 2\\^40"),
         ([[0, 2**40 + 1], [1, 0]], "must be 0 to 2\\^40"),
         ([[0, 2**70], [1, 0]], "must be 0 to 2\\^40"),
-        ([[5, 0], [0, 5]], "the traffic matrix sends nothing"),
     ],
 )
 def test_what_is_no_traffic_is_refused(rows, rule):
     with pytest.raises(InvalidInput, match=rule):
         traffic_matrix("bad", rows)
+
+
+def test_schedules_are_for_some_traffic():
+    nothing = traffic_matrix("diagonal", [[5, 0], [0, 5]])
+    plan = plan_amounts(parse_topology("complete:2"), nothing)
+    assert (plan.time, plan.gap, check_traffic_certificate(plan.topology, certificate_of(plan))) == (0, 0, 0)
+    for refused in (lambda: plan_traffic(plan.topology, nothing), lambda: traffic_schedule(plan)):
+        with pytest.raises(InvalidInput, match="the traffic matrix sends nothing"):
+            refused()
 
 
 def test_whole_floats_are_amounts():
