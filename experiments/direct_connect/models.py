@@ -26,7 +26,7 @@ from chorale.experiments.framework.experiment import (
 from chorale.experiments.framework.plots import Chart, Point, all_points, line_points
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.finder.candidate import Workload, bfb_score_of, greatest_rate, least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import Workload, bfb_score, greatest_rate, least_bandwidth_factor, least_steps
 from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.simulation.simulate import NetworkModel, congestion_of
@@ -190,7 +190,7 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
         measured = measure_schedule(spec, "bfb")
         steps, factor, known_by = measured.cost.steps, measured.factor, "verified schedule"
     else:
-        (steps, factor), known_by = bfb_score_of(spec), "exact cost of BFB"
+        (steps, factor), known_by = bfb_score(parse_topology(spec)), "exact cost of BFB"
     added = Fraction(BANDWIDTH_TIME_DEGREE, BANDWIDTH_TIME_DEGREE - 1) * (Fraction(1, size) - Fraction(1, nodes))
     printed = least_bandwidth_factor(size) + added
     verdict = {
@@ -261,7 +261,7 @@ def _scores(case: tuple[int, int, int]) -> list[dict[str, Any]]:
     degree, first, distance = case
     scores = []
     for nodes in range(first, FIGURE_18_MAX_NODES + 1, distance):
-        score = bfb_score_of(f"genkautz:{degree},{nodes}")
+        score = bfb_score(parse_topology(f"genkautz:{degree},{nodes}"))
         over = score.bandwidth_factor / least_bandwidth_factor(nodes)
         late = score.steps - least_steps(nodes, degree)
         scores.append({"degree": degree, "nodes": nodes, "over": str(over), "late": late})

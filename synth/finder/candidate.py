@@ -5,7 +5,6 @@ kernels represent sets of nodes as bits. A search needs thousands of generalized
 graphs is computed from their formula without building them.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +19,6 @@ from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.kernels import native
 from chorale.synth.methods.bfb.plan import network_of, network_of_nodes, problems_of
 from chorale.synth.topology.automorphism import checked_orbits
-from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
@@ -248,20 +246,6 @@ def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.i
     return AllgatherCost(len(top), Fraction(degree, nodes) * sum(loads))
 
 
-def bfb_score_of(spec: str) -> AllgatherCost:
-    """Return the exact BFB score of the topology `spec`.
-
-    genkautz:d,n with d up to `MAX_DEGREE` is not built: the score follows from the formula of its links (x to -d x - a
-    modulo n for a = 1, …, d), in time about proportional to the number of nodes.
-    """
-    tree = parse_spec(spec)
-    if isinstance(tree, FamilyCall) and tree.name == "genkautz":
-        degree, nodes = map(int, tree.text.split(","))
-        if degree <= MAX_DEGREE:
-            return _score(degree, nodes, *native.kautz_loads(degree, nodes, math.gcd(degree, nodes)))
-    return bfb_score(parse_topology(spec))
-
-
 _MOST_TASKS = 64
 
 
@@ -271,7 +255,7 @@ class ScoreCache(dict[str, AllgatherCost]):
     def of(self, spec: str) -> AllgatherCost:
         """Return the score of the topology `spec`. If it is not cached, it is computed in this process."""
         if spec not in self:
-            self[spec] = bfb_score_of(spec)
+            self[spec] = bfb_score(parse_topology(spec))
         return self[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
@@ -283,4 +267,4 @@ class ScoreCache(dict[str, AllgatherCost]):
 
 
 def _score_all(_shared: None, specs: Sequence[str]) -> list[AllgatherCost]:
-    return [bfb_score_of(spec) for spec in specs]
+    return [bfb_score(parse_topology(spec)) for spec in specs]

@@ -205,16 +205,6 @@ def best_generators(
         int32[max_steps + 1, degree].
     """
 
-def kautz_loads(degree: int, nodes: int, common: int) -> tuple[Ints, Ints]:
-    """Return each step's BFB load on genkautz:degree,nodes as p / q in shards per link of capacity 1.
-
-    The result equals `loads_of_low_diameter` for the network, which is not built. Before the last step T, every shard
-    arrives over one link; in step T over up to `degree` links. O(nodes * (T^2 + degree * 2^degree)) time,
-    O(nodes * T) memory.
-
-    common: greatest common divisor of degree and nodes; 2 <= degree < nodes
-    """
-
 # forest.cpp
 
 def in_arc_shares(
@@ -418,18 +408,6 @@ def split_over_rails(
 
 # simulation.cpp
 
-def largest_loads(
-    route: Ranks,
-    amount: Ints,
-    offsets: Ints,
-    link_ids: Ranks,
-    link_class: Ranks,
-    kind_of_route: Ints,
-    loads: Ints,
-    worst: Matrix[np.int64],
-) -> None:
-    """Write to `worst`, [bandwidth classes, kinds], the largest load of such a link on any route of this kind."""
-
 class FlowSimulation:
     """Messages and gates that wait for events, see `chorale.synth.simulation.flow_simulation.MessageGraph`.
 
@@ -542,9 +520,6 @@ def continue_tree(
     Writes the nodes in the order in which they are reached, and their arcs. Returns (weight, nodes reached); the tree
     could not be completed if these are not all nodes. `room` is not changed.
     """
-
-def take_trees(root: Ranks, weight: Ints, parent_arc: Matrix[np.int32], capacity: Ints, supply: Ints) -> None:
-    """Subtract the capacity and supply that the trees use from `capacity` and `supply`. O(trees * nodes)."""
 
 def grow_rooted_trees(arcs: ArcTable, capacity: Ints, root: int, parent_arc: Matrix[np.int32]) -> bool:
     """Write one root's trees and subtract them from `capacity`; return whether all of them span the network."""

@@ -125,6 +125,13 @@ class Routes:
         """Return the link ids of `route` in travel order."""
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
+    def hops_of(self, routes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return (number of links of each of `routes`, the link ids of all of them, one route after the other)."""
+        starts = self.offsets[routes]
+        hops = self.offsets[routes + 1] - starts
+        position = np.arange(hops.sum()) + np.repeat(starts - np.cumsum(hops) + hops, hops)
+        return hops, self.link_ids[position]
+
     def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
         """Return (object[routes]: latency of each route in integer ticks, number of ticks per second)."""
         parts = lcm(*(latency.denominator for latency in links.latencies_s))

@@ -79,12 +79,9 @@ class Traffic:
 
     def link_amounts(self, step: TrafficStep) -> NDArray[np.int64]:
         """Return int64[links]: data on each link in `step`, as multiples of vector / `denominator`. O(links + hops)."""
-        starts = self.routes.offsets[step.route]
-        hops = self.routes.offsets[step.route + 1] - starts
-        first_hop = np.cumsum(hops) - hops
-        position = np.arange(hops.sum()) + np.repeat(starts - first_hop, hops)
+        hops, link_ids = self.routes.hops_of(step.route)
         amounts = np.zeros(len(self.topology.links), dtype=np.int64)
-        np.add.at(amounts, self.routes.link_ids[position], np.repeat(step.amount, hops))
+        np.add.at(amounts, link_ids, np.repeat(step.amount, hops))
         return amounts
 
 

@@ -395,10 +395,9 @@ def _loads(
     """
     links, routes = traffic.topology.links, traffic.routes
     worst = np.zeros((len(links.bandwidths), len(distances)), dtype=np.int64)
-    native.largest_loads(
-        step.route, step.amount, routes.offsets, routes.link_ids, links.bandwidth_class, of_route,
-        np.zeros(len(links), dtype=np.int64), worst,
-    )  # fmt: skip
+    hops, link_ids = routes.hops_of(step.route)
+    places = links.bandwidth_class[link_ids], np.repeat(of_route[step.route], hops)
+    np.maximum.at(worst, places, traffic.link_amounts(step)[link_ids])
     largest = [
         LinkLoad(Fraction(int(worst[index, kind]), traffic.denominator) / links.bandwidths[index], *distances[kind])
         for index, kind in np.argwhere(worst).tolist()

@@ -5,19 +5,6 @@
 namespace chorale {
 namespace {
 
-void largest_loads(Span<const Rank> route, Span<const Int> amount, Span<const Int> offsets, Span<const Rank> link_ids,
-                   Span<const Rank> link_class, Span<const Int> kind_of_route, Span<Int> loads, Span<Int, 2> worst) {
-    const auto links_of = [&](Int index) { return link_ids.part(offsets[route[index]], offsets[route[index] + 1]); };
-    for (Int index = 0; index < route.size(); ++index)
-        for (const Rank link : links_of(index)) loads[link] += amount[index];
-    for (Int index = 0; index < route.size(); ++index) {
-        for (const Rank link : links_of(index)) {
-            Int& most = worst(link_class[link], kind_of_route[route[index]]);
-            most = std::max(most, loads[link]);
-        }
-    }
-}
-
 constexpr double RELATIVE_TOLERANCE = 1e-12;  // smaller differences are rounding errors
 
 // Max-min fair shares of links for the messages in flight, updated only for links with changes.
@@ -295,7 +282,6 @@ private:
 
 void bind_simulation(nanobind::module_& module) {
     namespace nb = nanobind;
-    define(module, "largest_loads", largest_loads);
     nb::class_<FlowSimulation>(module, "FlowSimulation")
         .def(nb::init<Span<const double>, Span<const double>, double, Span<const Rank>, Span<const Int>,
                       Span<const Rank>, Span<const double>, Span<const Int>, Span<const Rank>, Span<const Rank>>(),

@@ -310,15 +310,6 @@ std::tuple<Int, Int> continue_tree(const ArcTable& arcs, const ResidualNetwork& 
     return {growth.weight, reached};
 }
 
-void take_trees(Span<const Rank> root, Span<const Int> weight, Span<const Rank, 2> parent_arc, Span<Int> capacity,
-                Span<Int> supply) {
-    for (Int tree = 0; tree < root.size(); ++tree) {
-        supply[root[tree]] -= weight[tree];
-        for (const Rank arc : parent_arc.row(tree))
-            if (arc >= 0) capacity[arc] -= weight[tree];
-    }
-}
-
 // Trees of one root, grown arc by arc.
 //
 // A tree may take an arc if the flow from the root to the head of the arc still has one unit for each further tree. By
@@ -573,7 +564,6 @@ void bind_trees(nanobind::module_& module) {
     define(module, "feasible_arcs", feasible_arcs);
     define(module, "grow_trees", grow_trees);
     define(module, "continue_tree", continue_tree);
-    define(module, "take_trees", take_trees);
     define(module, "grow_rooted_trees", grow_rooted_trees);
     define(module, "tree_heights", tree_heights);
     define(module, "send_trees", send_trees);

@@ -521,7 +521,9 @@ class _Packing:
 
     def _residual_after(self, trees: Trees) -> tuple[Integers, Integers]:
         capacity, supply = self.capacity.copy(), self.supply.copy()
-        native.take_trees(trees.root, trees.weight, trees.parent_arc, capacity, supply)
+        is_arc = trees.parent_arc >= 0
+        np.subtract.at(supply, trees.root, trees.weight)
+        np.subtract.at(capacity, trees.parent_arc[is_arc], np.repeat(trees.weight, is_arc.sum(axis=1)))
         return capacity, supply
 
     def _keep(self, trees: Trees) -> None:
