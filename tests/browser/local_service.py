@@ -127,12 +127,12 @@ class ThreadLaunches:
         self._threads: dict[str, threading.Thread] = {}
         self._errors: dict[str, str] = {}
 
-    def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
+    def start(self, campaign: Mapping[str, Any], home: Path, resume: bool) -> None:
         name = campaign["name"]
         if self.state(name)[0] == "running":
             raise CheckFailed("is running already", name, "stop it first")
         self._errors.pop(name, None)
-        self._threads[name] = threading.Thread(target=self._run, args=(dict(campaign), home, launch_id), daemon=True)
+        self._threads[name] = threading.Thread(target=self._run, args=(dict(campaign), home, resume), daemon=True)
         self._threads[name].start()
 
     def state(self, name: str) -> tuple[str, str | None]:
@@ -150,11 +150,11 @@ class ThreadLaunches:
             thread.join(END_S)
             assert not thread.is_alive()
 
-    def _run(self, document: dict[str, Any], home: Path, launch_id: str | None) -> None:
+    def _run(self, document: dict[str, Any], home: Path, resume: bool) -> None:
         try:
             campaign = Campaign.model_validate(document)
             topology = load_topology(campaign.topology)
             make = make_workers(campaign, topology, home)
-            tune(campaign, topology, Home(home), launch_id is None, make, _silent, launch_id=launch_id)
+            tune(campaign, topology, Home(home), resume, make, _silent)
         except Exception as error:  # the page shows it
             self._errors[document["name"]] = str(error)

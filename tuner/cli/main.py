@@ -1,19 +1,112 @@
-"""The `chorale` command: the group of all commands, exit codes, and options that work everywhere."""
+"""The `chorale` command: all commands by name, exit codes, and options that work everywhere.
 
+A command is the function of that name in its module, which is imported only when the command is used. A group of
+commands is the `CommandLine` called `NAME_app`.
+"""
+
+import importlib
 import os
 import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.shadowing import shadow_of
-from chorale.tuner.cli.commands import CommandGroup, load_all
+from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.process import hide_passwords, stopping_in_order
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "topology": ("topology", "List the families of networks; show or import a network."),
+    "find": ("find", "Find topologies that none beats in both steps and bandwidth, or the best for a workload."),
+    "synth": ("synthesize", "Design a schedule for a topology, verify it chunk by chunk and prove how good it is."),
+    "auto": ("auto", "Detect the fabric, prove how fast an allreduce can be on it, and suggest next commands."),
+    "demo": ("auto", "Tune an allreduce of eight processes, connected like the corners of a cube, and draw it."),
+    "verify": ("verify", "Replay a schedule or execute a program chunk by chunk; exit 0 if it is correct, 1 if not."),
+    "lower": ("verify", "Lower a schedule to a program, which is read back and checked before it is written."),
+    "lift": ("verify", "Read a program back and check it against its collective; exit 0 if it is correct, 1 if not."),
+    "show": ("show", "Show link loads and routes of a schedule, or link loads and the timeline of a program."),
+    "export": ("export", "Write a job folder: programs, environment, launch scripts, manifest and checklist."),
+    "compare": ("show", "Compare exact costs, resources and predicted times, and find where one overtakes the other."),
+    "alltoall": ("alltoall", "Bound the rate of an all-to-all over any routes, or plan one for given sizes."),
+    "groups": ("alltoall", "Plan collectives of several groups of ranks that share a fabric and run at the same time."),
+    "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
+    "training": ("simulate", "Simulate an iteration of data-parallel training, with or without experts."),
+    "record-training": ("simulate", "Record how long the layers of a PyTorch model take, for `chorale training`."),
+    "bound": ("synthesize", "Compute how fast a collective can be at best, and which links limit it."),
+    "failures": ("synthesize", "Plan a verified schedule for the loss of each compute node and link, one at a time."),
+    "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
+    "judge": ("run", "Judge measured times against the bound and the library's own model."),
+    "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
+    "watch": ("fabric", "Watch the links of a fabric; plan, compare and publish a new tuning table when they change."),
+    "record": ("record", "Run a job and record which collectives it calls, at which sizes, how often and how long."),
+    "tune": ("tune", "Search for the fastest schedule per size and register it."),
+    "campaign": ("campaign", "List, pause and resume campaigns; check and repair their files."),
+    "job": ("record", "Print or install the library that gives MPI programs a tuning table."),
+    "replay": ("record", "Replay campaigns on recorded runs, to see how well `chorale tune` searches and decides."),
+    "table": ("table", "Write, show, verify, merge and compare tuning tables: the files that CHORALE_TABLE names."),
+    "best": ("campaign", "Fetch the best schedule that campaigns have registered, and verify it again."),
+    "experiment": ("experiment", "Run an experiment row by row, and compare its results with published ones."),
+    "bench": ("experiment", "Run benchmarks, compare facts such as counts with expected ones, and keep a history."),
+    "ui": ("campaign", "Show campaigns, trials and registered schedules in the browser until interrupted."),
+    "serve": ("serve", "Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page."),
+    "token": ("serve", "Create, list and revoke tokens of the HTTP service; this takes effect immediately."),
+    "doctor": ("doctor", "Check what works on this machine and what is missing; exit 3 if no campaign can run."),
+}  # fmt: skip
+"""Command name -> its module in this package, and the first paragraph of its help."""
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "Start here": ("auto", "demo", "doctor"),
+    "Describe a network": ("topology", "find"),
+    "Design, prove and compare schedules": (
+        "synth", "bound", "alltoall", "groups", "failures", "verify", "show", "compare",
+    ),
+    "Predict times without running": ("simulate", "training", "record-training"),
+    "Make a program for a runtime": ("lower", "lift", "export"),
+    "Run and judge": ("run", "judge", "fabric"),
+    "Tune, and use the answer in jobs": ("record", "tune", "campaign", "table", "job", "best", "watch", "replay"),
+    "Serve and look": ("serve", "token", "ui", "experiment", "bench"),
+}  # fmt: skip
+"""Task -> its commands, in the order of `chorale --help`."""
+_SETTINGS: Mapping[str, dict[str, Any]] = {"record": {"context_settings": {"ignore_unknown_options": True}}}
+"""Command -> its settings: `record` passes unknown options on to the job that it starts."""
+
+
+class CommandGroup(TyperGroup):
+    """A group that lists `COMMANDS` without importing them, and imports only the module of the command in use."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, (_, summary) in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=summary))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by task, each with the first paragraph of its help."""
+        for task, names in TASKS.items():
+            with formatter.section(task):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Import the module of the command; return its name, the command and the remaining arguments."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, None if listed is None else load_command(str(name)), rest
+
+
+@cache
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    module = importlib.import_module(f".{COMMANDS[name][0]}", __package__)
+    attribute, part = name.replace("-", "_"), CommandLine()
+    if group := getattr(module, f"{attribute}_app", None):
+        part.add_typer(group, name=name)
+    else:
+        part.command(name, **_SETTINGS.get(name, {}))(getattr(module, attribute))
+    return typer.main.get_group(part).commands[name]  # type: ignore[return-value]
+
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -96,4 +189,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def command_line() -> TyperGroup:
     """Return the complete command line with every command imported, for the reference and for tests of the docs."""
-    return load_all(typer.main.get_group(app))
+    group = typer.main.get_group(app)
+    for name in COMMANDS:
+        group.add_command(load_command(name))
+    return group

@@ -66,9 +66,15 @@ def create(
     Example: chorale token create alice --role operator --days 30
     """
     _require_name(name)
-    end = _end(days, expires, forever)
+    if sum((days is not None, expires is not None, forever)) > 1:
+        raise InvalidInput("only one of {} can be given", "--days, --expires and --forever", "leave out the others")
+    now = datetime.fromtimestamp(int(time.time()), UTC)
+    end = now + timedelta(days=DEFAULT_DAYS if days is None else days) if expires is None else expires
+    end = end if end.tzinfo else end.replace(tzinfo=UTC)
+    if end <= now:
+        raise InvalidInput("the expiry date {} is in the past", end.isoformat(), "choose a later one")
     token, digest = access.make_token()
-    fields: dict[str, Any] = {"role": role, "expires": end, "jobs": jobs}
+    fields: dict[str, Any] = {"role": role, "expires": None if forever else end, "jobs": jobs}
     entry = access.TokenEntry(name=name, sha256=digest, requests_per_minute=requests_per_minute, **fields)
     file = _file(tokens)
 
@@ -134,19 +140,6 @@ def _require_name(name: str) -> None:
     if not re.fullmatch(access.NAME_PATTERN, name) or name == "local":
         rule = "{} cannot be the name of a token"
         raise InvalidInput(rule, name, "use letters, digits, `_`, `.` and `-`, but not `local`")
-
-
-def _end(days: float | None, expires: datetime | None, forever: bool) -> datetime | None:
-    if sum((days is not None, expires is not None, forever)) > 1:
-        raise InvalidInput("only one of {} can be given", "--days, --expires and --forever", "leave out the others")
-    if forever:
-        return None
-    now = datetime.fromtimestamp(int(time.time()), UTC)
-    end = now + timedelta(days=DEFAULT_DAYS if days is None else days) if expires is None else expires
-    end = end if end.tzinfo else end.replace(tzinfo=UTC)
-    if end <= now:
-        raise InvalidInput("the expiry date {} is in the past", end.isoformat(), "choose a later one")
-    return end
 
 
 def _facts(entry: access.TokenEntry) -> dict[str, Any]:

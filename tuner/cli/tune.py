@@ -163,7 +163,7 @@ def _tune_recorded(
     """
     job = campaign_file.RecordedJob.of(load_record(record))
     campaigns = campaign_file.recorded_campaigns(job, record.stem, document, overrides)
-    networks: list[Topology] = []
+    checked: list[tuple[Campaign, Topology]] = []
     for campaign in campaigns:
         check_methods(campaign)
         topology = load_topology(campaign.topology)
@@ -171,15 +171,14 @@ def _tune_recorded(
         if rest or not of_node:
             rule = f"the network must have as many nodes as the job has ranks, {job.ranks}, or equal groups of them"
             raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another")
-        if of_node > 1 and not networks:
+        if of_node > 1 and not checked:
             notice(f"{of_node} ranks of the job share each node of {campaign.topology}; MPI jobs run such a table")
         check_runner(campaign, topology)
-        networks.append(topology)
-    campaigns = [campaign_on(campaign, topology) for campaign, topology in zip(campaigns, networks, strict=True)]
+        checked.append((campaign_on(campaign, topology), topology))
     if not as_json:
-        notice("\n".join(campaign_file.coverage_lines(job, campaigns)))
+        notice("\n".join(campaign_file.coverage_lines(job, [campaign for campaign, _ in checked])))
     documents: list[dict[str, Any] | None] = []
-    for campaign, topology in zip(campaigns, networks, strict=True):
+    for campaign, topology in checked:
         if dry_run:
             plan = _plan(campaign, topology)
             documents.append(dict(plan.document))

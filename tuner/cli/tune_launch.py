@@ -1,15 +1,12 @@
 """Launches of `chorale tune`: run one here; start, watch or end one in a Ray cluster; write and print results."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
-import uuid
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -22,16 +19,13 @@ from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signal
 from chorale.tuner.config.values import REVEALED, Address
 from chorale.tuner.files.read_write import write_file, write_folder
 from chorale.tuner.files.topology_specs import absolute_spec
-from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.launch.detached import LaunchState, LaunchStatus, detached_name, start_launch
 from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports import tuning
 from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
 from chorale.tuner.trials.store import campaign_rows
 from chorale.tuner.trials.tuning_table import table_programs
-
-if TYPE_CHECKING:
-    pass
 
 POLL_S = 1.0
 ANSWER_LIMIT_S = 10.0
@@ -49,20 +43,10 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     tracking = campaign.tracking.model_copy(update={"mlflow_uri": mlflow_address})
     changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
     document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json", context=REVEALED)
-    name = detached_name(campaign.name)
     from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 
     with DetachedActors(address) as actors:
-        former = actors.find(name)
-        if former is not None:
-            status: LaunchStatus = former.call("status", 0)
-            if status.state == LaunchState.RUNNING:
-                way_out = f"wait for it, or end it with `chorale tune --stop {campaign.name}`"
-                raise CheckFailed("a detached launch exists already: {}", f"{campaign.name} is running", way_out)
-            former.remove()
-        launch_id = None if resume else uuid.uuid4().hex
-        actor = actors.start(name, DetachedLaunch, (document, home.root, launch_id))
-        actor.call("status", 0)
+        start_launch(actors, document, home.root, resume)
         note = home.detached_cluster(campaign.name)
         home.create(note.parent)
         write_file(str(note), f"{actors.address}\n".encode())

@@ -1,7 +1,5 @@
 """Executors for synthesis tasks, used by commands and experiments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

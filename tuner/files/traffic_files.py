@@ -59,7 +59,8 @@ def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> Token
     """
     content = read_file(path, MAX_BYTES)
     try:
-        given = _routing_members(path, content)
+        document = _parsed(path, content, "a routing file")
+        given = document if isinstance(document, dict) else {"experts": document}
         experts = _integers(given["experts"])
         tokens, placed = len(experts), expert_count or int(experts.max(initial=0)) + 1
         _require_few(placed, MAX_TOKENS)
@@ -74,15 +75,15 @@ def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> Token
     return TokenBatch(path, experts, sources, hosts, token_bytes)
 
 
-def _routing_members(path: str, content: bytes) -> dict[str, Any]:
+def _parsed(path: str, content: bytes, what: str) -> Any:
+    """Return the array of an .npy file, a JSON document (fractions as text), or the rows of words of any other text."""
     if Path(path).suffix.lower() == ".npy":
-        return {"experts": read_array(io.BytesIO(content), allow_pickle=False)}
+        return read_array(io.BytesIO(content), allow_pickle=False)
     text = content.decode("utf-8-sig")
-    if text.lstrip()[:1] not in ("{", "["):
-        return {"experts": _text_rows(text)}
-    require_small_json(text, "a routing file")
-    document = json.loads(text)
-    return document if isinstance(document, dict) else {"experts": document}
+    if text.lstrip()[:1] == "{" or (text.lstrip()[:1] == "[" and "," in text):
+        require_small_json(text, what)
+        return json.loads(text, parse_float=str)
+    return _text_rows(re.sub(r"[][]", " ", text))  # NumPy prints brackets
 
 
 def _integers(rows: Any) -> NDArray[np.int64]:
@@ -129,25 +130,18 @@ def _exponent(text: str) -> float:
 def _rows(path: str) -> list[Any]:
     content = read_file(path, MAX_BYTES)
     try:
-        if Path(path).suffix.lower() == ".npy":
-            table = read_array(io.BytesIO(content), allow_pickle=False)
-            _require_few(max(table.size, *table.shape, 0))
-            return _whole(table.tolist())
-        text = content.decode("utf-8-sig")
-        is_json = text.lstrip()[:1] == "{" or (text.lstrip()[:1] == "[" and "," in text)
-        return _whole(_json_rows(text) if is_json else _text_rows(re.sub(r"[][]", " ", text)))  # NumPy prints brackets
+        rows = _parsed(path, content, "a traffic file")
+        if isinstance(rows, np.ndarray):
+            _require_few(max(rows.size, *rows.shape, 0))
+            rows = rows.tolist()
+        elif isinstance(rows, dict):
+            rows = rows.get("traffic", rows.get("sizes"))
+            if not isinstance(rows, list):
+                raise ValueError('no list of rows, alone or under "traffic" or "sizes"')
+        return _whole(rows)
     except (ValueError, RecursionError, EOFError, MemoryError) as error:  # MemoryError: shapes that exceed any memory
         rule = f"{path} must hold rows of numbers, as text, JSON or .npy"
         raise InvalidInput(rule, " ".join(str(error).split()), "write a row of amounts for each rank") from None
-
-
-def _json_rows(text: str) -> Any:
-    require_small_json(text, "a traffic file")
-    rows = json.loads(text, parse_float=str)
-    rows = rows.get("traffic", rows.get("sizes")) if isinstance(rows, dict) else rows
-    if not isinstance(rows, list):
-        raise ValueError('no list of rows, alone or under "traffic" or "sizes"')
-    return rows
 
 
 def _text_rows(text: str) -> list[list[str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chorale.runners.api.workers import Workers
 from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
@@ -20,6 +21,9 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.trials.records import TrialRecord
+
+if TYPE_CHECKING:
+    from chorale.runners.ray.detached import DetachedActor, DetachedActors
 
 MLFLOW_PAUSE_S = 10.0
 SERVER_TRIES, LOCAL_TRIES = 8640, 3
@@ -50,6 +54,19 @@ class LaunchStatus:
 def detached_name(campaign: str) -> str:
     """Return the name of the Ray actor that runs a campaign's launch."""
     return f"chorale-campaign:{campaign}"
+
+
+def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path, resume: bool) -> None:
+    """Start a launch of a campaign's `document`, or resume the newest. Raises CheckFailed while one is running."""
+    name = detached_name(document["name"])
+    former: DetachedActor | None = actors.find(name)
+    if former is not None:
+        status: LaunchStatus = former.call("status", 0)
+        if status.state == LaunchState.RUNNING:
+            way_out = f"wait for it, or end it with `chorale tune --stop {document['name']}`"
+            raise CheckFailed("the campaign {} is running already", document["name"], way_out)
+        former.remove()
+    actors.start(name, DetachedLaunch, (document, home, None if resume else uuid.uuid4().hex)).call("status", 0)
 
 
 class DetachedLaunch:

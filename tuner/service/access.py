@@ -161,23 +161,17 @@ class Access:
             if hmac.compare_digest(stored_digest, digest):
                 current = caller
         if current is None or (current.expires_unix_s is not None and current.expires_unix_s <= self._unix_s()):
-            raise self._refusal("none" if not digest else "another one" if current is None else "expired", client)
-        self._count(current)
-        return current
-
-    def _refusal(self, value: str, client: str) -> ChoraleError:
-        if value != "none" and not self._failures.admits(client):
-            rule = f"a client may send at most {MOST_FAILURES} wrong tokens a minute"
-            return TooManyRequests(rule, "more", "wait a minute, then send a valid token")
-        rule = "a request must carry a valid token"
-        return NotAllowed(rule, value, "send `Authorization: Bearer TOKEN`; `chorale token create` makes one")
-
-    def _count(self, caller: Caller) -> None:
-        if caller.requests_per_minute is None:
-            return
-        if not self._limiter.hit(RateLimitItemPerMinute(caller.requests_per_minute), caller.name):
-            rule = f"a token may send at most {caller.requests_per_minute} requests a minute"
+            if digest and not self._failures.admits(client):
+                rule = f"a client may send at most {MOST_FAILURES} wrong tokens a minute"
+                raise TooManyRequests(rule, "more", "wait a minute, then send a valid token")
+            value = "none" if not digest else "another one" if current is None else "expired"
+            way_out = "send `Authorization: Bearer TOKEN`; `chorale token create` makes one"
+            raise NotAllowed("a request must carry a valid token", value, way_out)
+        quota = current.requests_per_minute
+        if quota is not None and not self._limiter.hit(RateLimitItemPerMinute(quota), current.name):
+            rule = f"a token may send at most {quota} requests a minute"
             raise TooManyRequests(rule, "more", "wait a minute, or poll less often")
+        return current
 
 
 def digest_of(token: str) -> str:

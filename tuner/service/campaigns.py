@@ -1,7 +1,6 @@
 """The service's campaigns: check them, launch them in the cluster, and follow their journals."""
 
 import math
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import getitem
@@ -13,13 +12,13 @@ from pydantic.fields import FieldInfo
 
 from chorale.runners.api.config import Exposure
 from chorale.runners.api.registry import RUNNERS
-from chorale.runners.ray.detached import DetachedActor, DetachedActors
+from chorale.runners.ray.detached import DetachedActors
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign, without_former_keys
 from chorale.tuner.config.values import validated
 from chorale.tuner.files.home import Home
-from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.launch.detached import LaunchState, LaunchStatus, detached_name, start_launch
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.priors import RECORD
 from chorale.tuner.service.access import Caller, CallerRole, NotFound, ServerSettings, TooManyRequests
@@ -157,16 +156,10 @@ STORED = "stored"
 class DetachedLaunches:
     """Starts and stops campaign launches: detached actors in the Ray cluster to which this process belongs."""
 
-    def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
-        """Start launch `launch_id` (None: resume the newest). Raises CheckFailed if the campaign is already running."""
-        name = detached_name(campaign["name"])
+    def start(self, campaign: Mapping[str, Any], home: Path, resume: bool) -> None:
+        """Start a launch, or resume the newest. Raises CheckFailed if the campaign is already running."""
         with DetachedActors() as actors:
-            former = actors.find(name)
-            if former is not None:
-                if _status(former).state == LaunchState.RUNNING:
-                    raise CheckFailed("the campaign {} is running already", campaign["name"], "stop it first")
-                former.remove()
-            actors.start(name, DetachedLaunch, (campaign, home, launch_id)).call("status", 0)
+            start_launch(actors, campaign, home, resume)
 
     def state(self, name: str) -> tuple[str, str | None]:
         """Return the state of a campaign's launch, and its error if it failed."""
@@ -174,7 +167,7 @@ class DetachedLaunches:
             actor = actors.find(detached_name(name))
             if actor is None:
                 return STORED, None
-            status = _status(actor)
+            status: LaunchStatus = actor.call("status", 0, timeout_s=10.0)
         return status.state.value, None if status.error is None else str(status.error)
 
     def stop(self, name: str) -> None:
@@ -227,7 +220,7 @@ class Campaigns:
         is_new = self._store.claim_campaign(campaign.name, caller.name)
         try:
             self._require_own_name(campaign.name, caller)  # another caller may have used the name first
-            self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
+            self._launches.start(resolved, self.home.root, resume)
         except BaseException:  # a launch that did not start must not own the name, even after an unexpected error
             if is_new:
                 self._store.release_campaign(campaign.name)
@@ -347,8 +340,3 @@ class Campaigns:
         exists = owner is not None or self.home.campaign(name).exists() or self._launches.state(name)[0] != STORED
         if exists and owner != caller.name and not caller.sees_all:
             raise InvalidInput("a campaign named {} exists already", name, "choose another `name`")
-
-
-def _status(actor: DetachedActor) -> LaunchStatus:
-    status: LaunchStatus = actor.call("status", 0, timeout_s=10.0)
-    return status

@@ -16,9 +16,8 @@ from chorale.synth.errors import CheckFailed
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.service.access import NotFound
+from chorale.tuner.watch.watcher import FORMAT, HOLD, ROLL_BACK, STATE
 
-FORMAT = "chorale-watch/1"
-STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 SILENCE_S = 10.0
 """A watch that has not written its state for this long counts as not running."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -1,7 +1,5 @@
 """Answers that are computed in separate processes: pictures, registered versions, importances."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

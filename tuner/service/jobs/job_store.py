@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import sqlalchemy as sql
 from pydantic import BaseModel, ConfigDict, Field, computed_field
@@ -129,13 +129,6 @@ POOL_SIZE = 64
 """Number of connections that are kept open, one per request thread, because opening one takes longer than a query."""
 
 
-class StoredResult(NamedTuple):
-    """A computation's result, and the names of its files."""
-
-    document: dict[str, Any]
-    files: list[str]
-
-
 class JobStore:
     """Jobs and results in a SQLite database, with result files next to it. Thread-safe.
 
@@ -191,18 +184,10 @@ class JobStore:
             row = connection.exec_driver_sql(query, (key,)).first()
         return None if row is None else (row.document, row.files)
 
-    def result(self, key: str) -> StoredResult | None:
-        """Return a result with the names of its files."""
-        texts = self.result_texts(key)
-        return None if texts is None else StoredResult(json.loads(texts[0]), json.loads(texts[1]))
-
-    def has_result(self, key: str) -> bool:
-        return self.result_texts(key) is not None
-
     def file(self, key: str, name: str) -> Path | None:
         """Return the path of a result's file, or None if the result has no file with this name."""
-        stored = self.result(key)
-        return self._path(key, name) if stored is not None and name in stored.files else None
+        stored = self.result_texts(key)
+        return self._path(key, name) if stored is not None and name in json.loads(stored[1]) else None
 
     def schedule(self, key: str) -> bytes:
         """Return the content of a result's schedule file. Raises NotFound if it has none."""

@@ -101,7 +101,7 @@ class JobScheduler:
         (key, memory_bytes), now_s = self._planner.plan(spec, caller.name), self._unix_s()
         facts: Any = {"key": key, "memory_bytes": memory_bytes, "created_s": now_s}
         job = Job(id=uuid.uuid4().hex, owner=caller.name, request=spec, **facts)
-        if self.store.has_result(key):
+        if self.store.result_texts(key) is not None:
             return self._finish(job, JobState.DONE, cached="yes", started_s=now_s, finished_s=now_s)
         with self._lock:
             unfinished = sum(job.owner == caller.name for job in (*self._waiting.values(), *self._running_jobs()))
@@ -195,7 +195,7 @@ class JobScheduler:
                 return False
             del self._waiting[job.id]
             self._last_started_s[job.owner] = self._monotonic_s()
-            if self.store.has_result(job.key):
+            if self.store.result_texts(job.key) is not None:
                 self._finish(job, JobState.DONE, cached="yes")
                 return True
             job = job.model_copy(update={"state": JobState.RUNNING, "started_s": self._unix_s()})

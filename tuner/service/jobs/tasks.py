@@ -1,5 +1,6 @@
 """For each kind of job: check its specification, and compute its result in a worker."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,11 +74,11 @@ class JobPlanner:
         if isinstance(spec, job_specs.ProgramSpec):
             target_named(spec.target)
             spec.options()  # raises for values out of range
-        stored = self._store.result(spec.result)
-        if stored is None or SCHEDULE_FILE not in stored.files:
+        stored = self._store.result_texts(spec.result)
+        if stored is None or SCHEDULE_FILE not in json.loads(stored[1]):
             rule = "`result` must be the key of a finished synthesis"
             raise InvalidInput(rule, spec.result, "take it from the field `result` of a job that is done")
-        result = stored.document
+        result: dict[str, Any] = json.loads(stored[0])
         if isinstance(spec, job_specs.PriceSpec):
             if result["unit"] == "link" and spec.link_gbps is None:
                 rule = "{} has no bandwidths, so times need `link_gbps`"

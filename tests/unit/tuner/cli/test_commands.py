@@ -17,8 +17,7 @@ import chorale as ch
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import EXTRAS, missing_extra
 from chorale.tuner.cli import output
-from chorale.tuner.cli.commands import COMMANDS, load_command
-from chorale.tuner.cli.main import command_line, main
+from chorale.tuner.cli.main import COMMANDS, command_line, load_command, main
 from chorale.tuner.cli.manual import COMPLETIONS, shared_files
 from chorale.tuner.cli.process import STOP_SIGNALS, stop_before_the_job_ends, stopping_in_order
 from chorale.tuner.launch.plan import budget_within

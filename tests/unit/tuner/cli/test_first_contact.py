@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.cli.commands import COMMANDS, TASKS
+from chorale.tuner.cli.main import COMMANDS, TASKS
 from tests.command import chorale
 
 

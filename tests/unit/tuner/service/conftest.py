@@ -78,11 +78,11 @@ class FakeLaunches:
     """A fake of `DetachedLaunches`: notes what is asked; tests write the journals."""
 
     def __init__(self) -> None:
-        self.started: list[tuple[Mapping[str, Any], str | None]] = []
+        self.started: list[tuple[Mapping[str, Any], bool]] = []
         self.states: dict[str, tuple[str, str | None]] = {}
 
-    def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
-        self.started.append((campaign, launch_id))
+    def start(self, campaign: Mapping[str, Any], home: Path, resume: bool) -> None:
+        self.started.append((campaign, resume))
         self.states[campaign["name"]] = ("running", None)
 
     def state(self, name: str) -> tuple[str, str | None]:

@@ -38,10 +38,10 @@ def test_a_launch_is_checked_resolved_and_begun_once(service, launches):
     answer = service.post("/v1/campaigns", campaign=DOCUMENT)
     assert answer.status_code == 202
     assert answer.json() == {"name": "small", "state": "running"}
-    ((campaign, launch_id),) = launches.started
+    ((campaign, is_resumed),) = launches.started
     assert campaign["sizes"] == [4096, 65536]
     assert campaign["tracking"]["mlflow_uri"]
-    assert launch_id is not None
+    assert not is_resumed
     assert service.post("/v1/campaigns", campaign=DOCUMENT).status_code == 429
 
 
@@ -108,7 +108,7 @@ def test_a_campaign_is_stopped_and_resumed_and_a_damaged_journal_is_named(servic
     written(tmp_path).close()
     assert service.post("/v1/campaigns/small/stop").json()["state"] == "ended"
     assert service.post("/v1/campaigns/small/resume").json()["state"] == "running"
-    assert launches.started[-1][1] is None  # the newest launch goes on
+    assert launches.started[-1][1]  # the newest launch goes on
     with (tmp_path / "campaigns/small/1/trials.jsonl").open("ab") as journal:
         journal.write(b"{}\n")
     assert service.client.get("/v1/campaigns/small").status_code == 409

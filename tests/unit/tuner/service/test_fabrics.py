@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from chorale.tuner.files.home import Home
-from chorale.tuner.service import fabrics
-from chorale.tuner.watch import watcher
-from chorale.tuner.watch.watcher import watch_folder
 from tests.unit.tuner.service.conftest import FakeTaskBackend, start_service
 from tests.unit.tuner.service.test_api import TOKENS, access_of
 
@@ -86,8 +82,3 @@ def test_planners_look_and_operators_hold(tmp_path):
         headers = {"Authorization": f"Bearer {TOKENS['alice'][0]}"}
         assert client.get("/v1/fabrics", headers=headers).status_code == 200
         assert client.post("/v1/fabrics/pair/hold", json={}, headers=headers).status_code == 403
-
-
-def test_names_of_files_are_those_of_the_watch():
-    assert (fabrics.FORMAT, fabrics.HOLD, fabrics.ROLL_BACK) == (watcher.FORMAT, watcher.HOLD, watcher.ROLL_BACK)
-    assert watch_folder(Home(Path("/data")), "pair") == Path("/data/watch/pair")
