@@ -337,7 +337,6 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[dict[str, Any]]) 
 
 
 def roofline_table(document: Mapping[str, Any]) -> Table:
-    """Return the terminal table: the fabric, the proven bound, and each schedule's rate relative to the bound."""
     return facts_table(f"{document['collective']} on {document['fabric']['spec']}", _rows(document))
 
 

@@ -482,7 +482,6 @@ def groups(
 
 
 def _table(title: str, rows: Iterable[tuple[str, str | None]], document: dict[str, Any]) -> Table:
-    """Return `rows`, then the guesses on which a bound depends, and the time that it took."""
     last = ("seconds", f"{document['seconds']:.3f}")
     return facts_table(title, [*rows, *assumption_rows(document, "guess"), last])
 

@@ -96,7 +96,6 @@ class CommandLine(typer.Typer):
         super().__init__(rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        """Return a decorator that registers a function as the command `name`."""
         register = super().command(name, cls=ChoraleCommand, **options)
 
         def registered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,7 +161,6 @@ def _described(documented: Any) -> tuple[str, dict[str, str]]:
 
 
 def _parameter(name: str, annotation: Any, default: Any, helps: Mapping[str, str]) -> inspect.Parameter:
-    """Return a command's parameter, with its help text if `helps` has one."""
     if name in helps:
         annotation, *infos = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
         make = typer.Argument if default is inspect.Parameter.empty else typer.Option

@@ -215,7 +215,6 @@ def best(
 
 
 def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield table rows (label, text) that describe a measurement."""
     ends = " to ".join(format_us(value / 1e6) for value in measured.get("time_us_interval", ()))
     interval = f" ({ends}, {measured['confidence']:.0%})" if ends else ""
     yield "size", measured["size"]
@@ -227,7 +226,6 @@ def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _save(best: RegistryEntry, folder: Path) -> dict[str, Any]:
-    """Write the entry's files into `folder` and return the JSON document."""
     schedule, program = folder / "schedule.parquet", folder / "program.xml"
     content = None if best.library is not None else best.program.schedule
     if best.library is None:

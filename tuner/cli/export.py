@@ -110,7 +110,6 @@ def folder_files(
 def _jobs(
     topology: Topology, program: Program, text: str, options: JobOptions
 ) -> Iterator[tuple[str, str, Mapping[str, bytes]]]:
-    """Yield (folder, name of the runtime, files) of each job for `program`."""
     if program.target == CPU_TARGET:
         sizes, spec = ",".join(map(format_size, options.sizes_bytes)), shlex.quote(topology.spec)
         command = f"chorale run program.xml --spec {spec} --sizes {sizes} --dtype {options.dtype}"

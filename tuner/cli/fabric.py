@@ -218,7 +218,6 @@ def watch(
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """Return an event as a line for the terminal."""
     match event["event"]:
         case "state":
             rate = f", {event['rate'] / 1e6:.3g} Mbit/s" if event["rate"] else ""

@@ -86,7 +86,6 @@ class CommandGroup(TyperGroup):
             self.add_command(TyperCommand(name, help=summary))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by task, each with the first paragraph of its help."""
         for task, names in TASKS.items():
             with formatter.section(task):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in names])

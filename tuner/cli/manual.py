@@ -52,7 +52,6 @@ def _page(words: str, command: Any, release: str, others: list[str]) -> str:
 
 
 def _described(command: Any, context: Any, heading: str | None, words: str) -> Iterator[str]:
-    """Yield roff lines with a command's usage and help and, below `heading`, its parameters."""
     yield f"\\fB{_text(words)}\\fR {_text(' '.join(command.collect_usage_pieces(context)))}"
     yield f"{heading} DESCRIPTION" if heading == ".SH" else ".PP"
     for number, paragraph in enumerate((command.help or "").split("\n\n")):
@@ -74,7 +73,6 @@ def _names(parameter: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Return `text` escaped for roff."""
     escaped = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + escaped if escaped.startswith((".", "'")) else escaped
 

@@ -81,7 +81,6 @@ def record(
 
 
 def _reported(recorded: Record, output: Path) -> Result:
-    """Return the command's result for a recorded job, including how much of the job can be tuned."""
     job = RecordedJob.of(recorded)
     what = "time" if job.timed else "bytes"
     people.print(f"{job.covered:.0%} of the {what} is in collectives that `chorale tune` can make")

@@ -207,7 +207,6 @@ def _reference(reference: str, file: str, topology: Topology, read: Callable[...
 
 
 def _failure(runner: str, failure: base.RunFailure) -> Result:
-    """Return a result that explains why nothing was measured, with the matching exit code."""
     print_error(f"{failure.kind}: {failure.message}")
     facts = {"kind": failure.kind.value, "message": failure.message, "rank": failure.rank}
     blocked = [dict(zip(("rank", "block", "instruction"), position, strict=True)) for position in failure.blocked]
@@ -242,7 +241,6 @@ class RunReport:
         return f"{ranks} ranks take turns on {cores} cores, and loopback is no network"
 
     def row(self, measured: base.SizeMeasurement) -> dict[str, Any]:
-        """Return the JSON document of the measurement at one size."""
         algbw = measured.size_bytes / measured.median_s / 1e9
         limit = self.limit
         of_limit = {} if limit is None else {"efficiency": limit.efficiency(measured.median_s, measured.size_bytes)}

@@ -70,7 +70,6 @@ class Side:
         return program_time_per_byte(self.content, self.topology)
 
     def document(self) -> dict[str, Any]:
-        """Return exact costs and resource use as JSON."""
         content, terms = self.content, {}
         if isinstance(content, VerifiedSchedule):
             schedule, factor = content.schedule, content.cost.bandwidth_factor

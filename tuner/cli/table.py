@@ -244,7 +244,6 @@ def _signing_key(sign: bool) -> bytes | None:
 
 
 def _written(table: Table, output: Path, key: bytes | None) -> Result:
-    """Write a table, signed if there is a key; return its description."""
     data = table_bytes(table, key)
     write_file(output, data)
     _, digest = parse_table(data)

@@ -118,7 +118,6 @@ def tune(
 
 
 def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topology]:
-    """Return the campaign in `file` and its network, both checked."""
     if file is None:
         raise InvalidInput("no campaign file is given", "", "name one, for example examples/quickstart.yaml")
     if kind_of(file) not in ("file", None):

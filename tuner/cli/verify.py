@@ -220,7 +220,6 @@ def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
 
 
 def _verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
-    """Yield the rule and message of at most `most` violations and of each notice."""
     violations = document.get("violations", [])
     for violation in violations[:most]:
         yield violation["rule"], violation["message"]

@@ -236,7 +236,6 @@ def recorded_campaigns(
 
 
 def coverage_lines(job: RecordedJob, campaigns: Sequence[Campaign]) -> Iterator[str]:
-    """Yield lines that list which calls of the job the campaigns cover, and which not."""
     total = job.covered_s + sum(job.left.values())
     what = "s that the job spent" if job.timed else "GB that the job moved"
     yield f"campaigns cover {job.covered:.0%} of the {total:.4g} {what} in collectives"

@@ -57,7 +57,6 @@ class RunnerSection(CampaignSection):
 
     @property
     def config(self) -> RunnerConfig:
-        """The runner with its options."""
         if self.runner.is_nested:
             config: RunnerConfig = getattr(self, self.runner.name)
             return config

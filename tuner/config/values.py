@@ -44,7 +44,6 @@ class Address:
     _secret: str = field(repr=False)
 
     def reveal(self) -> str:
-        """Return the complete address, for connecting to it."""
         return self._secret
 
     def __str__(self) -> str:
@@ -171,7 +170,6 @@ class Range(CampaignSection):
         return self
 
     def values(self) -> tuple[int, ...]:
-        """Return the numbers of the range in ascending order."""
         if self.factor is None:
             return tuple(range(self.first, self.last + 1, self.step or 1))
         powers = [self.first]

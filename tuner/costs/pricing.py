@@ -133,7 +133,6 @@ def simulate_program(
 
 
 def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> int:
-    """Return how many messages `simulate_program` would simulate."""
     return _parts(program, size_bytes, buffer_bytes)[2]
 
 
@@ -277,7 +276,6 @@ class Pricing:
 
 
 def goodput_row(size_bytes: int, time_s: float) -> dict[str, Any]:
-    """Return a report row for a predicted or measured time: size, time in microseconds and goodput."""
     goodput = size_bytes * 8 / time_s / 1e9
     return {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": goodput}
 
@@ -297,7 +295,6 @@ class PricedTraffic:
 
 
 def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> PricedTraffic:
-    """Verify the schedule in a file and return its traffic."""
     if not is_schedule_name(path):
         fix = f"give a .parquet or .json file, or METHOD SPEC; methods: {', '.join(METHODS)}"
         raise InvalidInput("{} is neither a schedule file nor a method with a topology", path, fix)

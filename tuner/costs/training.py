@@ -161,7 +161,6 @@ class TrainingCosts:
     alltoall_rate: Fraction | None
 
     def allreduce_s(self, size_bytes: int) -> float:
-        """Return the seconds that an allreduce of `size_bytes` takes in the congestion model."""
         return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
@@ -195,7 +194,6 @@ def training_costs(method: str, spec: str, pricing: Pricing, with_alltoall: bool
 
 
 def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: TrainingCosts) -> dict[str, Any]:
-    """Return a report's row with the fastest iteration of `profile` on one network, over all bucket sizes."""
     layers = profile.layers()
     iteration = best_iteration(layers, buckets_bytes, costs.allreduce_s, costs.alltoall_s)
     rate = costs.alltoall_rate
@@ -209,7 +207,6 @@ def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: 
 
 
 def iteration_seconds(iteration: Iteration) -> dict[str, Any]:
-    """Return the seconds that an iteration and its parts take, by their keys in reports."""
     return {
         "iteration_s": iteration.total_s,
         "compute_s": iteration.compute_s,

@@ -87,7 +87,6 @@ def _output(first: RequiredChunk, count: int) -> dict[str, Any]:
 
 
 def _required(fields: Mapping[str, Any], ranks: int) -> Iterator[RequiredChunk]:
-    """Yield the chunks that an item of `outputs` requires at each of its ranks."""
     chunk, count = _integer(fields, "chunk", 0, MAX_CHUNKS), _integer(fields, "count", 1, MAX_CHUNKS, 1)
     first = _sources(fields, ranks, chunk)
     for rank in _ranks(fields.get("rank"), "rank", ranks):
@@ -96,7 +95,6 @@ def _required(fields: Mapping[str, Any], ranks: int) -> Iterator[RequiredChunk]:
 
 
 def _sources(fields: Mapping[str, Any], ranks: int, chunk: int) -> list[tuple[int, int]]:
-    """Return (rank, first chunk) for each source of an output."""
     if ("from" in fields) == ("sum" in fields):
         rule = "an output needs either `from` or `sum`, not {}"
         raise InvalidInput(rule, "both" if "sum" in fields else "neither", "write one of them")

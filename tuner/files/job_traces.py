@@ -144,7 +144,6 @@ def _ranks(value: Any) -> tuple[int, ...]:
 
 
 def _elements(sizes: Any) -> int:
-    """Return the total element count of tensors with these shapes."""
     total = 0
     for shape in sizes or ():
         if len(shape) > _MAX_AXES:
@@ -226,7 +225,6 @@ def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
 
 
 def _fields(message: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the number and value of each field in a message of unknown type."""
     from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415
 
     return ((field.field_number, field.data) for field in UnknownFieldSet(message))

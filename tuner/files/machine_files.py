@@ -116,7 +116,6 @@ def _of_fabric(text: str, options: MachineOptions, spec: str) -> ReadNetwork:
 
 
 def machine_of_option(options: MachineOptions) -> Machine:
-    """Return the machine in the file that `--machine` names."""
     assert options.machine is not None
     machine = machine_of(read_file(options.machine, MAX_XML_BYTES), f"file:{options.machine}", options.model)
     if machine is None:

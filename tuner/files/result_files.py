@@ -176,7 +176,6 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _joined(found: Iterable[Results]) -> list[Results]:
-    """Return one entry for each collective and number of ranks, with all of its rows."""
     joined: dict[tuple[str | None, int | None, bool], Results] = {}
     for each in found:
         if each.rows:

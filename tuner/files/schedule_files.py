@@ -26,7 +26,6 @@ def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
 
 
 def is_schedule_name(path: str | Path) -> bool:
-    """Return whether `path` has the suffix of a schedule file."""
     return Path(path).suffix in SUFFIXES
 
 

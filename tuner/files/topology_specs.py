@@ -16,7 +16,6 @@ def load_topology(spec: str) -> Topology:
 
 
 def save_topology(topology: Topology, path: Path) -> None:
-    """Write a network as JSON to `path`, for use in file: specs."""
     write_file(path, (json.dumps(to_json(topology), indent=1) + "\n").encode())
 
 

@@ -180,7 +180,6 @@ def _whole(rows: Any) -> list[Any]:
 
 
 def _number(cell: Any) -> Fraction:
-    """Return the exact value of a number in a file. Raises ValueError for anything else, such as a negative number."""
     text = str(cell).strip()
     match = _NUMBER.fullmatch(text)
     if match is None or isinstance(cell, bool):

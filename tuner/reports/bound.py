@@ -141,7 +141,6 @@ def gap_verdict(gap: Fraction, certificate: Mapping[str, Any]) -> str:
 
 
 def bound_document(report: BoundReport) -> dict[str, Any]:
-    """Return the JSON document of `chorale bound`."""
     topology, bound, best = report.topology, report.bound, report.best
     document = {
         **network_facts(topology),
@@ -306,7 +305,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def bound_facts(topology: Topology, bound: Bound) -> dict[str, Any]:
-    """Return a bound as JSON."""
     return {
         "time_per_byte": rational_text(bound.value),
         "algbw": float(1 / bound.value),
@@ -431,7 +429,6 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
 
 
 def failures_csv(document: Mapping[str, Any]) -> str:
-    """Return a CSV table with a line for the fabric without failures and a line for each failure."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()

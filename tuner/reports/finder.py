@@ -38,7 +38,6 @@ class CableList:
 
     @property
     def hosts(self) -> list[str]:
-        """All hosts that have a cable, sorted by name."""
         return sorted({host for cable in self.cables for host in cable})
 
 
@@ -188,7 +187,6 @@ class Wiring:
         return InvalidInput("no network can be reached with so few moves: {}", value, "allow more --moves")
 
     def csv(self, spec: str) -> bytes:
-        """Return the cable list of the network `spec` as CSV."""
         return write_cables(self.cabling(spec), self.present, self.panel_ports)
 
     def counts(self, spec: str) -> dict[str, dict[str, int]]:

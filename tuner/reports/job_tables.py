@@ -113,7 +113,6 @@ class JobGroup:
 
 
 def parse_group(text: str) -> tuple[int, ...]:
-    """Parse a list of ranks such as 0,2,4,6."""
     if not text or not all(part.strip().isdecimal() for part in text.split(",")):
         raise InvalidInput("cannot read the list of ranks '{}'", text, "separate ranks by commas, such as 0,2,4,6")
     return tuple(int(part) for part in text.split(","))
@@ -480,7 +479,6 @@ _SHOWN_OF_PROGRAMS = ("target", "method", "collective", "root", "ranks", "order_
 
 
 def table_document(table: Table, digest: str) -> dict[str, Any]:
-    """Return the JSON document of `chorale table show`."""
     return {
         "format": FORMAT,
         "digest": digest,
@@ -508,7 +506,6 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
 
 
 def table_lines(table: Table, digest: str, name: str) -> Text:
-    """Return the table's entries as text for the terminal."""
     network = table.topology.get("spec", "a network that it does not name")
     title = f"{name}: {table.ranks} ranks, {network}, digest {digest[:SHOWN_DIGITS]}"
     rows = [("collective", "type", "ranks", "sizes", "runs", "median", "gap", "from")]
@@ -549,7 +546,6 @@ def _what_runs(table: Table, entry: JobEntry) -> str:
 
 
 def diff_lines(document: Mapping[str, Any], before: str, after: str) -> RichTable:
-    """Return the differences in `document` for the terminal."""
     rows = RichTable("collective", "type", "ranks", "sizes", before, after, title="What differs")
     for name, (old, new) in document["facts"].items():
         texts = (str(value.get("spec") if name == "topology" else value) for value in (old, new))

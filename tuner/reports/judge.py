@@ -77,7 +77,6 @@ class Judgement:
         return f"<Judgement: {self.verdict}>"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `chorale judge --json`."""
         bound = {
             "time_per_byte": rational_text(self.bound.value),
             "algbw": float(1 / self.bound.value),
@@ -94,7 +93,6 @@ class Judgement:
         }
 
     def table(self) -> Table:
-        """Return a table with a row for each size."""
         columns: Columns = {
             "size": lambda size: format_size(size.size_bytes),
             "measured": lambda size: seconds_text(size.measured_us / 1e6),

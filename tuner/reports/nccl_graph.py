@@ -142,7 +142,6 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
 
 
 def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
-    """Yield all rings through all ranks, each once, from rank 0."""
     ranks = len(linked)
     stack: list[tuple[int, ...]] = [(0,)]
     while stack:

@@ -36,7 +36,6 @@ from chorale.tuner.reports.tables import fact_label, fact_text, facts_table
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
-    """Return a schedule's JSON document, with the paths that `rank`'s data take."""
     schedule = verified.schedule
     traffic = traffic_of(schedule)
     loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(schedule.topology.links), int))
@@ -84,7 +83,6 @@ def program_document(
 
 
 def program_facts(program: AnyProgram) -> dict[str, Any]:
-    """Return a program's target, collective, size and resources for the JSON documents of several commands."""
     return {
         "target": program.target,
         "collective": program.collective.name.value,
@@ -96,7 +94,6 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
 
 
 def show_table(title: str, document: Mapping[str, Any]) -> Table:
-    """Return the table of a schedule's or program's document, without the long lists."""
     table = facts_table(title)
     unit = document["topology"]["bandwidth_unit"]
     flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}

@@ -162,7 +162,6 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
 
 
 def schedule_facts(schedule: AnySchedule) -> dict[str, Any]:
-    """Return a schedule's kind, size and id for JSON documents."""
     return {
         "kind": schedule.kind,
         "steps": schedule.steps,
@@ -174,7 +173,6 @@ def schedule_facts(schedule: AnySchedule) -> dict[str, Any]:
 
 
 def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
-    """Return the value of the key `cost` in documents about a schedule."""
     cost = verified.cost
     factor = None if cost.bandwidth_factor is None else str(cost.bandwidth_factor)
     return {
@@ -225,7 +223,6 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
 
 
 def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
-    """Yield the rows of the terminal table of a synthesis."""
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
     yield "network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}"
     if "chosen_by" in document:

@@ -152,7 +152,6 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the block's time to stage `name`."""
         start = time.perf_counter()
         try:
             yield
@@ -171,7 +170,6 @@ class Stopwatch:
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -327,7 +325,6 @@ def _blocks(table: Table, console: Console) -> Iterator[Text]:
 
 
 def _line(name: str, value: str, width: int, columns: int) -> Text:
-    """Return a line with a name and its value, which begins after column `width` and is wrapped at `columns`."""
     indent = " " * (width + 2)
     lines = [_wrapped_line(line, columns, indent) for line in value.split("\n")]
     return Text("\n".join([f"{name:{width}}  {lines[0].lstrip()}", *lines[1:]]).rstrip())

@@ -84,7 +84,6 @@ def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, flo
 
 
 def _speedup_text(choice: tables.TableEntry) -> str:
-    """Return the speed-up, with its interval if programs were compared at the end."""
     verdict = choice.verdict
     if verdict is None:
         return f"{choice.speedup:.2f}x"
@@ -129,7 +128,6 @@ def prior_lines(report: TuneReport) -> Iterator[str]:
 
 
 def tuning_table_of(report: TuneReport) -> list[tables.TableEntry]:
-    """Return the tuning table: what to run at each size."""
     campaign = report.launch.campaign
     always = bool(campaign.get("deterministic", False))  # launches by earlier versions do not have this key
     return tables.tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)

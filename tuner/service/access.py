@@ -286,7 +286,6 @@ def make_token() -> tuple[str, str]:
 
 
 def token_file(home: Home) -> Path:
-    """Return the path of the default token file of `chorale token` and `chorale serve`."""
     return home.service / "tokens.yaml"
 
 
@@ -310,7 +309,6 @@ class TokenCallers:
         self._callers: Mapping[str, Caller] = self._local
 
     def __call__(self) -> Mapping[str, Caller]:
-        """Return all callers: token digest -> caller."""
         try:
             facts = None if self._path is None else self._path.stat()
         except FileNotFoundError:

@@ -241,7 +241,6 @@ class Campaigns:
         return campaign, profile, topology
 
     def importances(self, name: str, caller: Caller) -> dict[str, float]:
-        """Return each parameter's importance in the newest launch, see `chorale.tuner.search.study`."""
         trials = [trial for trial in self.snapshot(name, caller).trials if isinstance(trial, CompleteTrial)]
         return self._networks.planning.call(caller.name, trial_importances, trials)
 
@@ -251,7 +250,6 @@ class Campaigns:
 
     @property
     def profiles(self) -> list[str]:
-        """Names of the runner profiles that an administrator has defined."""
         return list(self._settings.runners)
 
     @property
@@ -264,7 +262,6 @@ class Campaigns:
         return named
 
     def network(self, spec: str, caller: Caller) -> Topology:
-        """Return a spec's network, within the service's limits."""
         return self._networks.plan(spec, caller.name)
 
     def best(
@@ -295,7 +292,6 @@ class Campaigns:
         return self.launch(document, True, caller)
 
     def names(self, caller: Caller) -> list[str]:
-        """Return the campaigns that the caller may see, by name."""
         folders = self.home.campaigns.glob("*") if self.home.campaigns.is_dir() else ()
         return sorted(folder.name for folder in folders if folder.is_dir() and self._sees(folder.name, caller))
 
@@ -314,7 +310,6 @@ class Campaigns:
         return read_snapshot(chosen[-1])
 
     def file(self, name: str, trial_id: str, kind: str, caller: Caller) -> Path:
-        """Return the path of a complete trial's schedule or program."""
         snapshot = self.snapshot(name, caller)
         for trial in snapshot.trials:
             if trial.trial_id == trial_id and isinstance(trial, CompleteTrial):

@@ -31,7 +31,6 @@ class WatchedFabrics:
         self._unix_s = unix_s
 
     def names(self) -> list[str]:
-        """Return the sorted names of the fabrics whose state a watch has written."""
         return sorted(path.parent.name for path in self._folder.glob(f"*/{STATE}"))
 
     def rows(self) -> list[dict[str, Any]]:

@@ -63,7 +63,6 @@ PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES = 2, 60.0, 2 * 2**30
 
 @asynccontextmanager
 async def _working(api: FastAPI) -> AsyncIterator[None]:
-    """Run the scheduler while the application runs."""
     api.state.planning = CapacityLimiter(PLANNING_THREADS)
     to_thread.current_default_thread_limiter().total_tokens = REQUEST_THREADS
     api.state.scheduler.start()
@@ -142,7 +141,6 @@ class PageFiles(StaticFiles):
     """Serves the folder `page` of this package; vendored files have their version in their names and may be cached."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return a file; vendored files may be cached for a year."""
         response = await super().get_response(path, scope)
         if path.startswith("vendor/") and response.status_code == 200:
             response.headers["Cache-Control"] = "public, max-age=31536000, immutable"

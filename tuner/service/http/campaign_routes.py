@@ -93,7 +93,6 @@ def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[s
 
 
 def campaign_rows(campaigns: Campaigns, caller: Caller) -> list[dict[str, Any]]:
-    """Return a row for each campaign that `caller` may see."""
     rows = []
     for name in campaigns.names(caller):
         state, error = campaigns.state(name, caller)

@@ -107,7 +107,6 @@ class RequestLimits:
         return _replay(body, receive)
 
     async def _body(self, receive: Receive) -> bytes:
-        """Read and return the complete body, within the limits."""
         content = bytearray()
         try:
             async with asyncio.timeout(self._body_s):

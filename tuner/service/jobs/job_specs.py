@@ -50,7 +50,6 @@ def memory_estimate(nodes: int) -> int:
 
 
 def require_affordable(nodes: int, links: int, subject: str, limits: JobLimits) -> None:
-    """Raise InvalidInput if a network of this size exceeds `limits`."""
     estimate = memory_estimate(nodes)
     value = f"{subject}: {nodes} nodes, about {estimate / 2**30:,.1f} GiB"
     if nodes > limits.max_nodes:
@@ -183,7 +182,6 @@ class CollectiveSpec(JobSpec):
     root: int = Field(default=0, ge=0, le=MAX_COUNT)
 
     def parsed_collective(self) -> Collective:
-        """Return the collective with its root, if it has one."""
         return parse_collective(self.collective, self.root)
 
 

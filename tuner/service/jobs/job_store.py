@@ -143,7 +143,6 @@ class JobStore:
         _metadata.create_all(self._engine)
 
     def save_job(self, job: Job) -> None:
-        """Add `job`, or replace the stored job of the same id."""
         document = job.model_copy(update={"progress": None}).model_dump_json()
         row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": document}
         with self._engine.begin() as connection:
@@ -190,7 +189,6 @@ class JobStore:
         return self._path(key, name) if stored is not None and name in json.loads(stored[1]) else None
 
     def schedule(self, key: str) -> bytes:
-        """Return the content of a result's schedule file. Raises NotFound if it has none."""
         path = self.file(key, SCHEDULE_FILE)
         if path is None:
             raise NotFound("the key must belong to a result with a schedule", key, "take the result of a synthesis")
@@ -239,7 +237,6 @@ class JobStore:
             return [Job.model_validate_json(row.document) for row in connection.execute(query)]
 
     def _column(self, column: sql.Column[Any], where: sql.ColumnElement[bool]) -> list[str]:
-        """Return a column's values in the rows for which `where` is true."""
         with self._engine.connect() as connection:
             return [str(value) for value in connection.execute(sql.select(column).where(where)).scalars()]
 

@@ -126,7 +126,6 @@ class PlanningProcesses(Planning):
             pool.shutdown(wait=False, kill_workers=True)
 
     def _within_limits(self, future: Future[Value], deadline_s: float, pid: int | None) -> Value:
-        """Return the value of `future`, which the process `pid` computes."""
         while not wait([future], min(LOOK_S, max(deadline_s - time.monotonic(), 0))).done:
             if time.monotonic() >= deadline_s:
                 raise self._too_costly(f"more than {self._seconds:g} s")

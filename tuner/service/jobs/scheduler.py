@@ -80,7 +80,6 @@ class JobScheduler:
         return self._planner.networks.planning
 
     def start(self) -> None:
-        """Start the thread that works on the queue."""
         self._thread.start()
 
     def close(self) -> None:
@@ -120,7 +119,6 @@ class JobScheduler:
         return self._now(job)
 
     def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
-        """Return the current jobs, newest first. If given, only jobs of `owner` and in one of `states`."""
         return [self._now(job) for job in self.store.jobs(owner, states, limit)]
 
     def cancel(self, job_id: str, caller: Caller) -> Job:
@@ -149,7 +147,6 @@ class JobScheduler:
 
     @property
     def is_working(self) -> bool:
-        """Return whether the scheduler's thread is alive."""
         return self._thread.is_alive()
 
     def _now(self, job: Job) -> Job:
@@ -231,7 +228,6 @@ class JobScheduler:
         self._backend.start(job.key, run_task, task, job.memory_bytes)
 
     def _next(self) -> Job | None:
-        """Return the next waiting job, or None if no job can start now."""
         free = len(self._running) < self._slots
 
         def may_start(job: Job) -> bool:  # there is a free slot, or a computation to share that is not being stopped
