@@ -5,7 +5,7 @@ The paper's layer times were recorded on GPUs and are not published; ours are de
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +15,7 @@ from chorale.experiments.framework.experiment import Column, Experiment, Row, cl
 from chorale.synth.finder.candidate import greatest_rate, least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.costs.training import TrainingProfile, iteration_seconds, load_profile, training_costs, training_row
+from chorale.tuner.costs.training import TrainingProfile, load_profile, training_costs, training_row
 from chorale.tuner.plots.charts import plot_training
 
 DEGREE, ALPHA_US, NODE_GBPS = 4, 10, 100
@@ -89,8 +89,8 @@ def _bound_facts(profile: TrainingProfile, nodes: int) -> Row:
         return float(Fraction(size_bytes, nodes) / (rate * bytes_per_s / DEGREE))
 
     iteration = best_iteration(profile.layers(), BUCKETS_BYTES, allreduce_s, alltoall_s)
-    facts = {"spec": "any network", "nodes": nodes, "method": _BOUND, **iteration_seconds(iteration)}
-    return {**facts, "alltoall_rate": float(rate)}
+    facts = {"spec": "any network", "nodes": nodes, "method": _BOUND, "iteration_s": iteration.total_s}
+    return {**facts, **asdict(iteration), "alltoall_rate": float(rate)}
 
 
 def _ratio(key: str, model: str, kind: str, over: str = "ours") -> Callable[[Rows], float]:

@@ -115,13 +115,13 @@ def simulate_program(
     count. The program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed for a
     deadlock.
     """
-    loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
+    loops, slices = 1, 1  # the parts into which the data are cut by the buffers
+    if buffer_bytes is not None and not program.one_sided:
+        loops, slices = buffer_splits(size_bytes / program.chunks, buffer_bytes)
+    messages = sum(1 for _ in program.messages()) * loops * slices
     if messages > max_messages:
-        value, way_out = (
-            f"{messages} for {size_bytes} bytes",
-            "choose a smaller size, or lower the schedule with fewer chunks",
-        )
-        raise InvalidInput(f"at most {max_messages} messages are simulated", value, way_out)
+        rule, value = f"at most {max_messages} messages are simulated", f"{messages} for {size_bytes} bytes"
+        raise InvalidInput(rule, value, "choose a smaller size, or lower the schedule with fewer chunks")
     prices, network = priced(program, network)
     topology = network_of(program, topology)
     flows = flows_of(program, topology, loops, slices, prices)
@@ -132,23 +132,16 @@ def simulate_program(
     return flows.trace(times)
 
 
-def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> int:
-    return _parts(program, size_bytes, buffer_bytes)[2]
+def lowering_loss(
+    verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None, **limit: int
+) -> float:
+    """Return by what fraction `program` is slower than its schedule (0.05: 5 %) in the flow model without latencies.
 
-
-def lowering_loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None) -> float:
-    """Return by what fraction `program` is slower than its schedule (0.05: 5 %) in the flow model without latencies."""
+    limit: `max_messages` of `simulate_program`
+    """
     topology = verified.schedule.topology
     planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
-    return simulate_program(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
-
-
-def _parts(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> tuple[int, int, int]:
-    """Return the numbers of loops and slices in which a simulation cuts the data, and its number of messages."""
-    loops, slices = 1, 1
-    if buffer_bytes is not None and not program.one_sided:
-        loops, slices = buffer_splits(size_bytes / program.chunks, buffer_bytes)
-    return loops, slices, sum(1 for _ in program.messages()) * loops * slices
+    return simulate_program(program, topology, _FREE, size_bytes, buffer_bytes, **limit).end_s / planned_s - 1
 
 
 def load_calibration(path: str) -> Calibration:
@@ -158,11 +151,6 @@ def load_calibration(path: str) -> Calibration:
     except ValueError as error:
         way_out = "give the JSON that `chorale run --calibrate --json` printed"
         raise InvalidInput("the calibration file is not JSON: {}", f"{path}: {error}", way_out) from None
-    return calibration_of(document)
-
-
-def calibration_of(document: Any) -> Calibration:
-    """Return the calibration in `document`, at the top level or under the key `calibration`."""
     inner = document.get("calibration") if isinstance(document, dict) else None
     return Calibration.from_json(document if inner is None else inner)
 
@@ -210,10 +198,9 @@ class Pricing:
     stated: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(options: Mapping[str, object], calibration: str | Mapping[str, Any] | None = None) -> Pricing:
-        """Return the costs given by `options` (keys of `DEFAULTS`, or None for the default), or by a calibration.
+    def of(options: Mapping[str, object], calibration: str | None = None) -> Pricing:
+        """Return the costs given by `options` (keys of `DEFAULTS`, or None for the default), or by a calibration file.
 
-        calibration: a file's path or content
         Raises InvalidInput if both are given.
         """
         if calibration is None:
@@ -224,9 +211,7 @@ class Pricing:
         if named:
             rule = "--calibration already has latencies and rates, so {} has no effect"
             raise InvalidInput(rule, f"--{named[0].replace('_', '-')}", "leave out one of them")
-        if isinstance(calibration, str):
-            return Pricing(None, load_calibration(calibration), {"calibration": calibration})
-        return Pricing(None, calibration_of(calibration), {"calibration": "given"})
+        return Pricing(None, load_calibration(calibration), {"calibration": calibration})
 
     @staticmethod
     def usual(**options: object) -> Pricing:

@@ -1,7 +1,7 @@
 """Training iterations: model profiles (docs/guide/training.md), and iteration times on several networks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import resources
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +14,7 @@ from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.simulation.simulate import Congestion, congestion_of
-from chorale.synth.training import Iteration, Layer, best_iteration
+from chorale.synth.training import Layer, best_iteration
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
 from chorale.tuner.files.topology_specs import load_topology
 
@@ -98,22 +98,20 @@ class TrainingProfile(_Strict):
 
     def layers(self) -> list[Layer]:
         """Return all layers in forward order, with their seconds and bytes on one rank."""
-        return [self._layer(layer) for stage in self.stages for _ in range(stage.repeat) for layer in stage.layers]
+        layers = []
+        for layer in (layer for stage in self.stages for _ in range(stage.repeat) for layer in stage.layers):
+            if layer.forward_us is not None and layer.backward_us is not None:
+                forward_s, backward_s = layer.forward_us / 1e6, layer.backward_us / 1e6
+            else:
+                forward_s = self.samples * (layer.forward_flops or 0) / (self.flops_per_s or 1)
+                backward_s = _BACKWARD_OPERATIONS * forward_s
+            gradient_bytes = self.bytes_per_parameter * layer.parameters
+            sent_bytes = self.samples * layer.alltoall_bytes
+            layers.append(Layer(layer.name, forward_s, backward_s, gradient_bytes, sent_bytes))
+        return layers
 
     def _profiled(self) -> Iterator[ProfiledLayer]:
         return (layer for stage in self.stages for layer in stage.layers)
-
-    def _layer(self, layer: ProfiledLayer) -> Layer:
-        if layer.forward_us is not None and layer.backward_us is not None:
-            forward_s, backward_s = layer.forward_us / 1e6, layer.backward_us / 1e6
-        else:
-            forward_s = self.samples * (layer.forward_flops or 0) / (self.flops_per_s or 1)
-            backward_s = _BACKWARD_OPERATIONS * forward_s
-        gradient_bytes = self.bytes_per_parameter * layer.parameters
-        return Layer(layer.name, forward_s, backward_s, gradient_bytes, self.samples * layer.alltoall_bytes)
-
-
-MAX_PROFILE_BYTES = 2**24
 
 
 def load_profile(name: str) -> TrainingProfile:
@@ -127,7 +125,7 @@ def load_profile(name: str) -> TrainingProfile:
         )
     if "/" not in name and not name.endswith(".json"):
         raise unknown_name("profile", name, (*SHIPPED, "or give a JSON file"))
-    return parse_profile(read_file(name, MAX_PROFILE_BYTES), name)
+    return parse_profile(read_file(name, 2**24), name)
 
 
 def parse_profile(content: bytes, name: str) -> TrainingProfile:
@@ -201,18 +199,7 @@ def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: 
         "spec": costs.topology.spec,
         "nodes": costs.topology.compute_count,
         "method": costs.method,
-        **iteration_seconds(iteration),
-        "alltoall_rate": None if rate is None else float(rate),
-    }
-
-
-def iteration_seconds(iteration: Iteration) -> dict[str, Any]:
-    return {
         "iteration_s": iteration.total_s,
-        "compute_s": iteration.compute_s,
-        "alltoall_s": iteration.alltoall_s,
-        "exposed_allreduce_s": iteration.exposed_allreduce_s,
-        "allreduce_s": iteration.allreduce_s,
-        "allreduces": iteration.allreduces,
-        "bucket_bytes": iteration.bucket_bytes,
+        **asdict(iteration),
+        "alltoall_rate": None if rate is None else float(rate),
     }

@@ -203,8 +203,11 @@ def loss_document(
     options: lowering options of `program`
     """
     schedule, size_bytes = verified.schedule, size_bytes or options.max_bytes or LARGE_BYTES
-    current = _loss(verified, program, size_bytes) if schedule.kind == "pipelined" else None
-    if current is None:
+    if schedule.kind != "pipelined":
+        return {}
+    try:
+        current = _loss(verified, program, size_bytes)
+    except InvalidInput:  # simulating it takes too long
         return {}
     document: dict[str, Any] = {"loss": {"size_bytes": size_bytes, "part": current}, "advice": None}
     if current < LARGE_LOSS:
@@ -219,8 +222,7 @@ def loss_document(
         others.append(replace(options, channels=channels, chunks=chunks * split))
     for other in () if is_plan and instructions > LARGE_PLAN else others:
         with suppress(InvalidInput):  # skip options with which the program exceeds the target's limits
-            loss = _loss(verified, lower(verified, other, seeks_fit=False), size_bytes)
-            losses += [] if loss is None else [(loss, other)]
+            losses.append((_loss(verified, lower(verified, other, seeks_fit=False), size_bytes), other))
     best, other = min(losses, key=lambda each: each[0], default=(current, options))
     size = format_size(size_bytes)
     words = [f"loses {current:.0%} at {size} against the cost of the schedule (flow model, no latencies)"]
@@ -232,8 +234,6 @@ def loss_document(
     return document | {"advice": "; ".join(words)}
 
 
-def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int) -> float | None:
+def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int) -> float:
     buffer_bytes = pricing.usual_buffer_bytes(program)
-    if pricing.simulated_messages(program, size_bytes, buffer_bytes) > MAX_MESSAGES:
-        return None
-    return pricing.lowering_loss(verified, program, size_bytes, buffer_bytes)
+    return pricing.lowering_loss(verified, program, size_bytes, buffer_bytes, max_messages=MAX_MESSAGES)
