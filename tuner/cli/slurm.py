@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -38,17 +38,13 @@ class SlurmOptions:
     job_time: SlurmTime = None
     slurm_script: Annotated[str | None, typer.Option(metavar="FILE")] = None
     wait: bool = False
-
-    @property
-    def tasks(self) -> int:
-        """Return the number of array tasks, which measure together for one launch."""
-        return 1
+    array: ClassVar[int] = 1
 
     @property
     def wants_job(self) -> bool:
         """Return whether the command is to run as a job. Raises InvalidInput if only other Slurm options are given."""
         if not (self.slurm or self.slurm_script):
-            others = {"--site": self.site, "--time": self.job_time, "--wait": self.wait, "--array": self.tasks > 1}
+            others = {"--site": self.site, "--time": self.job_time, "--wait": self.wait, "--array": self.array > 1}
             for flag, value in others.items():
                 if value:
                     raise InvalidInput("{} is an option of a Slurm job", flag, "add --slurm or --slurm-script")
@@ -63,18 +59,14 @@ class SlurmArrayOptions(SlurmOptions):
         array: A job array whose N tasks measure for one launch together.
     """
 
-    array: Annotated[int, typer.Option("--array", metavar="N", min=1, max=1000)] = 1
-
-    @property
-    def tasks(self) -> int:
-        return self.array
+    array: Annotated[int, typer.Option("--array", metavar="N", min=1, max=1000)] = 1  # type: ignore[misc]
 
 
 def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology: Topology, resumes: bool) -> None:
     """Write or submit the command in `options` as a job called `name`; with --wait, exit with its exit code."""
     profile, home = jobs.load_profile(options.site, time=options.job_time), Home.from_environment()
     arguments, shape = tuple(_arguments(options)), jobs.job_shape(config, topology, profile)
-    script = jobs.SlurmJob(name, arguments, Path.cwd(), home.root, shape, resumes, options.tasks).script(profile)
+    script = jobs.SlurmJob(name, arguments, Path.cwd(), home.root, shape, resumes, options.array).script(profile)
     if options.slurm_script is not None:
         write_file(options.slurm_script, script.encode())
         notice(f"{options.slurm_script}: submit it with sbatch")
@@ -146,7 +138,7 @@ def _arguments(options: SlurmOptions) -> Iterator[str]:
             for one in value if isinstance(value, list | tuple) else [value]:
                 yield from (max(parameter.opts, key=len), str(one))
     yield from after
-    if options.tasks > 1:
+    if options.array > 1:
         resources = f"runner.needs.resources={{{TASK_RESOURCE}: 1}}"
-        for setting in (f"runner.at_once={options.tasks}", resources, "controls=every-trial"):
+        for setting in (f"runner.at_once={options.array}", resources, "controls=every-trial"):
             yield from ("--set", setting)

@@ -27,7 +27,7 @@ BASELINE_OF_LIBRARY = "library"
 """Name of the baseline that stands for the library's own algorithms on the network."""
 
 
-class SearchSection(campaign_values.CampaignSection):
+class SearchSection(campaign_values.Strict):
     """Values for each dimension, as a list or a range."""
 
     methods: Annotated[list[Annotated[str, BeforeValidator(campaign_values.method_text)]], FROM_REQUESTS] = Field(
@@ -105,7 +105,7 @@ class SearchSection(campaign_values.CampaignSection):
         return {name: tuple(dict.fromkeys(values)) for name, values in chosen.items()}
 
 
-class BudgetSection(campaign_values.CampaignSection):
+class BudgetSection(campaign_values.Strict):
     """When to stop: at the first limit that is reached, or when the search space is exhausted."""
 
     trials: int = Field(default=25, ge=1, le=10**6)
@@ -114,7 +114,7 @@ class BudgetSection(campaign_values.CampaignSection):
     """Minutes after which no new trial starts."""
 
 
-class FinalSection(campaign_values.CampaignSection):
+class FinalSection(campaign_values.Strict):
     """The final comparison of the best programs at each size."""
 
     launches: int = Field(default=24, ge=1, le=1000)
@@ -126,7 +126,7 @@ class FinalSection(campaign_values.CampaignSection):
     """Minutes after which no new launch starts; default: as long as the trials took, but at least 20 s per size."""
 
 
-class TrackingSection(campaign_values.CampaignSection):
+class TrackingSection(campaign_values.Strict):
     """Where runs are recorded."""
 
     mlflow_uri: Annotated[campaign_values.Address | None, SERVER_ONLY] = None
@@ -139,7 +139,7 @@ class TrackingSection(campaign_values.CampaignSection):
         return default if self.mlflow_uri is None else self.mlflow_uri.reveal()
 
 
-class RegisterSection(campaign_values.CampaignSection):
+class RegisterSection(campaign_values.Strict):
     """How the best schedules are registered."""
 
     model: str = Field(default="chorale", pattern=r"^[A-Za-z0-9_-]{1,40}$")
@@ -155,7 +155,7 @@ class RegisterSection(campaign_values.CampaignSection):
         return alias
 
 
-class Campaign(campaign_values.CampaignSection):
+class Campaign(campaign_values.Strict):
     """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
 
     name: str = Field(default="campaign", pattern=CAMPAIGN_NAME)

@@ -18,12 +18,12 @@ from chorale.runners.api.base import ResourceRequest
 from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, Capabilities, MeasurerRequest, RunnerConfig
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.local.config import LocalConfig
-from chorale.tuner.config.values import CampaignSection, runner_text
+from chorale.tuner.config.values import Strict, runner_text
 
 DEFAULT_KIND = LocalConfig.name
 
 
-class NeedsSection(CampaignSection):
+class NeedsSection(Strict):
     """Requirements for a Ray node that measures; its resources are reserved while the campaign runs."""
 
     cpus: float = Field(default=1, gt=0)
@@ -38,7 +38,7 @@ class NeedsSection(CampaignSection):
     """Seconds to wait for such a node; use more if nodes are started on demand."""
 
 
-class RunnerSection(CampaignSection):
+class RunnerSection(Strict):
     """The keys that all runner sections share; each section adds its runner's options.
 
     `section_model` creates a runner's section from its declaration.

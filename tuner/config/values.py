@@ -121,8 +121,8 @@ Value = str | int | None
 """A parameter value in the search space."""
 
 
-class CampaignSection(BaseModel):
-    """A section of a configuration file: unknown keys are errors, and values do not change after reading."""
+class Strict(BaseModel):
+    """A model of what users write: unknown keys are errors, infinities too, and values do not change after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -145,7 +145,7 @@ MAX_VALUES = 1000
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
 
 
-class Range(CampaignSection):
+class Range(Strict):
     """Whole numbers from `from` to `to`, both included, by a step or by a factor."""
 
     model_config = ConfigDict(populate_by_name=True)

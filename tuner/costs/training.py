@@ -6,7 +6,7 @@ from fractions import Fraction
 from importlib import resources
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from chorale.job.files import read_file
 from chorale.synth import InvalidInput, NetworkModel, Topology
@@ -15,6 +15,7 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.simulation.simulate import Congestion, congestion_of
 from chorale.synth.training import Layer, best_iteration
+from chorale.tuner.config.values import Strict
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
 from chorale.tuner.files.topology_specs import load_topology
 
@@ -28,11 +29,7 @@ _Amount = Annotated[int, Field(ge=0)]
 _Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ProfiledLayer(_Strict):
+class ProfiledLayer(Strict):
     """A layer. Its times are given, or follow from `forward_flops` and the profile's rate.
 
     parameters:     number of parameters that every rank holds and whose gradients are summed
@@ -56,14 +53,14 @@ class ProfiledLayer(_Strict):
         return self
 
 
-class Stage(_Strict):
+class Stage(Strict):
     """A sequence of layers that is repeated `repeat` times."""
 
     repeat: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
     layers: Annotated[list[ProfiledLayer], Field(min_length=1, max_length=MAX_LAYERS)]
 
 
-class TrainingProfile(_Strict):
+class TrainingProfile(Strict):
     """The work of training a model, as one rank sees it.
 
     samples:     number of samples in the batch on each rank

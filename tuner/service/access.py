@@ -21,13 +21,13 @@ import yaml
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from chorale.job.files import read_file
 from chorale.runners.measurement.private_files import why_foreign, write_private
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection
-from chorale.tuner.config.values import Model, is_loopback, validated
+from chorale.tuner.config.values import Model, Strict, is_loopback, validated
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.yaml_text import load_yaml
 
@@ -189,10 +189,8 @@ NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 RoleName = Literal["reader", "planner", "operator", "administrator"]
 
 
-class TokenEntry(BaseModel):
+class TokenEntry(Strict):
     """A stored token. The default role is planner, which cannot use runners that start processes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -212,9 +210,7 @@ class TokenEntry(BaseModel):
         return Caller(self.name, self.jobs, self.requests_per_minute, CallerRole[self.role.upper()], expires_unix_s)
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _File(Strict):
     tokens: Annotated[list[TokenEntry], Field(max_length=MAX_TOKENS)]
 
     @model_validator(mode="after")
@@ -357,20 +353,16 @@ ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, description="Address without a password.")]
 
 
-class Dashboards(BaseModel):
+class Dashboards(Strict):
     """Addresses of other programs' pages that the service's page links to."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mlflow: Link | None = None
     ray: Link | None = None
     optuna: Link | None = None
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(Strict):
     """The settings file. Each profile is written like the section `runner` in a campaign file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     runners: dict[ProfileName, AnyRunnerSection] = Field(
         default={}, description="Runners by the name of their profile."

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from chorale.runners.ray.serve import application_of
+from chorale.tuner.config.values import Strict
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.http.application import build_service
 from chorale.tuner.service.jobs.job_specs import JobLimits
 
 
-class Arguments(BaseModel):
+class Arguments(Strict):
     """The application's `args` in the config file. They mean the same as the options of `chorale serve`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tokens: str = Field(description="Path of the token file on the head of the cluster.")
     settings: str | None = Field(

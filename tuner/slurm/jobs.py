@@ -27,7 +27,7 @@ from chorale.runners.oneccl.config import OneCclConfig
 from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth import InvalidInput, Topology, Unavailable
-from chorale.tuner.config.values import CampaignSection
+from chorale.tuner.config.values import Strict
 from chorale.tuner.files.read_write import rendered, write_file
 from chorale.tuner.files.yaml_text import load_yaml
 
@@ -71,7 +71,7 @@ Word = Annotated[Line, AfterValidator(_has_no_spaces)]
 TimeLimit = Annotated[str, BeforeValidator(slurm_time)]
 
 
-class Container(CampaignSection):
+class Container(Strict):
     """Container in which a job's commands run: srun starts it with pyxis, `apptainer exec` with Apptainer."""
 
     kind: Literal["pyxis", "apptainer"] = Field(description="Who starts it.")
@@ -96,7 +96,7 @@ class Container(CampaignSection):
         return ["apptainer", "exec", *(f"--bind={mount}" for mount in self.mounts), *self.options, self.image]
 
 
-class SlurmProfile(CampaignSection):
+class SlurmProfile(Strict):
     """A site's options for Slurm jobs. Missing values mean Slurm's defaults."""
 
     partition: Word | None = Field(default=None, description="Partition.")

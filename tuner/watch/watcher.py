@@ -27,7 +27,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner.config.campaign_file import read_document
-from chorale.tuner.config.values import CampaignSection, Sizes, validated
+from chorale.tuner.config.values import Sizes, Strict, validated
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
@@ -269,7 +269,7 @@ _PATIENCE_S = 10.0
 """Seconds to wait for the previous watch to exit: a killed process may take a moment to end."""
 
 
-class CanarySection(CampaignSection):
+class CanarySection(Strict):
     """How a new table is compared with the current one before it is published."""
 
     seconds: float = Field(default=10.0, ge=0, le=600)
@@ -278,7 +278,7 @@ class CanarySection(CampaignSection):
     """Number of measured repetitions for each program and size."""
 
 
-class WatchConfig(CampaignSection):
+class WatchConfig(Strict):
     """A watch's configuration file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")

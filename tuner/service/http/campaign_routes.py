@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from chorale.tuner.config.campaign_file import parsed_document
+from chorale.tuner.config.values import Strict
 from chorale.tuner.files.home import CAMPAIGN_NAME
 from chorale.tuner.service.access import Caller, NotFound, redacted
 from chorale.tuner.service.campaigns import STORED, Campaigns, public_campaign
@@ -24,13 +25,11 @@ TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a co
 FileKind = Literal["schedule", "program"]
 
 
-class CampaignBody(BaseModel):
+class CampaignBody(Strict):
     """The content of a campaign file, see `chorale tune --schema`.
 
     Paths, addresses and hosts cannot be set. Runners that start processes are given as `runner: {profile: NAME}`.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     campaign: dict[str, Any] | None = None
     yaml: Annotated[str, Field(max_length=2**16)] | None = Field(

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request, Response, status
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict
 
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.targets.registry import TARGETS
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
+from chorale.tuner.config.values import Strict
 from chorale.tuner.service.access import CallerRole, NotFound
 from chorale.tuner.service.campaigns import open_runners
 from chorale.tuner.service.http.schema import (
@@ -151,10 +151,8 @@ topology_router = APIRouter(prefix="/v1", tags=["networks"])
 Spec = Annotated[str, Query(max_length=4096, description="A topology spec.", examples=["torus:4x4"])]
 
 
-class NetworkBody(BaseModel):
+class NetworkBody(Strict):
     """A network as a document, because it has no spec."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     topology: job_specs.Network
 

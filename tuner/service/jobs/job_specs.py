@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from chorale.synth import Collective, InvalidInput, LoweringOptions, Options, Topology, parse_collective
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.registry import TooLarge
 from chorale.synth.topology.spec import parse_topology, plan_topology
+from chorale.tuner.config.values import Strict
 from chorale.tuner.service.jobs.planning import Planning
 
 BASE_BYTES = 340 * 2**20
@@ -161,10 +162,8 @@ Priority = Annotated[int, Field(ge=0, le=9, description="Among the caller's own 
 ResultKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Key of the result of a synthesis.")]
 
 
-class JobSpec(BaseModel):
+class JobSpec(Strict):
     """Fields that all jobs share. Unknown keys are errors, and so is a `kind` that differs from the route's kind."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     priority: Priority = 5
 
