@@ -14,16 +14,10 @@ from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import Table
 from chorale.runners.api.units import format_size
 from chorale.synth import CheckFailed, InvalidInput, parse_collective
-from chorale.tuner import plots
-from chorale.tuner.config.campaign import make_workers
-from chorale.tuner.config.campaign_file import campaign_of
+from chorale.tuner import Home, TuneReport, campaign_of, load_topology, make_workers, plots, progress_display
 from chorale.tuner.costs.pricing import goodput_row
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.plan import check_methods, check_runner
-from chorale.tuner.launch.progress import progress_display
-from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.launch.tune import tune as _tune
 from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.job_tables import MEASURED_DTYPE, JobGroup, table_of_campaign

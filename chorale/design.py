@@ -16,22 +16,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, cast
 import networkx as nx
 
 from chorale.job.files import read_file
-from chorale.runners.api.base import Measurement, RunRequest
-from chorale.runners.api.registry import runner_config
+from chorale.runners import Measurement, RunRequest, runner_config
 from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.runners.measurement.driver import measure_on
+from chorale.synth import ChoraleError, InvalidInput, LoweringOptions, Options, ScheduleRequest, parse_collective
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule
-from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.collective import parse_collective
-from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.finder.find import FinderQuery, Goal
 from chorale.synth.finder.find import find as find_topologies
-from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import method_named
-from chorale.synth.methods.method import Options
 from chorale.synth.methods.traffic.certificate import PLAN_CERTIFICATES, proven_time_per_byte
 from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule
@@ -43,12 +38,9 @@ from chorale.synth.topology.grammar import FILE_PREFIX, MODEL_MARK
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify as verify_schedule
-from chorale.tuner import plots
+from chorale.tuner import Home, load_schedule, load_topology, plots, save_schedule
 from chorale.tuner.costs.pricing import Pricing, goodput_row, simulate_program, usual_buffer_bytes
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.files.schedule_files import load_schedule, save_schedule
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.bound import checked, gap_verdict
 from chorale.tuner.reports.finder import find_document, search_bases

@@ -28,16 +28,7 @@ from chorale.synth import InvalidInput, Program, Topology, Unavailable
 from chorale.synth.programs.memory import collective_of_ranks, rank_count
 from chorale.synth.programs.program import AnyProgram
 from chorale.tuner import Home, load_topology
-from chorale.tuner.cli.options import (
-    SPECS,
-    CollectiveFile,
-    ElementTypeName,
-    RunnableFile,
-    Sizes,
-    file_to_write,
-    named,
-    offer,
-)
+from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import people, print_error
 from chorale.tuner.cli.process import stop_before_the_job_ends
 from chorale.tuner.cli.slurm import SlurmOptions, job_name, run_as_job
@@ -108,20 +99,20 @@ class MeasuredUntil:
 
 def run(
     *,
-    file: RunnableFile,
-    runner: Annotated[str, named(RUNNERS, runner_named, "Runner that executes it")] = "local",
-    sizes: Sizes = "64KiB,1MiB",
+    file: opt.RunnableFile,
+    runner: Annotated[str, opt.named(RUNNERS, runner_named, "Runner that executes it")] = "local",
+    sizes: opt.Sizes = "64KiB,1MiB",
     spec: str | None = None,
-    collective_file: CollectiveFile = None,
+    collective_file: opt.CollectiveFile = None,
     choices: RunnerChoices,
     repeats: Annotated[int, typer.Option(min=1)] = 5,
     reference: str | None = None,
     until: MeasuredUntil,
-    dtype: ElementTypeName = "float32",
+    dtype: opt.ElementTypeName = "float32",
     timeout: Annotated[float, typer.Option(min=0.1)] = 300.0,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     wants_calibration: Annotated[bool, typer.Option("--calibrate")] = False,
-    trace: Annotated[Path | None, typer.Option(callback=file_to_write)] = None,
+    trace: Annotated[Path | None, typer.Option(callback=opt.file_to_write)] = None,
     job: SlurmOptions,
 ) -> Result | None:
     """Execute a schedule or program, check every element of every result, and time it.
@@ -349,7 +340,7 @@ def _microseconds(time_us: float) -> str:
 
 def judge(
     results: Annotated[str, typer.Argument(metavar="RESULTS")],
-    topology: Annotated[str, typer.Option(metavar="SPEC|FILE", autocompletion=offer(SPECS))],
+    topology: Annotated[str, typer.Option(metavar="SPEC|FILE", autocompletion=opt.offer(opt.SPECS))],
     collective: str | None = None,
     link_gbps: str | None = None,
 ) -> Result:

@@ -57,7 +57,7 @@ from chorale.tuner.reports.bound import checked
 from chorale.tuner.reports.synthesis import describe_topology
 from chorale.tuner.reports.tables import aligned_rows
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID, RegistryEntry, load_best
+from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID, load_best
 from chorale.tuner.trials.journal import launch_folders
 from chorale.tuner.trials.store import LaunchSnapshot, is_begun, read_snapshot
 from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, TableRange, table_ranges, tuning_table
@@ -426,25 +426,19 @@ def _class_rows(
     lasts = [*(first - 1 for first in firsts[1:]), size_class.max_bytes]
     for run, first, last in zip(runs, firsts, lasts, strict=True):
         entry = load_best(mlflow, network, collective, int(run[0]["size_bytes"]), alias)
-        yield _registry_row(network, entry, SizeRange(first, last), run)
-
-
-def _registry_row(
-    network: Topology, entry: RegistryEntry, sizes: SizeRange, measured: Sequence[Mapping[str, Any]]
-) -> Row:
-    manifest, version = entry.manifest, entry.version
-    facts = {"runner": manifest["runner"], "sizes": [dict(size) for size in measured]}
-    lineage = manifest.get("lineage", {})
-    origin = _version_facts(version) | {name: lineage[name] for name in ("campaign", "launch_id") if name in lineage}
-    make = partial(table_row, parse_collective(manifest["collective"]), sizes)
-    if entry.registered is None:
-        return make(None, facts, None, {**origin, "baseline": measured[0]["baseline"]})
-    text = entry.registered.program
-    if is_library_text(text):
-        return make(None, facts, None, origin, parse_library_call(text).settings)
-    name, verified = f"{version.name} {version.version}", entry.registered.verified
-    program, certificate = _certified(text, name, manifest["parameters"], verified, network)
-    return make(program, facts, certificate, origin)
+        manifest, version, registered = entry.manifest, entry.version, entry.registered
+        facts = {"runner": manifest["runner"], "sizes": [dict(size) for size in run]}
+        lineage = manifest.get("lineage", {})
+        origin = _version_facts(version) | {key: lineage[key] for key in ("campaign", "launch_id") if key in lineage}
+        make = partial(table_row, parse_collective(manifest["collective"]), SizeRange(first, last))
+        if registered is None:
+            yield make(None, facts, None, {**origin, "baseline": run[0]["baseline"]})
+        elif is_library_text(registered.program):
+            yield make(None, facts, None, origin, parse_library_call(registered.program).settings)
+        else:
+            name, parameters = f"{version.name} {version.version}", manifest["parameters"]
+            of_program = _certified(registered.program, name, parameters, registered.verified, network)
+            yield make(of_program[0], facts, of_program[1], origin)
 
 
 PREDICTED = "predicted"

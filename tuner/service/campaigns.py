@@ -13,8 +13,7 @@ from pydantic.fields import FieldInfo
 from chorale.runners.api.config import Exposure
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.ray.detached import DetachedActors
-from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.topology.topology import Topology
+from chorale.synth import CheckFailed, InvalidInput, Topology
 from chorale.tuner.config.campaign import Campaign, without_former_keys
 from chorale.tuner.config.values import validated
 from chorale.tuner.files.home import Home

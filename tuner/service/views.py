@@ -6,20 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth import CheckFailed, InvalidInput, Topology, traffic_of
 from chorale.synth.collective import CollectiveName
-from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
-from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.topology.topology import Topology
+from chorale.tuner import Home, MlflowStore, load_best, load_topology
 from chorale.tuner.costs.pricing import Pricing, traffic_of_content
-from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import node_positions
 from chorale.tuner.plots.trace_events import schedule_trace
 from chorale.tuner.reports.synthesis import able_text, describe_topology
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkSource, built_network
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.registry import load_best
 from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.tuning_table import SizeClass
 
