@@ -8,7 +8,7 @@ Communications", section 5, appendices A.6, D.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 from typing import Literal, TypeAlias
 
@@ -315,51 +315,12 @@ def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Sche
     return replace(schedule, method="expand", parameters=parameters, certificate={})
 
 
-@dataclass(frozen=True, slots=True)
-class BaseNetwork:
-    """A network that is not built from another one. `transposed` means the transpose of the network `spec`."""
-
-    spec: str
-    transposed: bool
+ScheduleOfBase: TypeAlias = Callable[[str, bool], Schedule]
+"""Makes the allgather of the network with this spec, or of its transpose if the second argument is true."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineGraph:
-    """Line graph of `inner`. If `transposed`, ranks are ordered as in the transposed line graph of the transpose."""
-
-    inner: ExpansionPlan
-    transposed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DegreeExpansion:
-    """Degree expansion of `inner`, with `copies` copies of every node."""
-
-    inner: ExpansionPlan
-    copies: int
-
-
-@dataclass(frozen=True, slots=True)
-class CartesianPower:
-    """Cartesian product of `times` copies of `inner`."""
-
-    inner: ExpansionPlan
-    times: int
-
-
-@dataclass(frozen=True, slots=True)
-class BidirectionalUnion:
-    """Union of `forwards` and its transpose `backwards`."""
-
-    forwards: ExpansionPlan
-    backwards: ExpansionPlan
-
-
-ExpansionPlan: TypeAlias = BaseNetwork | LineGraph | DegreeExpansion | CartesianPower | BidirectionalUnion
-
-
-def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
-    """Return the plan of the network that `tree` describes, or of its transpose if `transposed`.
+def expanded_schedule(tree: SpecTree, schedule_of_base: ScheduleOfBase, transposed: bool = False) -> Schedule:
+    """Return the allgather on the network that `tree` describes, or on its transpose if `transposed`.
 
     A product of identical factors is a power. Any other product is a base, because the paper only defines BFB for it
     (theorem 13); all other specs are bases too. Raises InvalidInput for a base in a file and for malformed arguments.
@@ -368,28 +329,40 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
         raise InvalidInput(
             "expand needs a base of the database, not {}", str(tree), "use bfb, or a base of the database"
         )
-    if isinstance(tree, FunctionCall):
-        if tree.name == "transpose":
-            return expansion_plan(_inner(tree), not transposed)
-        if tree.name == "bidirectional":
-            return BidirectionalUnion(expansion_plan(_inner(tree)), expansion_plan(_inner(tree), transposed=True))
-        if tree.name == "line":
-            plan = expansion_plan(_inner(tree), transposed)
-            for _ in range(_number(tree) if len(tree.arguments) > 1 else 1):
-                plan = LineGraph(plan, transposed)
-            return plan
-        if tree.name == "degree":
-            return DegreeExpansion(expansion_plan(_inner(tree), transposed), _number(tree))
-        if tree.name == "power":
-            return CartesianPower(expansion_plan(_inner(tree), transposed), _number(tree))
-        if tree.name == "product" and len(set(map(str, tree.arguments))) == 1:
-            return CartesianPower(expansion_plan(_inner(tree), transposed), len(tree.arguments))
-    return BaseNetwork(str(tree), transposed)
-
-
-def is_expansion(plan: ExpansionPlan) -> bool:
-    """Return whether `plan` expands a base. A product of different factors also counts as an expansion."""
-    return not isinstance(plan, BaseNetwork) or plan.spec.startswith("product(")
+    is_product = isinstance(tree, FunctionCall) and tree.name == "product"
+    if not isinstance(tree, FunctionCall) or (is_product and len(set(map(str, tree.arguments))) > 1):
+        return schedule_of_base(str(tree), transposed)
+    if tree.name == "transpose":
+        return expanded_schedule(_inner(tree), schedule_of_base, not transposed)
+    if tree.name == "bidirectional":
+        forwards, backwards = (expanded_schedule(_inner(tree), schedule_of_base, each) for each in (False, True))
+        both = bidirectional(forwards.topology, f"bidirectional({forwards.topology.spec})")
+        joined = bidirectional_schedule(forwards, backwards, both)
+        other = backwards.parameters.get("base_method")
+        return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})
+    if tree.name not in ("line", "degree", "power", "product"):
+        return schedule_of_base(str(tree), transposed)
+    is_single = tree.name == "line" and len(tree.arguments) == 1
+    times = len(tree.arguments) if is_product else 1 if is_single else _number(tree)
+    schedule = expanded_schedule(_inner(tree), schedule_of_base, transposed)
+    network = schedule.topology
+    if tree.name == "degree":
+        return degree_schedule(schedule, times, degree_expansion(network, times, f"degree({network.spec};{times})"))
+    if tree.name != "line":
+        power = cartesian_product([network] * times, f"power({network.spec};{times})", "power")
+        return power_schedule(schedule, times, power)
+    for _ in range(times):
+        network = schedule.topology
+        schedule = line_schedule(schedule, line_graph(network, f"line({network.spec})"))
+        if (
+            transposed
+        ):  # the transpose of the line graph of the transpose is the same, but its ranks are in another order
+            turned, origin = transpose_with_links(network)
+            target = transpose(line_graph(turned, f"line({turned.spec})"))
+            new_rank: NDArray[np.int64] = np.empty(len(origin), dtype=np.int64)
+            new_rank[origin[line_order(turned)]] = np.arange(len(origin))
+            schedule = renamed_schedule(schedule, new_rank[line_order(network)], target)
+    return schedule
 
 
 def _inner(call: FunctionCall) -> SpecTree:
@@ -406,7 +379,7 @@ def _number(call: FunctionCall) -> int:
     return int(last.text)
 
 
-ScheduleOfBase: TypeAlias = Callable[[BaseNetwork], Schedule]
+_EXPANSIONS = ("bidirectional", "line", "degree", "power", "product")
 
 
 def expand_allgather(
@@ -419,12 +392,15 @@ def expand_allgather(
     chunks: chunks per shard, a multiple of the number that the expansions need; None for that number
     Raises InvalidInput for a spec without expansion if its network has no stored schedule, and for a base in a file.
     """
-    plan = expansion_plan(parse_spec(topology.spec))
-    if not is_expansion(plan) and stored_allgather(topology) is None and stored_allgather(transpose(topology)) is None:
+    tree = inner = parse_spec(topology.spec)
+    while isinstance(inner, FunctionCall) and inner.name == "transpose":
+        inner = _inner(inner)
+    is_expansion = isinstance(inner, FileCall) or (isinstance(inner, FunctionCall) and inner.name in _EXPANSIONS)
+    if not is_expansion and stored_allgather(topology) is None and stored_allgather(transpose(topology)) is None:
         rule = "expand needs an expansion or a base with a schedule, not {}"
         raise InvalidInput(rule, topology.spec, "use bfb, or line(…), degree(…;n), power(…;n), bidirectional(…)")
     require_size(topology.compute_count * (topology.compute_count - 1), topology)
-    schedule = expanded_schedule(plan, base_schedule_builder(executor, progress))
+    schedule = expanded_schedule(tree, base_schedule_builder(executor, progress))
     if schedule.topology.id != topology.id:
         rule = "the network is not what its spec says: {}"
         raise InvalidInput(rule, topology.spec, "make it with parse_topology")
@@ -443,40 +419,10 @@ def expand_allgather(
 
 
 def base_schedule_builder(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
-    """Return a function that makes the allgather of a BaseNetwork."""
+    """Return a function that makes the allgathers of bases with `base_allgather`."""
 
-    def make(base: BaseNetwork) -> Schedule:
-        network = parse_topology(base.spec)
-        return base_allgather(transpose(network) if base.transposed else network, executor, progress)
+    def make(spec: str, transposed: bool) -> Schedule:
+        network = parse_topology(spec)
+        return base_allgather(transpose(network) if transposed else network, executor, progress)
 
     return make
-
-
-def expanded_schedule(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Schedule:
-    """Return the allgather on the network described by `plan`. `schedule_of_base` makes the schedule of its base."""
-    if isinstance(plan, BaseNetwork):
-        return schedule_of_base(plan)
-    if isinstance(plan, BidirectionalUnion):
-        forwards = expanded_schedule(plan.forwards, schedule_of_base)
-        backwards = expanded_schedule(plan.backwards, schedule_of_base)
-        both = bidirectional(forwards.topology, f"bidirectional({forwards.topology.spec})")
-        joined = bidirectional_schedule(forwards, backwards, both)
-        other = backwards.parameters.get("base_method")
-        return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})
-    inner = expanded_schedule(plan.inner, schedule_of_base)
-    network = inner.topology
-    if isinstance(plan, DegreeExpansion):
-        spec = f"degree({network.spec};{plan.copies})"
-        return degree_schedule(inner, plan.copies, degree_expansion(network, plan.copies, spec))
-    if isinstance(plan, CartesianPower):
-        spec = f"power({network.spec};{plan.times})"
-        return power_schedule(inner, plan.times, cartesian_product([network] * plan.times, spec, "power"))
-    lined = line_schedule(inner, line_graph(network, f"line({network.spec})"))
-    if not plan.transposed:
-        return lined
-    # The transpose of the line graph of the transpose is the same network, but its ranks are links in another order.
-    turned, origin = transpose_with_links(network)
-    target = transpose(line_graph(turned, f"line({turned.spec})"))
-    new_rank: NDArray[np.int64] = np.empty(len(origin), dtype=np.int64)
-    new_rank[origin[line_order(turned)]] = np.arange(len(origin))
-    return renamed_schedule(lined, new_rank[line_order(network)], target)

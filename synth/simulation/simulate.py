@@ -209,7 +209,7 @@ class _Messages(NamedTuple):
 
 MAX_ROUTE_LINKS = 2**28
 """Maximum total number of links in the routes of all messages. Each link takes 12 bytes."""
-MOMENTS_AT_ONCE = 10_000
+_MOMENTS_AT_ONCE = 10_000
 
 Times = NDArray[np.float64]
 
@@ -240,14 +240,13 @@ def simulate_flows(
     *,
     progress: Callable[[int, int], None] | None = None,
     max_route_links: int = MAX_ROUTE_LINKS,
-    moments_at_once: int = MOMENTS_AT_ONCE,
 ) -> FlowTimes:
     """Return the times of all events in `graph`.
 
     A message's first byte leaves alpha after the message starts. The message's rate at any moment follows from max-min
     fair sharing of all links on its route. A message arrives one route latency after its last byte has left. Nothing
     else takes time. Times are floating point with a relative error of about 1e-12; the same graph always gives
-    identical results. `progress` is called with (messages arrived, all messages) after every `moments_at_once` points
+    identical results. `progress` is called with (messages arrived, all messages) after every 10,000 points
     in time at which rates change. Raises InvalidInput if routes have more than `max_route_links` links in total.
     O(points in time * links of the routes whose rates change).
     """
@@ -280,7 +279,7 @@ def simulate_flows(
         np.asarray(graph.amount * bytes_per_amount, np.float64), latency_s, float(model.alpha_s), routes.link_ids,
         first, hops, capacities[links.bandwidth_class], offsets, effect[order], needs,
     )  # fmt: skip
-    while simulation.advance(moments_at_once):
+    while simulation.advance(_MOMENTS_AT_ONCE):
         if progress is not None:
             progress(simulation.arrived, graph.messages)
     return FlowTimes(simulation.opened_at_s, simulation.arrived_at_s - latency_s, simulation.arrived_at_s)

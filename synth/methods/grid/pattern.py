@@ -286,26 +286,6 @@ class CollectivePattern:
         denominator = self.topology.compute_count * self._parts
         return Traffic(self.topology, self.collective, self.kind, tuple(steps), denominator, self._pairs.routes)
 
-    @property
-    def step_count(self) -> int:
-        """Number of steps in the schedule. O(messages)."""
-        return len(self._steps)
-
-    @property
-    def denominator(self) -> int:
-        """Number of equal units of the vector in which `messages` counts data."""
-        return self.topology.compute_count * len(self.subcollectives) * self._pieces
-
-    def messages(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (senders, receivers, data sent in units of vector / `denominator`) of each step. O(messages)."""
-        for step in self._steps:
-            columns: list[tuple[NDArray[np.int64], ...]] = []
-            for part in self._at(step):
-                src, dst, shards = part.messages()
-                columns.append((src, dst, shards * (self._pieces // part.pieces)))
-            src, dst, amount = map(np.concatenate, zip(*columns, strict=True))
-            yield src, dst, amount
-
     @cached_property
     def _steps(self) -> list[int]:
         """Indices of the steps in which at least one subcollective sends."""
