@@ -87,11 +87,22 @@ class ConnectionPaths:
             if len(links) == 1:
                 self._sources[dst].append(src)
                 self._targets[src].append(dst)
-        self._hops_from: dict[int, list[int]] = {}
+        self._hops_from: dict[int, list[int]] = {}  # links from a source to every node, -1 without a path
 
     def path(self, connection: Connection) -> tuple[int, ...] | None:
         """Return the link ids of `connection`'s path in order, or None if there is none. O(links) once per source."""
-        hops = self._hops(connection.src)
+        if connection.src not in self._hops_from:
+            hops = [-1] * len(self._sources)
+            hops[connection.src] = 0
+            queue = deque([connection.src])
+            while queue:
+                node = queue.popleft()
+                for target in self._targets[node]:
+                    if hops[target] < 0:
+                        hops[target] = hops[node] + 1
+                        queue.append(target)
+            self._hops_from[connection.src] = hops
+        hops = self._hops_from[connection.src]
         if hops[connection.dst] < 0:
             return None
         node, links = connection.dst, []
@@ -102,21 +113,6 @@ class ConnectionPaths:
             links.append(parallel[connection.channel % len(parallel)])
             node = source
         return tuple(reversed(links))
-
-    def _hops(self, src: int) -> list[int]:
-        """Return the number of links from `src` to every node, or -1 if there is no path."""
-        if src not in self._hops_from:
-            hops = [-1] * len(self._sources)
-            hops[src] = 0
-            queue = deque([src])
-            while queue:
-                node = queue.popleft()
-                for target in self._targets[node]:
-                    if hops[target] < 0:
-                        hops[target] = hops[node] + 1
-                        queue.append(target)
-            self._hops_from[src] = hops
-        return self._hops_from[src]
 
 
 def busiest_share(program: Program, topology: Topology) -> Fraction:

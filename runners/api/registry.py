@@ -20,27 +20,13 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
 
 _DECLARED: tuple[type[RunnerConfig], ...] = (
-    LocalConfig,
-    SimulatedConfig,
-    RecordedConfig,
-    OneCclConfig,
-    MpiConfig,
-    NcclConfig,
-    DeviceConfig,
-    MscclConfig,
+    *(LocalConfig, SimulatedConfig, RecordedConfig, OneCclConfig, MpiConfig, NcclConfig, DeviceConfig, MscclConfig),
 )
-
 RUNNERS: Mapping[str, type[RunnerConfig]] = {runner.name: runner for runner in _DECLARED}
 
-
-_ALIASES = {
-    "sim": "simulated",
-    "simulator": "simulated",
-    "mpich": "mpi",
-    "openmpi": "mpi",
-    "mpirun": "mpi",
-    "rccl": "nccl",
-}
+_ALIASES = {"sim": "simulated", "simulator": "simulated", "rccl": "nccl"} | dict.fromkeys(
+    ("mpich", "openmpi", "mpirun"), "mpi"
+)
 
 
 def runner_named(text: str) -> str:
@@ -62,21 +48,16 @@ def runner_config(name: str, options: Mapping[str, Any] | None = None) -> Runner
     try:
         return declared.model_validate(given)
     except ValidationError as error:
-        raise _explained(declared, error) from None
+        fault = error.errors()[0]
+        option = str(fault["loc"][0])
+        message = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
+        rule = f"the option {option} of the {declared.name} runner: {message}"
+        raise InvalidInput(rule, fault["input"], f"{option}: {declared.model_fields[option].description}") from None
 
 
 def create_runner(name: str, options: Mapping[str, Any] | None = None, home: Path | None = None) -> Runner:
     """Return a new runner, which the caller must close. See `runner_config`, and `RunnerConfig.create` for `home`."""
     return runner_config(name, options).create(home)
-
-
-def _explained(declared: type[RunnerConfig], error: ValidationError) -> InvalidInput:
-    """Return a one-line error about the first option that is wrong."""
-    fault = error.errors()[0]
-    option = str(fault["loc"][0])
-    message = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
-    rule = f"the option {option} of the {declared.name} runner: {message}"
-    return InvalidInput(rule, fault["input"], f"{option}: {declared.model_fields[option].description}")
 
 
 def is_simulated(runner: str | None) -> bool:

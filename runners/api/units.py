@@ -47,8 +47,20 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     """
     sizes: dict[int, None] = {}
     for part in text.split(","):
-        is_range = re.search(r":|\w *-", part) is not None
-        sizes.update(dict.fromkeys(_parse_range(part) if is_range else [parse_size(part)]))
+        if re.search(r":|\w *-", part) is None:
+            sizes[parse_size(part)] = None
+            continue
+        ends = part.split(":") if ":" in part else part.split("-")
+        if len(ends) == 2:
+            ends.append("x4")
+        if len(ends) != 3 or not re.fullmatch(r"x[0-9]{1,6}", ends[2].strip().lower()):
+            raise InvalidInput("a range of sizes must have the form FIRST:LAST or FIRST:LAST:xFACTOR", part, _WAY_OUT)
+        size, last, factor = parse_size(ends[0]), parse_size(ends[1]), int(ends[2].strip()[1:])
+        if factor < 2 or size > last:
+            raise InvalidInput("a range of sizes must rise by a factor of 2 or more", part, _WAY_OUT)
+        while size <= last:
+            sizes[size] = None
+            size *= factor
     if len(sizes) > MAX_SIZES:
         raise InvalidInput(f"a list must hold at most {MAX_SIZES} sizes", f"{len(sizes)} sizes", "ask for fewer")
     return tuple(sizes)
@@ -66,21 +78,6 @@ def divisible_size(size_bytes: int, element_bytes: int, chunk_counts: Iterable[i
     """Return the smallest size >= `size_bytes` that every chunk count divides into equal chunks of whole elements."""
     granule = element_bytes * math.lcm(*chunk_counts)
     return -(-size_bytes // granule) * granule
-
-
-def _parse_range(text: str) -> list[int]:
-    parts = text.split(":") if ":" in text else text.split("-")
-    if len(parts) == 2:
-        parts.append("x4")
-    if len(parts) != 3 or not re.fullmatch(r"x[0-9]{1,6}", parts[2].strip().lower()):
-        raise InvalidInput("a range of sizes must have the form FIRST:LAST or FIRST:LAST:xFACTOR", text, _WAY_OUT)
-    first, last, factor = parse_size(parts[0]), parse_size(parts[1]), int(parts[2].strip()[1:])
-    if factor < 2 or first > last:
-        raise InvalidInput("a range of sizes must rise by a factor of 2 or more", text, _WAY_OUT)
-    sizes = [first]
-    while sizes[-1] * factor <= last:
-        sizes.append(sizes[-1] * factor)
-    return sizes
 
 
 def format_ms(seconds: float) -> str:

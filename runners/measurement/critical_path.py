@@ -54,7 +54,20 @@ class CriticalPath:
             for rank, rank_trace in enumerate(trace.ranks)
             for span in rank_trace.steps
         }
-        self._senders = dict(self._match_messages())
+        # Receiving step -> sending step of every message; messages on a connection arrive in order.
+        self._senders: dict[_Key, _Key] = {}
+        sent: dict[tuple[int, int, int], list[_Key]] = {}
+        received: dict[tuple[int, int, int], list[_Key]] = {}
+        for key in sorted(self._spans, key=lambda one: (one[0], one[1], one[3], one[2], one[4])):
+            rank, number, step, _, _ = key
+            block = program.ranks[rank].blocks[number]
+            op = block.instructions[step].op
+            if op.sends and block.send_peer is not None:
+                sent.setdefault((rank, block.send_peer, block.channel), []).append(key)
+            if op.receives and block.recv_peer is not None:
+                received.setdefault((block.recv_peer, rank, block.channel), []).append(key)
+        for connection, receivers in received.items():
+            self._senders.update(zip(receivers, sent.get(connection, []), strict=False))
 
     def segments(self) -> tuple[PathSegment, ...]:
         """Return the path from the common start to the last end, in order; empty without a trace."""
@@ -122,21 +135,6 @@ class CriticalPath:
         while (rank, block, step, part, piece + 1) in self._spans:
             piece += 1
         return piece
-
-    def _match_messages(self) -> Iterator[tuple[_Key, _Key]]:
-        """Yield (receiving step, sending step) for every message; messages on a connection arrive in order."""
-        sent: dict[tuple[int, int, int], list[_Key]] = {}
-        received: dict[tuple[int, int, int], list[_Key]] = {}
-        for key in sorted(self._spans, key=lambda one: (one[0], one[1], one[3], one[2], one[4])):
-            rank, number, step, _, _ = key
-            block = self._program.ranks[rank].blocks[number]
-            op = block.instructions[step].op
-            if op.sends and block.send_peer is not None:
-                sent.setdefault((rank, block.send_peer, block.channel), []).append(key)
-            if op.receives and block.recv_peer is not None:
-                received.setdefault((block.recv_peer, rank, block.channel), []).append(key)
-        for connection, receivers in received.items():
-            yield from zip(receivers, sent.get(connection, []), strict=False)
 
 
 def time_by_cause(segments: Sequence[PathSegment]) -> dict[Cause, float]:

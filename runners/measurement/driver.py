@@ -86,20 +86,17 @@ def believable(request: RunRequest, outcome: Outcome) -> Outcome:
         return outcome
     collective = collective_of_ranks(next(iter(request.programs.values())))
     limit = link_limit(request.topology, collective, outcome.environment)
-    fault = None if limit is None else _too_fast(outcome, limit)
-    return outcome if fault is None else RunFailure(FailureKind.IMPOSSIBLE, fault, environment=outcome.environment)
-
-
-def _too_fast(measurement: Measurement, limit: LinkLimit) -> str | None:
-    for name, sizes in measurement.results.items():
-        for size in sizes:
-            if limit.efficiency(size.median_s, size.size_bytes) > MOST_EFFICIENCY:
-                least, rate = format_us(limit.least_s(size.size_bytes)), measurement.environment["link_mbps"]
-                return (
-                    f"{name} took {format_us(size.median_s)} for {format_size(size.size_bytes)}, less than the {least} "
-                    f"that links of {rate} Mbit/s allow: they are faster than stated, or the clock is wrong"
-                )
-    return None
+    if limit is None:
+        return outcome
+    for name, size in ((name, size) for name, sizes in outcome.results.items() for size in sizes):
+        if limit.efficiency(size.median_s, size.size_bytes) > MOST_EFFICIENCY:
+            least, rate = format_us(limit.least_s(size.size_bytes)), outcome.environment["link_mbps"]
+            message = (
+                f"{name} took {format_us(size.median_s)} for {format_size(size.size_bytes)}, less than the {least} "
+                f"that links of {rate} Mbit/s allow: they are faster than stated, or the clock is wrong"
+            )
+            return RunFailure(FailureKind.IMPOSSIBLE, message, environment=outcome.environment)
+    return outcome
 
 
 def measure_on(config: RunnerConfig, home: Path, request: RunRequest) -> Measurement:
@@ -110,10 +107,6 @@ def measure_on(config: RunnerConfig, home: Path, request: RunRequest) -> Measure
         rule = f"the {config.name} runner must measure ({outcome.kind})"
         raise CheckFailed(rule, outcome.message, "see `chorale doctor`")
     return outcome
-
-
-def _submitted(runner: Runner, request: RunRequest) -> Outcome:
-    return believable(request, runner.submit(request))
 
 
 Clock = Callable[[], float]
@@ -163,7 +156,7 @@ class AdaptiveMeasurement:
 
 def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | RunFailure:
     """Measure exactly `request.repeats` repetitions; return the measurement or the failure."""
-    outcome = _submitted(runner, request)
+    outcome = believable(request, runner.submit(request))
     if isinstance(outcome, RunFailure):
         return outcome
     return AdaptiveMeasurement(outcome, (StopReason.FIXED,) * len(request.sizes_bytes))
@@ -196,7 +189,7 @@ def measure_until(
     while True:
         with turn():
             start_s = clock_s()
-            outcome = _submitted(runner, current)
+            outcome = believable(current, runner.submit(current))
             seconds = clock_s() - start_s
         if isinstance(outcome, RunFailure):
             return outcome
@@ -268,12 +261,10 @@ class _Collected:
         environment = {**last.environment, "requests": len(self._outcomes)}
         stops = tuple(self._stops[number] for number in range(len(self._sizes_bytes)))
         measurement = Measurement(first.runner, results, environment, first.traces)
-        precisions = tuple(self._precision(number) for number in range(len(self._sizes_bytes)))
+        widths = (self._width(number) for number in range(len(self._sizes_bytes)))
+        goal = self._goal.precision
+        precisions = tuple(Precision(goal, goal * width if math.isfinite(width) else None) for width in widths)
         return AdaptiveMeasurement(measurement, stops, self._per_launch, precisions)
-
-    def _precision(self, number: int) -> Precision:
-        width = self._width(number)
-        return Precision(self._goal.precision, self._goal.precision * width if math.isfinite(width) else None)
 
     def _width(self, number: int) -> float:
         """Return the half-width of the widest interval at a size, relative to the required precision; infinite if there

@@ -38,11 +38,8 @@ def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLoc
     except Timeout:
         raise refusal from None
     except OSError as error:  # another user's file, or a file system without locks
-        rule, way_out = (
-            "the lock file cannot be written: {}",
-            "remove it, let its owner do so, or choose another folder",
-        )
-        raise Unavailable(rule, f"{path}: {error.strerror}", way_out) from error
+        way_out = "remove it, let its owner do so, or choose another folder"
+        raise Unavailable("the lock file cannot be written: {}", f"{path}: {error.strerror}", way_out) from error
     return lock
 
 
@@ -128,32 +125,26 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
         descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
         try:
             age_s = time.time() - in_vain.stat().st_mtime if in_vain.exists() else -1
-            if not _acquired(descriptor, 0 if 0 <= age_s < _IN_VAIN_S else others_patience_s):
-                in_vain.touch(PRIVATE_FILE)
+            deadline_s = time.monotonic() + (0 if 0 <= age_s < _IN_VAIN_S else others_patience_s)
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline_s:
+                        others = "another user of this machine measures, or blocks others from measuring"
+                        _measuring.warning("%s: times may be longer", others)
+                        in_vain.touch(PRIVATE_FILE)
+                        break
+                    time.sleep(_POLL_S)
+                except OSError as error:  # the file system has no locks, so no process holds one
+                    _measuring.debug("cannot lock for all users: %s", error.strerror)
+                    break
             yield
         finally:
             os.close(descriptor)  # releases the lock, as the end of this process does
     finally:
         lock.release()
-
-
-def _acquired(descriptor: int, patience_s: float) -> bool:
-    """Acquire the lock shared by all users; return False, after a warning, if that takes longer than `patience_s`."""
-    deadline_s = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                _measuring.warning(
-                    "another user of this machine measures, or blocks others from measuring: times may be longer"
-                )
-                return False
-            time.sleep(_POLL_S)
-        except OSError as error:  # the file system has no locks, so no process holds one
-            _measuring.debug("cannot lock for all users: %s", error.strerror)
-            return True
 
 
 _measuring = logging.getLogger("chorale.measuring")

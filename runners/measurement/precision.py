@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from chorale.runners.api.base import Measurement, SizeMeasurement
+from chorale.runners.api.base import Measurement
 from chorale.synth.errors import CheckFailed, InvalidInput
 
 CONFIDENCE = 0.95
@@ -55,9 +55,8 @@ def parse_budget(text: str) -> tuple[int, float]:
     for part in text.split(","):
         match = re.fullmatch(rf"({_NUMBER})\s*(s?)", part.strip())
         if match is None or float(match[1]) <= 0 or (not match[2] and "." in match[1]):
-            raise InvalidInput(
-                "cannot read the budget '{}'", text, "write repetitions, seconds or both, such as 200, 90s or 200,90s"
-            )
+            way_out = "write repetitions, seconds or both, such as 200, 90s or 200,90s"
+            raise InvalidInput("cannot read the budget '{}'", text, way_out)
         if match[2]:
             seconds = float(match[1])
         else:
@@ -133,11 +132,8 @@ def ratio_interval(
     is 0.
     """
     if min(reference_s) <= 0:
-        raise CheckFailed(
-            "the reference took {}, so nothing can be compared with it",
-            f"{min(reference_s)} s",
-            "choose another reference",
-        )
+        rule = "the reference took {}, so nothing can be compared with it"
+        raise CheckFailed(rule, f"{min(reference_s)} s", "choose another reference")
     ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
     return median_interval(launch_medians(ratios, per_launch), confidence)
 
@@ -217,13 +213,8 @@ class SizeAnalysis:
             },
         }
         if self.ratio is not None:
-            facts["ratio_to_reference"] = {
-                "reference": reference,
-                "median": self.ratio.median,
-                "low": self.ratio.low,
-                "high": self.ratio.high,
-                "confidence": self.ratio.confidence,
-            }
+            interval = {name: getattr(self.ratio, name) for name in ("median", "low", "high", "confidence")}
+            facts["ratio_to_reference"] = {"reference": reference, **interval}
         return facts
 
 
@@ -241,17 +232,9 @@ def analyse(
 
     Raises CheckFailed if a reference time is 0.
     """
-    own = measurement.results[name]
-    if reference is None:
-        return tuple(_of_size(one, None, confidence, per_launch) for one in own)
-    pairs = zip(own, measurement.results[reference], strict=True)
-    return tuple(_of_size(one, other, confidence, per_launch) for one, other in pairs)
-
-
-def _of_size(
-    own: SizeMeasurement, reference: SizeMeasurement | None, confidence: float, per_launch: int
-) -> SizeAnalysis:
-    ratio = None if reference is None else ratio_interval(own.times_s, reference.times_s, confidence, per_launch)
-    times = median_interval(launch_medians(own.times_s, per_launch), confidence)
-    trend = estimate_drift(own.times_s if reference is None else reference.times_s)
-    return SizeAnalysis(times, ratio, find_outliers(own.times_s), trend)
+    found, others = [], measurement.results[name if reference is None else reference]
+    for own, other in zip(measurement.results[name], others, strict=True):
+        ratio = None if reference is None else ratio_interval(own.times_s, other.times_s, confidence, per_launch)
+        times = median_interval(launch_medians(own.times_s, per_launch), confidence)
+        found.append(SizeAnalysis(times, ratio, find_outliers(own.times_s), estimate_drift(other.times_s)))
+    return tuple(found)

@@ -99,7 +99,10 @@ def why_foreign(path: Path) -> str | None:
             is_trusted = is_above and not is_link and (user == 0 or _is_unmapped(status.st_uid))
             is_sticky = is_above and bool(status.st_mode & stat.S_ISVTX)
             if status.st_uid not in (user, 0) and not is_trusted:
-                reason = f"it belongs to {_user_name(status.st_uid)}"
+                try:
+                    reason = f"it belongs to the user {pwd.getpwuid(status.st_uid).pw_name}"
+                except KeyError:
+                    reason = f"it belongs to the user with the number {status.st_uid}"
             elif not is_link and not is_sticky and _others_write(place, status):
                 reason = f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
             else:
@@ -134,13 +137,6 @@ def _is_unmapped(user: int) -> bool:
     namespace = Path("/proc/self/uid_map")
     is_whole = not namespace.exists() or namespace.read_text().split() == ["0", "0", str(2**32 - 1)]
     return user == _OVERFLOW_USER and not is_whole
-
-
-def _user_name(user: int) -> str:
-    try:
-        return f"the user {pwd.getpwuid(user).pw_name}"
-    except KeyError:
-        return f"the user with the number {user}"
 
 
 def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:

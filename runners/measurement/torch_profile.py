@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
@@ -65,17 +65,19 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
             handle.remove()
         for leaf in in_place:
             leaf.inplace = True
-    sizes = _parameters(leaves)
-    layers = [
-        {
-            "name": path,
-            "parameters": sizes[path],
-            "forward_us": _median_us(runs, (path, "forward")),
-            "backward_us": _median_us(runs, (path, "backward")),
+    seen: set[int] = set()
+    sizes = {}  # number of each leaf's parameters that no earlier leaf has
+    for path, leaf in leaves:
+        new = [p for p in leaf.parameters() if p.requires_grad and id(p) not in seen]
+        seen.update(map(id, new))
+        sizes[path] = sum(int(p.numel()) for p in new)
+    layers = []
+    for path in (path for path, kind in runs[0] if kind == "forward"):
+        times = {
+            f"{kind}_us": round(median(run.get((path, kind), 0.0) for run in runs) * 1e6, 3)
+            for kind in ("forward", "backward")
         }
-        for path, kind in runs[0]
-        if kind == "forward"
-    ]
+        layers.append({"name": path, "parameters": sizes[path], **times})
     return {
         "format": "chorale-training-profile/1",
         "name": name,
@@ -135,18 +137,3 @@ class _Recorder:
         self._running, self._since = leaf, now
         if leaf is not None:
             self._times.setdefault(leaf, 0.0)
-
-
-def _median_us(runs: Sequence[Times], leaf: tuple[str, str]) -> float:
-    return round(median(run.get(leaf, 0.0) for run in runs) * 1e6, 3)
-
-
-def _parameters(leaves: list[tuple[str, Any]]) -> dict[str, int]:
-    """Return each leaf's number of parameters, not counting parameters of earlier leaves."""
-    seen: set[int] = set()
-    sizes = {}
-    for path, leaf in leaves:
-        new = [p for p in leaf.parameters() if p.requires_grad and id(p) not in seen]
-        seen.update(map(id, new))
-        sizes[path] = sum(int(p.numel()) for p in new)
-    return sizes

@@ -59,14 +59,6 @@ class OneCclParts:
 
     root: Path
 
-    @property
-    def include(self) -> Path:
-        return self.root / INCLUDE
-
-    @property
-    def archive(self) -> Path:
-        return self.root / ARCHIVE
-
     def runtime_files(self) -> dict[str, bytes]:
         """Return the files that a rank needs in addition to our libraries, by the names under which they are loaded."""
         libfabric = (self.root / LIBFABRIC).read_bytes()
@@ -76,9 +68,8 @@ class OneCclParts:
 
 def parse_version(text: str) -> Version:
     """Return the version that `text` names. Raises InvalidInput for an unsupported version."""
-    for version in VERSIONS:
-        if text == version:
-            return version
+    if (found := next((version for version in VERSIONS if text == version), None)) is not None:
+        return found
     raise InvalidInput("the runner does not support oneCCL {}", text, f"choose {' or '.join(VERSIONS)}")
 
 
@@ -90,23 +81,16 @@ def install_folder(version: Version) -> Path:
 def find_parts(version: Version = DEFAULT_VERSION) -> OneCclParts:
     """Return the parts, installed by `chorale.runners.oneccl.install` or by pip. Raises Unavailable without them."""
     for root in (install_folder(version), Path(sys.prefix)):
-        if _has_headers(root / INCLUDE / "oneapi", version) and all((root / part).exists() for part in PARTS):
+        config = root / INCLUDE / "oneapi" / "ccl" / "config.h"  # both versions install into the same folder
+        words = config.read_text().split() if config.exists() else []
+        numbers = [words[words.index(f"CCL_{part}_VERSION") + 1] for part in ("MAJOR", "MINOR")] if words else []
+        if ".".join(numbers) == version and all((root / part).exists() for part in PARTS):
             return OneCclParts(root)
     rule = f"the oneCCL runner needs the static library of oneCCL {version} and libfabric"
     raise Unavailable(rule, "neither is installed", f"run: {INSTALL}")
 
 
-def _has_headers(folder: Path, version: Version) -> bool:
-    """Return whether the headers in `folder` belong to `version`. Both versions install into the same folder."""
-    config = folder / "ccl" / "config.h"
-    words = config.read_text().split() if config.exists() else []
-    numbers = [words[words.index(f"CCL_{part}_VERSION") + 1] for part in ("MAJOR", "MINOR")] if words else []
-    return ".".join(numbers) == version
-
-
 SOURCES = Path(__file__).parent / "native"
-
-_LINKED = ("-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt")
 
 
 def build_library(version: Version = DEFAULT_VERSION) -> Path:
@@ -119,8 +103,8 @@ def build_library(version: Version = DEFAULT_VERSION) -> Path:
         "libchorale_oneccl.so",
         tuple(sorted(SOURCES.glob("*.cpp"))),
         flags=("-O3", "-s", "-shared", "-fPIC"),
-        includes=(NATIVE, parts.include),
-        linked=(str(parts.archive), *_LINKED),
+        includes=(NATIVE, parts.root / INCLUDE),
+        linked=(str(parts.root / ARCHIVE), "-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt"),
     )
     return build_native(target)
 
@@ -159,7 +143,10 @@ def unpack(wheel: Path, target: Path) -> None:
         for member in archive.namelist():
             _, _, name = member.partition(".data/data/")
             if name in PARTS or (name.startswith(f"{INCLUDE}/oneapi/") and not name.endswith("/")):
-                path = _inside(target, name)
+                path = (target.resolve() / name).resolve()
+                if not path.is_relative_to(target.resolve()):
+                    rule = "the package contains {}, which lies outside its folder"
+                    raise InvalidInput(rule, name, "get it from an index that you trust")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(archive.read(member))
 
@@ -170,17 +157,6 @@ def check_hash(wheel: Path) -> None:
     if HASHES.get(wheel.name) != digest:
         rule = "a package of oneCCL is not the one that the runner is tested with: {}"
         raise Unavailable(rule, f"{wheel.name} with SHA-256 {digest}", "use an index that serves the original files")
-
-
-def _inside(target: Path, name: str) -> Path:
-    """Return the path of `name` under `target` with links resolved. Raises InvalidInput if that is outside `target`."""
-    root = target.resolve()
-    path = (root / name).resolve()
-    if not path.is_relative_to(root):
-        raise InvalidInput(
-            "the package contains {}, which lies outside its folder", name, "get it from an index that you trust"
-        )
-    return path
 
 
 def _download(folder: Path, packages: Sequence[tuple[str, str]]) -> None:

@@ -88,11 +88,6 @@ class RayCluster:
         return cls(address or os.environ.get("RAY_ADDRESS") or NEWEST_LOCAL_CLUSTER)
 
     @property
-    def free_cpus(self) -> int:
-        """Number of complete logical CPUs that are currently free."""
-        return int(self.free.get("CPU", 0))
-
-    @property
     def free(self) -> dict[str, float]:
         """Return Ray's name for each resource -> its free amount, summed over all nodes."""
         return dict(ray.available_resources())  # type: ignore[no-untyped-call]
@@ -187,12 +182,23 @@ def secure_token() -> None:
         del os.environ["RAY_AUTH_TOKEN_PATH"]  # Ray would mistake it for a file name
     if "RAY_AUTH_TOKEN" in os.environ or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
-    path = _token_path()
+    home = Path(os.path.expanduser("~"))
+    if named := os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        path = Path(named).expanduser()
+    elif os.access(home, os.W_OK):
+        path = home / ".ray" / "auth_token"
+    else:
+        path = temporary_folder() / "auth_token"
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         write_private(path, secrets.token_hex(TOKEN_BYTES).encode(), replace=False)
     except FileExistsError:
-        _tighten(path)
+        status = path.stat()  # other users could run code in clusters that accept this token
+        if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
+            with suppress(OSError):  # a read-only file, such as a secret that a container mounts
+                path.chmod(PRIVATE_FILE)
+                _log.warning("other users could read Ray's token %s until now: replace it if somebody may have", path)
     except OSError as error:
         way_out = "set RAY_AUTH_TOKEN_PATH to a file in your own folder"
         raise Unavailable("Ray's token cannot be written: {}", f"{path}: {error.strerror}", way_out) from error
@@ -215,23 +221,3 @@ def on_loopback() -> Iterator[None]:
         os.environ.pop(_LOOPBACK_VARIABLE)
         if variable is not None:
             os.environ[_LOOPBACK_VARIABLE] = variable
-
-
-def _token_path() -> Path:
-    if named := os.environ.get("RAY_AUTH_TOKEN_PATH"):
-        return Path(named).expanduser()
-    home = Path(os.path.expanduser("~"))
-    if os.access(home, os.W_OK):
-        return home / ".ray" / "auth_token"
-    path = temporary_folder() / "auth_token"
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
-    return path
-
-
-def _tighten(path: Path) -> None:
-    """Remove other users' access to the token, with which anybody could run code in clusters that accept it."""
-    status = path.stat()
-    if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
-        with suppress(OSError):  # a read-only file, such as a secret that a container mounts
-            path.chmod(PRIVATE_FILE)
-            _log.warning("other users could read Ray's token %s until now: replace it if somebody may have", path)

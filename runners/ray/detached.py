@@ -78,12 +78,21 @@ class DetachedActor:
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.ActorDiedError) as error:
-                self._check_restarting(error, deadline_s)
+                try:
+                    self._actor = ray.get_actor(self.name, NAMESPACE)
+                except ValueError:
+                    raise CheckFailed(f"{self.name} was removed from the cluster", "", "start it again") from error
+                if time.monotonic() > deadline_s:
+                    raise self._unavailable(error) from error
                 time.sleep(RETRY_PAUSE_S)
             except ray.exceptions.GetTimeoutError as error:  # the message may have been lost, so it is sent again
                 if time.monotonic() > deadline_s:
                     raise self._unavailable(error) from error
-                self._require_head()
+                address = ray.get_runtime_context().gcs_address
+                if not head_answers(address, SLICE_S):
+                    way_out = "look at the machine of the head, then start the cluster again"
+                    value = f"{address}: no answer"
+                    raise Unavailable("the Ray cluster cannot be reached: {}", value, way_out) from error
                 waited_s = timeout_s - (deadline_s - time.monotonic())
                 _log.warning("%s has not answered for %.0f s; trying again (ctrl-C ends this)", self.name, waited_s)
 
@@ -99,21 +108,6 @@ class DetachedActor:
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError):
                 continue
             time.sleep(POLL_S)
-
-    def _require_head(self) -> None:
-        """Raise Unavailable if the cluster's head does not answer either."""
-        address = ray.get_runtime_context().gcs_address
-        if not head_answers(address, SLICE_S):
-            way_out = "look at the machine of the head, then start the cluster again"
-            raise Unavailable("the Ray cluster cannot be reached: {}", f"{address}: no answer", way_out)
-
-    def _check_restarting(self, error: Exception, deadline_s: float) -> None:
-        try:
-            self._actor = ray.get_actor(self.name, NAMESPACE)
-        except ValueError:
-            raise CheckFailed(f"{self.name} was removed from the cluster", "", "start it again") from error
-        if time.monotonic() > deadline_s:
-            raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> Unavailable:
         value = " ".join(f"{error}".split()) or "no answer"

@@ -76,10 +76,8 @@ class HttpServer:
 
         async def listening(scope: Any, receive: Any, send: Any) -> None:
             async def noting(message: Any) -> None:
-                if message["type"] == "lifespan.startup.failed":
-                    self._reason = (
-                        message.get("message", "").strip().rpartition("\n")[2]
-                    )  # the last line of a traceback
+                if message["type"] == "lifespan.startup.failed":  # keep the last line of a traceback
+                    self._reason = message.get("message", "").strip().rpartition("\n")[2]
                 await send(message)
 
             await application(scope, receive, noting if scope["type"] == "lifespan" else send)

@@ -18,8 +18,10 @@ def require_authentication(address: str) -> None:
 
     A cluster that does not answer at all is accepted, because joining it will report the reason.
     """
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    has_token = "RAY_AUTH_TOKEN" in os.environ or os.path.exists(named)
     answers = _answers_anybody(address)
-    if answers is None and not _has_token():
+    if answers is None and not has_token:
         way_out = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH=FILE to the token of the cluster"
         raise Unavailable("this Ray cluster needs a token", address, way_out)
     if answers and os.environ.get(INSECURE_VARIABLE) != "1":
@@ -28,11 +30,6 @@ def require_authentication(address: str) -> None:
             "start it with RAY_AUTH_MODE=token, or add --insecure-cluster if everybody who can reach it is trusted"
         )
         raise InvalidInput(rule, address, way_out)
-
-
-def _has_token() -> bool:
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
-    return "RAY_AUTH_TOKEN" in os.environ or os.path.exists(named)
 
 
 def _answers_anybody(address: str) -> bool | None:

@@ -233,7 +233,10 @@ class RayWorkers:
         """Deliver a measurement's result, or repeat a failed measurement."""
         outcome = completion.value
         if isinstance(outcome, RunFailure):
-            elsewhere = self._has_alternative_to(node)
+            elsewhere = any(  # another live node has the resources for a measurer, whether free or in use
+                one["Alive"] and one["NodeID"] != node and self._needs.fits(one["Resources"], one.get("Labels") or {})
+                for one in ray.nodes()  # type: ignore[no-untyped-call]
+            )
             retries = int(elsewhere) if outcome.kind == FailureKind.TIMEOUT else RETRIES.get(outcome.kind, 0)
             if call.failures[outcome.kind] < retries:
                 call.failures[outcome.kind] += 1
@@ -269,19 +272,12 @@ class RayWorkers:
             options["scheduling_strategy"] = "SPREAD"
         actor_class: Any = ray.remote(MeasureWorker)
         actor = actor_class.options(max_restarts=0, **options).remote(*self._factories)
-        return _Measurer(actor, actor.__ray_call__.remote(_node_of))
+        # Runs inside the actor to find out when it has started.
+        return _Measurer(actor, actor.__ray_call__.remote(lambda _: str(ray.get_runtime_context().get_node_id())))
 
     def _replace(self, measurer: _Measurer, away_from: str = "") -> None:
         ray.kill(measurer.actor)
         self._measurers[self._measurers.index(measurer)] = self._new_measurer(away_from)
-
-    def _has_alternative_to(self, node: str) -> bool:
-        """Return whether a live node other than `node` has the resources for a measurer, whether free or in use."""
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        return any(
-            one["Alive"] and one["NodeID"] != node and self._needs.fits(one["Resources"], one.get("Labels") or {})
-            for one in nodes
-        )
 
     def _require_cluster(self) -> None:
         try:
@@ -295,7 +291,7 @@ class RayWorkers:
         grow.
         """
         deadline_s = time.monotonic() + self._needs.patience_s
-        while not any(one.node for one in self._measurers) or self._cluster.free_cpus < 1:
+        while not any(one.node for one in self._measurers) or self._cluster.free.get("CPU", 0) < 1:
             self._settle(0.2)
             self._require_cluster()
             if time.monotonic() > deadline_s:
@@ -303,8 +299,3 @@ class RayWorkers:
                 rule = f"a campaign needs a node with {self._needs} to measure, and one CPU to prepare"
                 way_out = "wait for other jobs, change `runner.needs`, or raise its `patience_s` if nodes can be added"
                 raise Unavailable(rule, f"free in the cluster: {free}", way_out)
-
-
-def _node_of(_actor: Any) -> str:
-    """Return the id of the current node. Runs inside an actor to find out when it has started."""
-    return str(ray.get_runtime_context().get_node_id())

@@ -114,11 +114,8 @@ class Calibration:
     observations: int
 
     def seconds(self, observation: Observation) -> float:
-        return float(np.dot(observation.factors, self._coefficients))
-
-    @property
-    def _coefficients(self) -> tuple[float, float, float, float]:
-        return self.constant_s, self.alpha_s, self.overhead_s, 1 / self.unit_bytes_per_s
+        coefficients = self.constant_s, self.alpha_s, self.overhead_s, 1 / self.unit_bytes_per_s
+        return float(np.dot(observation.factors, coefficients))
 
     def network_model(self, topology: Topology) -> NetworkModel:
         """Return alpha and bandwidths for simulations on `topology`; `constant_s` and `overhead_s` must be added.
@@ -141,14 +138,11 @@ class Calibration:
         for step, count in Counter(traffic.steps).items():
             ends = np.concatenate([traffic.src(step), traffic.dst(step)])
             messages += count * np.bincount(ends, minlength=ranks)
-        return self._overhead_s(int(messages.max(initial=0)))
+        return self.constant_s + self.overhead_s * int(messages.max(initial=0))
 
     def overhead_of_program_s(self, program: Program) -> float:
         """Return the seconds to add to a simulation of `program` with `network_model`."""
-        return self._overhead_s(max_rank_messages(program))
-
-    def _overhead_s(self, messages: int) -> float:
-        return self.constant_s + self.overhead_s * messages
+        return self.constant_s + self.overhead_s * max_rank_messages(program)
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -179,9 +173,14 @@ def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calib
         raise CheckFailed(rule, f"{len(observations)} measurements", "measure larger sizes as well")
     errors = _relative_errors(observations, coefficients)
     constant_s, alpha_s, overhead_s, pace = coefficients.tolist()
+    names, unseen = dict.fromkeys(observation.program for observation in observations), []
+    for name in names if len(names) > 1 else ():
+        others = [observation for observation in observations if observation.program != name]
+        own = [observation for observation in observations if observation.program == name]
+        unseen.append(_relative_errors(own, _fitted(others)).mean())
     return Calibration(
         bandwidth_unit, constant_s, alpha_s, overhead_s, 1 / pace,
-        float(errors.mean()), float(errors.max()), _unseen_error(observations), len(observations),
+        float(errors.mean()), float(errors.max()), float(np.mean(unseen)) if unseen else None, len(observations),
     )  # fmt: skip
 
 
@@ -200,15 +199,3 @@ def _relative_errors(observations: Sequence[Observation], coefficients: NDArray[
     factors = np.array([observation.factors for observation in observations])
     times = np.array([observation.time_s for observation in observations])
     return np.asarray(np.abs(factors @ coefficients / times - 1))
-
-
-def _unseen_error(observations: Sequence[Observation]) -> float | None:
-    names = list(dict.fromkeys(observation.program for observation in observations))
-    if len(names) == 1:
-        return None
-    errors = []
-    for name in names:
-        others = [observation for observation in observations if observation.program != name]
-        own = [observation for observation in observations if observation.program == name]
-        errors.append(_relative_errors(own, _fitted(others)).mean())
-    return float(np.mean(errors))

@@ -130,12 +130,20 @@ class LibraryFabric:
         for speed in self._speeds():
             if best.channels and speed / best.inter <= _WORTH_TRYING:
                 break
-            found = min(_MOST_CHANNELS, self._fitting(speed))
+            inside = int(self.links / speed + 1e-9)
+            over = self.nics * int(self.nic / speed + 1e-9) if self.nics else inside
+            found = min(_MOST_CHANNELS, inside, over)
             if found * speed > best.total:
                 best = LibraryGraph(found, speed, speed)
         if best.channels == 0:
             return LibraryGraph(1, self.links, min(self.links, self.nic) if self.nics else self.links)
-        return self._duplicated(best)
+        # The library splits channels in two if one would be too fast.
+        newer = self.generation in (HOPPER, BLACKWELL)
+        if best.intra < 25.0 or (newer and best.intra < 50.0 and best.channels > 4):
+            return best
+        channels = min(2 * best.channels, _MOST_CHANNELS)
+        parts = -(-channels // best.channels)
+        return LibraryGraph(channels, best.intra / parts, best.inter / parts)
 
     def nvls_graph(self) -> LibraryGraph | None:
         """Return the channels of NVLS, or None if the switches or GPUs cannot run it or fewer than two channels fit.
@@ -178,19 +186,6 @@ class LibraryFabric:
         most = min(self.links, self.nic) if self.nics else self.links
         return [speed for speed in (over if self.nics else inside) if speed <= most + 1e-9]
 
-    def _fitting(self, speed: float) -> int:
-        inside = int(self.links / speed + 1e-9)
-        return min(inside, self.nics * int(self.nic / speed + 1e-9)) if self.nics else inside
-
-    def _duplicated(self, graph: LibraryGraph) -> LibraryGraph:
-        """Return `graph` with channels split in two if the library does so because one would be too fast."""
-        newer = self.generation in (HOPPER, BLACKWELL)
-        if graph.intra < 25.0 or (newer and graph.intra < 50.0 and graph.channels > 4):
-            return graph
-        channels = min(2 * graph.channels, _MOST_CHANNELS)
-        parts = -(-channels // graph.channels)
-        return LibraryGraph(channels, graph.intra / parts, graph.inter / parts)
-
 
 def has_gpus(topology: Topology) -> bool:
     """Return whether ranks are GPUs, judging by the topology's spec, machine file or switch names."""
@@ -219,7 +214,12 @@ def library_fabric(topology: Topology, library: LibraryName | None = None) -> Li
     members = np.isin(np.arange(topology.node_count), ranks)
     wired = switch is not None or bool(np.any(members[topology.links.src] & members[topology.links.dst]))
     width = gbytes * _width(network, ranks[0], switch)
-    links = width if switch is not None else gbytes * _narrowest(network, inside)
+    if switch is not None or len(ranks) < 2:
+        links = width if switch is not None else gbytes * _UNLIMITED
+    else:  # an upper bound for the bandwidth of rings through all ranks of the box: the allgather's cut
+        outside = [network.node_ids[node] for node in np.flatnonzero(~inside).tolist()]
+        box = without(network, outside, [], network.spec) if outside else network
+        links = gbytes * float(1 / lower_bound(box, ALLGATHER).value) * (len(ranks) - 1) / len(ranks)
     family = _FAMILY.search(topology.spec)
     generation = _FAMILIES[family[1]] if family else _stated_generation(topology)
     if generation is None:
@@ -307,13 +307,3 @@ def _width(topology: Topology, rank: int, switch: int | None) -> float:
     target = switch if switch is not None else int((near if len(near) else ends)[0])
     chosen = np.flatnonzero((links.src == rank) & (links.dst == target))
     return sum(float(links.bandwidths[number]) for number in links.bandwidth_class[chosen].tolist())
-
-
-def _narrowest(topology: Topology, inside: NDArray[np.bool_]) -> float:
-    """Return an upper bound for the bandwidth of rings through all ranks of the box, from the allgather's cut."""
-    ranks = int(np.count_nonzero(inside[: topology.compute_count]))
-    if ranks < 2:
-        return _UNLIMITED
-    outside = [topology.node_ids[node] for node in np.flatnonzero(~inside).tolist()]
-    box = without(topology, outside, [], topology.spec) if outside else topology
-    return float(1 / lower_bound(box, ALLGATHER).value) * (ranks - 1) / ranks

@@ -10,7 +10,7 @@ proven bound.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 from chorale.runners.simulated.library_graph import (
@@ -102,13 +102,14 @@ def library_algorithms(
             verified = library_schedule(topology, collective, method)
             if verified is not None:
                 rate = float(unit_bytes_per_s(topology) / verified.cost.time_per_byte)
-                latency_s = 0.0 if topology.bandwidth_unit == "link" else _latency_s(verified)
+                latency_s = 0.0
+                if topology.bandwidth_unit != "link":  # time for an empty vector, with the links' or typical latencies
+                    model, streams = NetworkModel.usual(topology), traffic_of(verified.schedule).streams()
+                    latency_s = float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))
                 found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, latency_s, rate, method))
     # Limited by the proven bound, because models may assume rates that the network does not have
-    rates = {
-        acting: _proven_rate(topology, collective, acting) for acting in {each.name in IN_SWITCH for each in found}
-    }
-    return [replace(each, bytes_per_s=min(each.bytes_per_s, rates[each.name in IN_SWITCH])) for each in found]
+    proven = partial(_proven_rate, topology, collective)
+    return [replace(each, bytes_per_s=min(each.bytes_per_s, proven(each.name in IN_SWITCH))) for each in found]
 
 
 def library_choice(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> LibraryAlgorithm:
@@ -324,13 +325,6 @@ def library_schedule(topology: Topology, collective: Collective, method: str) ->
         return verified_schedule(ScheduleRequest(topology, collective, method))
     except (InvalidInput, Unavailable):
         return None
-
-
-def _latency_s(verified: VerifiedSchedule) -> float:
-    """Return the time for an empty vector in seconds, with the latencies of the network's links, or typical ones."""
-    schedule = verified.schedule
-    model, streams = NetworkModel.usual(schedule.topology), traffic_of(schedule).streams()
-    return float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))
 
 
 @lru_cache(maxsize=16)

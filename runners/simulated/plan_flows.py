@@ -64,12 +64,7 @@ class PlanPrices:
             return self.port
         return self.relaxed if operation.action is Action.RELAXED_SIGNAL else self.signal
 
-    def of_call(self, packets: bool) -> float:
-        """Return the latency at the start of a call."""
-        return self.packet_launch if packets else self.launch
 
-
-NCCL_LATENCIES = PlanPrices()
 FREE = PlanPrices(*(0.0,) * 9)
 
 
@@ -80,7 +75,7 @@ def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, Networ
     """
     if not program.one_sided or model.alpha_s:
         return FREE, model
-    return NCCL_LATENCIES, replace(model, link_latency_s=Fraction(0), hop_s=Fraction(0))
+    return PlanPrices(), replace(model, link_latency_s=Fraction(0), hop_s=Fraction(0))
 
 
 class PlanMessages:
@@ -191,7 +186,15 @@ class PlanFlows:
         ]
         self._steps = [list(unrolled(block, 1)) for _, _, block in self._blocks]
         self._first = np.cumsum([0, *(len(steps) for steps in self._steps)]).tolist()
-        self.puts = [put for number in range(len(self._blocks)) for put in self._puts(number)]
+        self.puts = [
+            _Put(
+                Connection(*ends), index, step, self._first[number] + gate, chunks,
+                ends[0] != rank or operation.kind == "switch", prices.of_move(operation),
+            )
+            for number, (rank, index, block) in enumerate(self._blocks)
+            for gate, (step, operation, *_) in enumerate(self._steps[number])
+            for *ends, chunks in self._messages.of_operation(rank, block, operation)
+        ]  # fmt: skip
         self._told = [signal for number in range(len(self._blocks)) for signal in self._signals(number)]
         paths = ConnectionPaths(topology)
         connections = sorted({put.connection for put in self.puts})
@@ -212,10 +215,11 @@ class PlanFlows:
         src, dst, channel, block, step, gate = np.array(columns, dtype=np.int64).reshape(-1, 6).T
         start_s, puts = times.opened_s[gate], slice(len(self.puts))
         order = np.lexsort((block, src, start_s))
+        launch_s = self._prices.packet_launch if self._plan.settings.packets else self._prices.launch
         return ProgramTrace(
             src[order], dst[order], channel[order], block[order], step[order], np.zeros(len(order), dtype=np.bool_),
             self._route[order], self._chunks[order], start_s[order], times.departed_s[puts][order],
-            times.arrived_s[puts][order], self._routes, times.end_s + self._prices.of_call(self._plan.settings.packets),
+            times.arrived_s[puts][order], self._routes, times.end_s + launch_s,
         )  # fmt: skip
 
     def stuck(self, times: FlowTimes) -> list[Stuck]:
@@ -228,18 +232,6 @@ class PlanFlows:
                 at = self._steps[number][step]
                 found.append(Stuck(rank, index, at.number, f"{at.operation.action.value} never ends"))
         return found
-
-    def _puts(self, number: int) -> list[_Put]:
-        """Return the messages of block number `number`."""
-        rank, index, block = self._blocks[number]
-        return [
-            _Put(
-                Connection(*ends), index, step, self._first[number] + gate, chunks,
-                ends[0] != rank or operation.kind == "switch", self._prices.of_move(operation),
-            )
-            for gate, (step, operation, *_) in enumerate(self._steps[number])
-            for *ends, chunks in self._messages.of_operation(rank, block, operation)
-        ]  # fmt: skip
 
     def _signals(self, number: int) -> list[_Signal]:
         """Return the signals of block number `number` that have a latency, one per channel, in the block's order."""
@@ -261,14 +253,11 @@ class PlanFlows:
         edges = {(gate, gates + message) for message, gate in enumerate(starts)}
         for number in range(len(self._blocks)):
             gate_range = range(self._first[number], self._first[number + 1] - 1)
-            edges |= {(cause, gate + 1) for gate in gate_range for cause in self._ends_of(gate, of_gate) or [gate]}
+            for gate in gate_range:  # an operation ends when its data have left or, if it reads, arrived
+                ends = [self._arrival + m if self.puts[m].is_read else gates + m for m in of_gate[gate]]
+                edges |= {(cause, gate + 1) for cause in ends or [gate]}
         packets = self._packet_edges(of_gate)
         return edges | self._signal_edges(of_gate) | self._semaphore_edges() | self._barrier_edges() | packets
-
-    def _ends_of(self, gate: int, of_gate: dict[int, list[int]]) -> list[int]:
-        """Return the events that end the operation at `gate`: departures of its data, or arrivals if it reads."""
-        gates = self._first[-1]
-        return [self._arrival + m if self.puts[m].is_read else gates + m for m in of_gate[gate]]
 
     @property
     def _arrival(self) -> int:

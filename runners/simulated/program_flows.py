@@ -117,21 +117,16 @@ class ProgramFlows:
         step = (gate - self._first[block]) // self._slices
         src, dst, channel = np.array(list(self._sends), dtype=np.int64).reshape(-1, 3)[self.graph.route].T
         number = np.array([number for _, number, _ in self._blocks], dtype=np.int64)[block]
-        adds, order = np.tile(self._adding(), self._loops), np.lexsort((number, src, start_s))
+        flags = [step.op in _ADDING for _, _, block in self._blocks for step in block.instructions]
+        adds_at, adds = np.repeat(np.array(flags, dtype=bool), self._slices), np.zeros(self._messages_of_a_loop, bool)
+        for connection, gates_of in self._sends.items():
+            adds[self._message[gates_of]] = adds_at[self._takes[connection]]
+        adds, order = np.tile(adds, self._loops), np.lexsort((number, src, start_s))
         return ProgramTrace(
             src[order], dst[order], channel[order], number[order], step[order], adds[order], self.graph.route[order],
             self.graph.amount[order] / (self._loops * self._slices),
             start_s[order], times.departed_s[order], times.arrived_s[order], self.graph.routes, times.end_s,
         )  # fmt: skip
-
-    def _adding(self) -> NDArray[np.bool_]:
-        """Return, for each message in a loop, whether its receiver adds it to something."""
-        flags = [step.op in _ADDING for _, _, block in self._blocks for step in block.instructions]
-        adds_at = np.repeat(np.array(flags, dtype=bool), self._slices)
-        adds = np.zeros(self._messages_of_a_loop, dtype=bool)
-        for connection, gates in self._sends.items():
-            adds[self._message[gates]] = adds_at[self._takes[connection]]
-        return adds
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
         """Return connection -> gates of the instructions that send on it, and the same for receives, both in order."""
@@ -159,7 +154,7 @@ class ProgramFlows:
         for number, gates in enumerate(self._sends.values()):
             route[self._message[gates]] = number
             amount[self._message[gates]] = counts[gates]
-        edges = [*self._inner_edges(), *self._loop_edges(), *self._queue_edges()]
+        edges = [*self._block_edges(), *self._queue_edges()]
         cause = np.concatenate([edge.cause for edge in edges])
         effect = np.concatenate([edge.effect for edge in edges])
         loops = self._loops
@@ -173,8 +168,10 @@ class ProgramFlows:
     def _messages_of_a_loop(self) -> int:
         return int(self._message.max(initial=-1)) + 1
 
-    def _inner_edges(self) -> Iterator[_Edges]:
-        """Yield, for every loop, edges between parts of instructions: the first must end before the second starts."""
+    def _block_edges(self) -> Iterator[_Edges]:
+        """Yield, for every loop, edges between parts of instructions: the first must end before the second starts. Each
+        block starts a loop only after its previous loop has ended.
+        """
         pairs = []
         for index, (rank, _, block) in enumerate(self._blocks):
             first = int(self._first[index])
@@ -189,12 +186,9 @@ class ProgramFlows:
             offset = loop * len(self._message)
             yield _Edges(self._done(before, loop), after + offset)
             yield _Edges(sending + offset, self._gates + loop * self._messages_of_a_loop + self._message[sending])
-
-    def _loop_edges(self) -> Iterator[_Edges]:
-        """Yield edges that make each block start a loop only after its previous loop has ended."""
-        busy = np.flatnonzero(np.diff(self._first))
-        for loop in range(1, self._loops):
-            yield _Edges(self._done(self._first[busy + 1] - 1, loop - 1), self._first[busy] + loop * len(self._message))
+            if loop:
+                busy = np.flatnonzero(np.diff(self._first))
+                yield _Edges(self._done(self._first[busy + 1] - 1, loop - 1), self._first[busy] + offset)
 
     def _queue_edges(self) -> Iterator[_Edges]:
         """Yield edges for messages: receivers wait for arrivals, and senders wait while the queue is full."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import islice
 
 from chorale.runners.api.base import (
     FailureKind,
@@ -20,7 +21,6 @@ from chorale.runners.measurement.machine import Facts, environment_id
 from chorale.runners.simulated.config import MODELLED, MODELLED_COLLECTIVES
 from chorale.runners.simulated.library_model import library_algorithms, library_best, library_choice
 from chorale.runners.simulated.plan_flows import flows_of, priced
-from chorale.runners.simulated.program_flows import Stuck
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_execution import execution_violations
 from chorale.synth.programs.memory import collective_of_ranks
@@ -33,9 +33,6 @@ from chorale.synth.simulation.simulate import NetworkModel, simulate_flows
 from chorale.synth.targets.registry import target_named
 
 _SHOWN_BLOCKS = 8
-_CHUNKS_OF_A_BUFFER = 2
-_SLICES_OF_A_CHUNK = 2
-"""Slices into which NCCL, RCCL and MSCCL cut data in a connection's buffer with the Simple protocol."""
 
 
 class SimulatedRunner:
@@ -103,7 +100,11 @@ class SimulatedRunner:
             flows = flows_of(program, request.topology, loops, slices, prices)
             times = simulate_flows(flows.graph, request.topology, model, chunk_bytes / (loops * slices))
             if stuck := flows.stuck(times):
-                return _hang(name, stuck, environment)
+                places = (f"rank {at.rank} block {at.block} instruction {at.step}: {at.reason}" for at in stuck)
+                message = f"program {name} hangs with {len(stuck)} blocks unfinished"
+                message = "; ".join([message, *islice(places, _SHOWN_BLOCKS)])
+                blocked = tuple((at.rank, at.block, at.step) for at in stuck)
+                return RunFailure(FailureKind.TIMEOUT, message, stuck[0].rank, environment, blocked)
             times_s = (flows.trace(times).end_s,) * request.repeats
             measurements.append(SizeMeasurement(size_bytes, requested_bytes, times_s, correct=True))
         return _fault(name, program, environment) or tuple(measurements)
@@ -133,15 +134,11 @@ class SimulatedRunner:
 
 
 def buffer_splits(chunk_bytes: float, buffer_bytes: int) -> tuple[int, int]:
-    """Return (loops, slices per loop) into which a chunk is cut to fit through buffers of `buffer_bytes`."""
-    return max(1, math.ceil(chunk_bytes * _CHUNKS_OF_A_BUFFER / buffer_bytes)), _SLICES_OF_A_CHUNK
+    """Return (loops, slices per loop) into which a chunk is cut to fit through buffers of `buffer_bytes`.
 
-
-def _hang(name: str, stuck: list[Stuck], environment: Facts) -> RunFailure:
-    places = [f"rank {at.rank} block {at.block} instruction {at.step}: {at.reason}" for at in stuck[:_SHOWN_BLOCKS]]
-    message = "; ".join([f"program {name} hangs with {len(stuck)} blocks unfinished", *places])
-    blocked = tuple((at.rank, at.block, at.step) for at in stuck)
-    return RunFailure(FailureKind.TIMEOUT, message, stuck[0].rank, environment, blocked)
+    NCCL, RCCL and MSCCL do the same with the Simple protocol: half a buffer per loop, in two slices.
+    """
+    return max(1, math.ceil(chunk_bytes * 2 / buffer_bytes)), 2
 
 
 def _fault(name: str, program: AnyProgram, environment: Facts) -> RunFailure | None:

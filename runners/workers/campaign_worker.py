@@ -50,7 +50,8 @@ class CampaignWorker:
 
     def build(self, request: BuildRequest) -> Completion[BuildResult | BuildFailure]:
         """Synthesize, verify, lower and check a candidate."""
-        return _timed(self._built, request)
+        self._builder = self._builder or CachingBuilder()
+        return _timed(self._builder.build, request)
 
     def measure(self, request: RunRequest) -> Completion[Outcome]:
         """Measure a candidate; the runner's errors become failures."""
@@ -61,10 +62,6 @@ class CampaignWorker:
             self._runner.close()
             self._runner = None
         return True
-
-    def _built(self, request: BuildRequest) -> BuildResult | BuildFailure:
-        self._builder = self._builder or CachingBuilder()
-        return self._builder.build(request)
 
     def _measured(self, request: RunRequest) -> Outcome:
         make_runner, alone = self._factory
@@ -116,17 +113,15 @@ def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
     load on the machine, which slows both, does not matter. If the program were as fast as the best known one, all n
     repetitions would exceed the ratio with a probability of at most 2^-n.
     """
-    sizes = enumerate(race.ratios)
-    return [i for i, ratio in sizes if _lowest_ratio(measurement, race, i) <= ratio * (1 + race.margin)]
-
-
-def _lowest_ratio(measurement: Measurement, race: Race, index: int) -> float:
-    times_s = np.array(measurement.results[race.name][index].times_s)
-    references = [measurement.results[name][index] for name in race.references if name in measurement.results]
-    if not references:
-        return float(np.min(times_s)) / race.reference_s[index]
-    fastest = min(references, key=lambda one: one.median_s)
-    return float(np.min(times_s / np.array(fastest.times_s)))
+    on = []
+    for index, ratio in enumerate(race.ratios):
+        times_s = np.array(measurement.results[race.name][index].times_s)
+        references = [measurement.results[name][index] for name in race.references if name in measurement.results]
+        fastest = min(references, key=lambda one: one.median_s, default=None)
+        ratios = times_s / (race.reference_s[index] if fastest is None else np.array(fastest.times_s))
+        if np.min(ratios) <= ratio * (1 + race.margin):
+            on.append(index)
+    return on
 
 
 def measure_limit_s(request: RunRequest, grace_s: float, alone: bool) -> float:
@@ -193,17 +188,14 @@ class LocalWorkers:
         self._measurers.close(CLOSE_LIMIT_S)
 
     def _build(self, request: BuildRequest) -> Completion[BuildResult | BuildFailure]:
-        completion: Completion[BuildResult | BuildFailure]
         try:
-            completion = self._builders.call(CampaignWorker.build, self._worker, request, BUILD_LIMIT_S)
+            return self._builders.call(CampaignWorker.build, self._worker, request, BUILD_LIMIT_S)
         except Exception as error:  # return a failure, so that the campaign continues
-            completion = build_failure(error)
-        return completion
+            return build_failure(error)
 
     def _measure(self, request: RunRequest) -> Completion[Outcome]:
         limit_s = measure_limit_s(request, self._grace_s, self._alone)
         failures: Counter[FailureKind] = Counter()
-        completion: Completion[Outcome]
         while True:
             try:
                 completion = self._measurers.call(CampaignWorker.measure, self._worker, request, limit_s)
