@@ -16,7 +16,7 @@ from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
-from tests.reference.crossing_cuts import Arc, violated_sink_sides
+from tests.reference.cuts import Arc, violated_sink_sides
 
 
 def network_of(nodes: int, arcs: Sequence[Arc], supply: Sequence[int]) -> ForestNetwork:

@@ -32,9 +32,8 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verify import verify
-from tests.reference.all_cuts import AllCuts, slowest_cut
+from tests.reference.cuts import AllCuts, best_rate, faults_of_split, slowest_cut
 from tests.reference.full_alltoall_program import full_alltoall_rate
-from tests.reference.pairs_by_all_cuts import best_rate, faults_of_split
 from tests.reference.step_times import least_broadcast_time
 
 USUAL = tuple(map(Fraction, (1, 1, 2, 3, 10, 25, 50, 100, 300, 450)))

@@ -17,10 +17,9 @@ from chorale.synth.topology.registry import TopologyPlan
 from chorale.synth.topology.spec import parse_topology, plan_topology
 from chorale.synth.topology.topology import Topology
 from tests.links import both, network
-from tests.reference.all_cuts import slowest_cut
 from tests.reference.claims import METHODS, busiest_link, run
+from tests.reference.cuts import best_rate, slowest_cut
 from tests.reference.full_alltoall_program import full_alltoall_rate
-from tests.reference.pairs_by_all_cuts import best_rate
 from tests.reference.step_times import least_broadcast_time
 
 

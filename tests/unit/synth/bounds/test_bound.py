@@ -37,8 +37,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.links import both, network
 from tests.properties import random_cases
-from tests.reference.all_cuts import slowest_cut
-from tests.reference.best_groups import best_rate_by_groups
+from tests.reference.cuts import best_rate_by_groups, slowest_cut
 from tests.strategies import networks
 
 BROADCAST = Collective(CollectiveName.BROADCAST, 0)

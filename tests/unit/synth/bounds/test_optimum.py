@@ -22,9 +22,7 @@ from chorale.synth.topology.topology import Topology
 from tests.links import both, network
 from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
-from tests.reference.all_cuts import AllCuts, cuts_of, previous_breakpoint
-from tests.reference.crossing_cuts import Arc, violated_sink_sides
-from tests.reference.pairs_by_all_cuts import faults_of_split
+from tests.reference.cuts import AllCuts, Arc, cuts_of, faults_of_split, previous_breakpoint, violated_sink_sides
 from tests.strategies import MIXED, strongly_connected_topologies
 
 BROADCAST = Collective(CollectiveName.BROADCAST, 1)

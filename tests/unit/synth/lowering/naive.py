@@ -2,7 +2,11 @@
 
 import random
 
+import numpy as np
+
+from chorale.runners.engine.library import DataType, ReduceOp
 from chorale.synth.programs.program import Program
+from tests.live.engine.reference import expected_output
 
 Buffers = dict[str, list[int | None]]
 
@@ -97,25 +101,10 @@ def result_of(program: Program, seed: int, piece: int, depth: int = 2) -> tuple[
     elif name == "reduce":
         others = [rank for rank in range(ranks) if rank != program.collective.root]
         assert [memory[rank]["o"] for rank in others] == [inputs[rank] for rank in others]
-    wanted = _wanted(program, inputs, share)
+    arrays = [np.array(values) for values in inputs]
+    results = [expected_output(program.collective, arrays, rank, DataType.INT64, ReduceOp.SUM) for rank in range(ranks)]
+    wanted = [None if values is None else values.tolist() for values in results]
     if name == "reduce_scatter" and program.in_place:
         return [buffers["i"][rank * share : (rank + 1) * share] for rank, buffers in enumerate(memory)], wanted
     outputs = [buffers["o"] for buffers in memory]
     return [out if known is not None else None for out, known in zip(outputs, wanted, strict=True)], wanted
-
-
-def _wanted(program: Program, inputs: list[list[int]], share: int) -> list[list[int] | None]:
-    ranks, name, root = len(program.ranks), program.collective.name, program.collective.root
-    sums = [sum(column) for column in zip(*inputs, strict=True)]
-    parts = [slice(rank * share, (rank + 1) * share) for rank in range(ranks)]
-    if name == "allgather":
-        return [[value for data in inputs for value in data]] * ranks
-    if name == "reduce_scatter":
-        return [sums[part] for part in parts]
-    if name == "broadcast":
-        return [inputs[root]] * ranks
-    if name == "reduce":
-        return [sums if rank == root else None for rank in range(ranks)]
-    if name == "alltoall":
-        return [[value for data in inputs for value in data[part]] for part in parts]
-    return [sums] * ranks

@@ -29,8 +29,16 @@ from tests.strategies import strongly_connected_topologies
 from tests.synthesis import synthesized
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import block as block_of
-from tests.unit.synth.lowering.programs import exchange_schedule, instructions, lowered, program, step, verified
-from tests.unit.synth.lowering.tree_schedules import hopping_alltoall, trees
+from tests.unit.synth.lowering.programs import (
+    exchange_schedule,
+    hopping_alltoall,
+    instructions,
+    lowered,
+    program,
+    step,
+    trees,
+    verified,
+)
 from tests.unit.synth.programs.plans.examples import made
 from tests.unit.synth.programs.plans.weak import WeakRun
 

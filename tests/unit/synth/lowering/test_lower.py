@@ -28,8 +28,7 @@ from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verify import verify
-from tests.unit.synth.lowering.programs import edited, exchange_schedule, instructions, lowered, verified
-from tests.unit.synth.lowering.tree_schedules import trees
+from tests.unit.synth.lowering.programs import edited, exchange_schedule, instructions, lowered, trees, verified
 
 COLLECTIVES = ["allgather", "reduce_scatter", "allreduce"]
 

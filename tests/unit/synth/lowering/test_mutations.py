@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, Wait
 from chorale.synth.targets.judge import check_program
 from tests.conformance import example_programs as examples
 from tests.unit.synth.lowering.naive import result_of
@@ -25,70 +25,43 @@ def mutate(program: Program, data: Draw) -> Program:
     rank, index = data.draw(st.sampled_from(places))
     block = program.ranks[rank].blocks[index]
     step = data.draw(st.integers(0, len(block.instructions) - 1))
-    change = data.draw(st.sampled_from(CHANGES))
-    return with_block(program, rank, index, change(program, rank, block, step, data))
+    items, body, blocks = list(block.instructions), program.ranks[rank], {}
+    item = items[step]
+    match data.draw(st.sampled_from(CHANGES)):
+        case "drop":
+            del items[step]
+        case "repeat":
+            items.insert(step, item)
+        case "swap":
+            other = (step + 1) % len(items)
+            items[step], items[other] = items[other], item
+        case "operation":
+            items[step] = replace(item, op=data.draw(st.sampled_from(list(Op))))
+        case "operand":
+            side = data.draw(st.sampled_from(["src", "dst"]))
+            place = BufferRef(
+                data.draw(st.sampled_from(["i", "o", "s"])), data.draw(st.integers(0, program.chunks - 1))
+            )
+            items[step] = replace(item, **{side: place})
+        case "count":
+            items[step] = replace(item, count=item.count + data.draw(st.sampled_from([-1, 1])))
+        case "split":
+            src, dst = (BufferRef(place.buffer, place.offset + 1) for place in (item.src, item.dst))
+            halves = [replace(item, count=1), Instruction(item.op, src, dst, item.count - 1)]
+            items[step : step + 1] = halves if item.count > 1 else []
+        case "unwait":
+            items[step] = replace(item, waits=())
+        case "wait":
+            other = data.draw(st.integers(0, len(body.blocks) - 1))
+            last = max(0, len(body.blocks[other].instructions) - 1)
+            items[step] = replace(item, waits=(Wait(other, data.draw(st.integers(0, last))),))
+        case "peer":
+            side = data.draw(st.sampled_from(["send_peer", "recv_peer"]))
+            blocks[side] = data.draw(st.sampled_from([None, *range(len(program.ranks))]))
+    return with_block(program, rank, index, replace(block, instructions=tuple(items), **blocks))
 
 
-def _replaced(block: ThreadBlock, step: int, *items: Instruction) -> ThreadBlock:
-    return replace(block, instructions=(*block.instructions[:step], *items, *block.instructions[step + 1 :]))
-
-
-def _drop(_program: Program, _rank: int, block: ThreadBlock, step: int, _data: Draw) -> ThreadBlock:
-    return _replaced(block, step)
-
-
-def _repeat(_program: Program, _rank: int, block: ThreadBlock, step: int, _data: Draw) -> ThreadBlock:
-    return _replaced(block, step, *[block.instructions[step]] * 2)
-
-
-def _swap(_program: Program, _rank: int, block: ThreadBlock, step: int, _data: Draw) -> ThreadBlock:
-    items = list(block.instructions)
-    other = (step + 1) % len(items)
-    items[step], items[other] = items[other], items[step]
-    return replace(block, instructions=tuple(items))
-
-
-def _operation(_program: Program, _rank: int, block: ThreadBlock, step: int, data: Draw) -> ThreadBlock:
-    return _replaced(block, step, replace(block.instructions[step], op=data.draw(st.sampled_from(list(Op)))))
-
-
-def _operand(program: Program, _rank: int, block: ThreadBlock, step: int, data: Draw) -> ThreadBlock:
-    side = data.draw(st.sampled_from(["src", "dst"]))
-    place = BufferRef(data.draw(st.sampled_from(["i", "o", "s"])), data.draw(st.integers(0, program.chunks - 1)))
-    return _replaced(block, step, replace(block.instructions[step], **{side: place}))
-
-
-def _count(_program: Program, _rank: int, block: ThreadBlock, step: int, data: Draw) -> ThreadBlock:
-    item = block.instructions[step]
-    return _replaced(block, step, replace(item, count=item.count + data.draw(st.sampled_from([-1, 1]))))
-
-
-def _split(_program: Program, _rank: int, block: ThreadBlock, step: int, _data: Draw) -> ThreadBlock:
-    item = block.instructions[step]
-    if item.count == 1:
-        return _replaced(block, step)
-    src, dst = (BufferRef(place.buffer, place.offset + 1) for place in (item.src, item.dst))
-    return _replaced(block, step, replace(item, count=1), Instruction(item.op, src, dst, item.count - 1))
-
-
-def _unwait(_program: Program, _rank: int, block: ThreadBlock, step: int, _data: Draw) -> ThreadBlock:
-    return _replaced(block, step, replace(block.instructions[step], waits=()))
-
-
-def _wait(program: Program, rank: int, block: ThreadBlock, step: int, data: Draw) -> ThreadBlock:
-    other = data.draw(st.integers(0, len(program.ranks[rank].blocks) - 1))
-    last = max(0, len(program.ranks[rank].blocks[other].instructions) - 1)
-    wait = Wait(other, data.draw(st.integers(0, last)))
-    return _replaced(block, step, replace(block.instructions[step], waits=(wait,)))
-
-
-def _peer(program: Program, _rank: int, block: ThreadBlock, _step: int, data: Draw) -> ThreadBlock:
-    side = data.draw(st.sampled_from(["send_peer", "recv_peer"]))
-    peer = data.draw(st.sampled_from([None, *range(len(program.ranks))]))
-    return replace(block, **{side: peer})
-
-
-CHANGES = (_drop, _repeat, _swap, _operation, _operand, _count, _split, _unwait, _wait, _peer)
+CHANGES = ("drop", "repeat", "swap", "operation", "operand", "count", "split", "unwait", "wait", "peer")
 
 
 MADE = [

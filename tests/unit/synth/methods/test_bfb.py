@@ -23,7 +23,7 @@ from chorale.synth.verify.bfb_certificate import check_bfb_steps, least_time
 from chorale.synth.verify.replay import set_replay_violations
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
-from tests.reference.set_replay import violations
+from tests.reference.replays import violations
 from tests.reference.step_times import least_step_times
 from tests.strategies import MIXED, networks, strongly_connected_topologies
 from tests.symmetric_networks import symmetric_networks, unequal_torus

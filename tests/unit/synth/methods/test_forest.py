@@ -29,7 +29,7 @@ from chorale.synth.verify.verify import inspect, verify
 from tests.forest_networks import forest_network, trees_on
 from tests.properties import random_cases
 from tests.random_fabrics import random_fabric, with_parallel_links
-from tests.reference.all_cuts import AllCuts
+from tests.reference.cuts import AllCuts
 from tests.reference.packed_trees import faults_of
 from tests.strategies import strongly_connected_topologies
 from tests.synthesis import synthesized

@@ -35,7 +35,7 @@ from tests.forest_networks import (
     torus,
 )
 from tests.properties import random_cases
-from tests.reference.crossing_cuts import Arc
+from tests.reference.cuts import Arc
 from tests.reference.packed_trees import faults_of, height_of
 from tests.synthesis import synthesized
 

@@ -24,7 +24,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.patterns import verified_with_traffic
-from tests.reference.set_replay import violations
+from tests.reference.replays import violations
 from tests.strategies import networks
 from tests.synthesis import synthesized
 

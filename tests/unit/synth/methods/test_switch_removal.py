@@ -15,7 +15,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.forest_networks import network_of, optimal_network
 from tests.random_fabrics import random_fabric
-from tests.reference.crossing_cuts import violated_sink_sides
+from tests.reference.cuts import violated_sink_sides
 
 
 def carries(network: ForestNetwork) -> bool:

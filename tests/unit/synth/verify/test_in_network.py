@@ -20,7 +20,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
 from tests.properties import random_cases
-from tests.reference.in_network_replay import is_right
+from tests.reference.replays import is_right
 
 # A switch between three ranks: links 0>3, 1>3, 2>3 and back.
 STAR = parse_topology("able(switch:3,10)")
