@@ -27,8 +27,8 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.launch.loop import RequestBuilder
 from chorale.tuner.search.space import can_execute, is_native, lowered_as
 from chorale.tuner.tracking import registry
-from chorale.tuner.tracking.champions import ROLLED_BACK, BestProgram, PromotionVerdict, StoredProgram
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.registry import ROLLED_BACK, BestProgram, PromotionVerdict, StoredProgram
 from chorale.tuner.trials.records import Candidate, candidate_codec
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import SizeClass

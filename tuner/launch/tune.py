@@ -28,8 +28,13 @@ from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.search.search import SearchPlan, open_search
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.search.study import StudyParts
-from chorale.tuner.tracking.champions import BestProgram, PromotionVerdict, best_programs
-from chorale.tuner.tracking.registry import register, similar_champions
+from chorale.tuner.tracking.registry import (
+    BestProgram,
+    PromotionVerdict,
+    best_programs,
+    register,
+    similar_champions,
+)
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import JournalLost, Launch, space_id
 from chorale.tuner.trials.records import (

@@ -8,9 +8,8 @@ from chorale.synth.lazy_modules import lazy_names
 __getattr__ = lazy_names(
     __name__,
     {
-        "chorale.tuner.plots.charts": "plot_frontier plot_goodput plot_training",
+        "chorale.tuner.plots.charts": "plot_frontier plot_goodput plot_program plot_training",
         "chorale.tuner.plots.network_plots": "plot_cabling plot_schedule plot_topology",
-        "chorale.tuner.plots.program_plot": "plot_program",
         "chorale.tuner.plots.layout": "topology_svg",
     },
 )

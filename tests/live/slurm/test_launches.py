@@ -1,16 +1,18 @@
-"""Launches in a real Slurm: order and number of ranks, hangs, kinds of MPI, steps and tasks around them."""
+"""Launches in a real Slurm: order and number of ranks, hangs, kinds of MPI, steps and tasks; the guide's commands."""
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import DOCS
 from tests.live.slurm.conftest import JOB_LIMIT_S, Site
 from tests.live.support import needs_mpi
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3 * JOB_LIMIT_S)]
 
 GPUS = (
     "chorale --quiet run ring8.parquet --runner msccl --sizes 1M --repeats 1 --set runtime=executor "
@@ -146,3 +148,37 @@ def test_a_node_that_goes_down_ends_the_job_and_its_steps(site: Site) -> None:
     site.cluster.set_down("n3")
     assert site.cluster.wait(job, JOB_LIMIT_S) == "NODE_FAIL"
     until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
+
+
+PAGE = (DOCS / "guide/slurm.md").read_text()
+CAMPAIGN = """\
+name: guide
+topology: ring:4
+collective: allreduce
+sizes: [64KiB]
+runner: {kind: simulated}
+search: {methods: [ring, swing]}
+budget: {trials: 2}
+"""
+
+
+@needs_mpi
+def test_the_commands_of_the_guide_run(site: Site) -> None:
+    (site.folder / "campaign.yaml").write_text(CAMPAIGN)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (profile,) = (text for language, text in blocks if language == "yaml")
+    assert "ulimit -c 0" in profile
+    slow_start = f'prologue: ["export RAY_raylet_start_wait_time_s=300 PYTHONPATH={site.variables["PYTHONPATH"]}",'
+    (site.folder / "site.yaml").write_text(profile.replace("prologue: [", slow_start))
+    commands = [line for language, text in blocks if language == "" for line in text.splitlines()]
+    assert len(commands) == 11
+    for command in commands:
+        words = [word.replace("NAME", "guide") for word in shlex.split(command)]
+        if words[0] == "scontrol":
+            (site.folder / words[-1]).write_text(site.cluster.output(*words[: words.index(">")]))
+            continue
+        if "--stop" in words:  # the one above has been followed to its end
+            assert site.chorale("tune", "campaign.yaml", "--slurm", "--site", "site.yaml")[0] == 0
+        code, output, messages = site.chorale(*words[1:])
+        has_ended = "--stop" in words and "the job has ended already" in messages  # before it could be stopped
+        assert code == 0 or has_ended, f"{command}\n{output}\n{messages}"

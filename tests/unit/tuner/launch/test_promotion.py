@@ -21,9 +21,8 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import tune_document
-from chorale.tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
 from chorale.tuner.tracking.mlflow_store import ModelVersion
-from chorale.tuner.tracking.registry import load_best
+from chorale.tuner.tracking.registry import PROMOTION, RATIO, REASON, ROLLED_BACK, load_best, roll_back
 from chorale.tuner.trials.tuning_table import SizeClass
 from tests.campaigns import small_campaign
 from tests.command import chorale

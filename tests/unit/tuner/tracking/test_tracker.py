@@ -19,13 +19,13 @@ import pytest
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.champions import best_programs
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion, RunState, what_is_at
 from chorale.tuner.tracking.registry import (
     MANIFEST_FILE,
     PROGRAM_ID,
     RUNNER,
     SIZE_CLASS,
+    best_programs,
     degree,
     family,
     is_same,
