@@ -189,7 +189,8 @@ def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[D
     unit, plans = int(np.gcd.reduce(routing.amount)), []
     for parts in (1, _TOKEN_PARTS):
         least, fine = bound.time / unit * parts, replace(routing, amount=routing.amount // unit * parts)
-        edges = _over_rails(fabric, _homes(fabric, fine, least), least)
+        homes = _homes(fabric, fine, least)
+        edges = _over_rails(fabric, fine, homes, least, np.zeros_like(homes.origin))
         pairs, pair = np.unique(edges.sender * routing.ranks + edges.receiver, return_inverse=True)
         amounts = np.zeros(len(pairs), dtype=np.int64)
         np.add.at(amounts, pair, edges.hi - edges.lo)
@@ -256,96 +257,154 @@ def _over_paths(
 
 
 class _Homes(NamedTuple):
-    """A routing in which other ranks of the box copy the tokens of busy sources: row i goes on from its home.
+    """A routing in which other ranks copy the tokens of busy sources: row i goes on from its home.
 
     routing:   the source of a row is its home
     origin:    int64[rows], the rank that has the tokens
     shard, lo: int64[rows], the shard of each row and its first chunk there
+    via:       int64[rows], the only other box that a row goes to, where it is copied for further boxes; -1 for none
     """
 
     routing: TokenRouting
     origin: Numbers
     shard: Numbers
     lo: Numbers
+    via: Numbers
 
 
 def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes:
-    """Choose the home of all tokens. Sources that would be busy for longer than `least` send many of them only once.
+    """Choose the home of all tokens. Boxes and ranks that would send for longer than `least` send many of them once.
 
     The estimate: a source sends a token to each of its other targets in the box, and to a relay for each other box.
     """
-    source, targets, amount, shard = routing.source, routing.targets, routing.amount, routing.shard
     boxes, places = fabric.members.shape
-    box, away = fabric.box.astype(np.int64), targets != source[shard]
-    counts = np.bincount(shard[away] * boxes + box[targets[away]], minlength=len(source) * boxes).reshape(-1, boxes)
-    home = np.arange(len(source)), box[source]
-    near = counts[home]
-    counts[home] = 0
+    box, source = fabric.box.astype(np.int64), routing.source
+
+    def counts_of(routing: TokenRouting) -> tuple[Numbers, Numbers]:
+        """Return the number of other targets in a row's box, and int64[rows, boxes] in other boxes."""
+        shard, size = routing.shard, len(routing.source)
+        away = routing.targets != routing.source[shard]
+        key = shard[away] * boxes + box[routing.targets[away]]
+        counts = np.bincount(key, minlength=size * boxes).reshape(-1, boxes)
+        home = np.arange(size), box[routing.source]
+        near = counts[home]
+        counts[home] = 0
+        return near, counts
+
+    counts = counts_of(routing)[1]
+    copies = (counts > 0).sum(axis=1).astype(np.float64)
+    load = np.bincount(box[source], routing.amount * copies, minlength=boxes)
+    level = np.maximum(load.mean(), float(least / fabric.scale) * fabric.nics[0][fabric.members].sum(axis=1))
+
+    def boxes_of(row: int, _: int) -> list[tuple[int, int]]:
+        return [(0, one) for one in np.flatnonzero(counts[row])]
+
+    number, lo, amount, via = _shared(routing.amount, copies, load, level, box[source], boxes_of)
+    row_of, reached = _gathered(routing, number)
+    there, own = via[row_of], box[source[number]][row_of]
+    stays = (there < 0) | (box[reached] == there) | (box[reached] == own)
+    first = _routing_of(routing, source[number], row_of[stays], reached[stays], amount)
+    near, counts = counts_of(first)
     copies = near + (counts > 0).sum(axis=1) * (1 - 1 / places)
-    load = np.bincount(source, amount * copies, minlength=routing.ranks)
-    load += ((counts - (counts > 0)) * amount[:, None]).sum(axis=0)[box] / places
-    lanes = (fabric.lanes[0] if fabric.has_switch else fabric.lanes.sum(axis=1)) / fabric.scale
-    level = np.maximum(load[fabric.members].mean(axis=1)[box], 0.9 * float(least) * lanes)
-    rows: list[tuple[int, int, int, int]] = []  # home, shard, first and last chunk + 1
-    stays = amount.copy()
-    for rank in np.flatnonzero(load > level).tolist():
-        others = fabric.members[box[rank]].tolist()
-        mine = np.flatnonzero((source == rank) & (copies > 1))
+    load = np.bincount(first.source, first.amount * copies, minlength=routing.ranks)
+    load += ((counts - (counts > 0)) * first.amount[:, None]).sum(axis=0)[box] / places
+    lanes = fabric.lanes[0] if fabric.has_switch else fabric.lanes.sum(axis=1)
+    level = np.maximum(load[fabric.members].mean(axis=1)[box], 0.9 * float(least / fabric.scale) * lanes)
+
+    def helpers(row: int, rank: int) -> list[tuple[int, int]]:
+        goes = set(first.targets[first.offsets[row] : first.offsets[row + 1]].tolist())
+        return [(other not in goes, other) for other in fabric.members[box[rank]].tolist() if other != rank]
+
+    part, begin, amount, helper = _shared(first.amount, copies, load, level, first.source, helpers)
+    row_of, reached = _gathered(first, part)
+    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # the origin has its tokens
+    home = np.where(helper < 0, first.source[part], helper)
+    homed = _routing_of(routing, home, row_of[~back], reached[~back], amount)
+    return _Homes(homed, first.source[part], number[part], lo[part] + begin, via[part])
+
+
+def _shared(
+    amount: Numbers,
+    copies: NDArray[np.float64],
+    load: NDArray[np.float64],
+    level: NDArray[np.float64],
+    unit: Numbers,
+    helpers: Callable[[int, int], list[tuple[int, int]]],
+) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Hand on parts of what busy units (ranks or boxes) would send in several copies, until no load exceeds its level.
+
+    helpers: returns pairs (0 if a row goes there anyway, otherwise 1; other unit) for a row and its unit
+
+    Returns:
+        Parts of all rows: row, first chunk, number of chunks, unit that copies them (-1: its own).
+    """
+    parts: list[tuple[int, int, int, int]] = []
+    stays, load = amount.copy(), load.astype(np.float64)
+    for busy in np.flatnonzero(load > level).tolist():
+        mine = np.flatnonzero((unit == busy) & (copies > 1))
         for row in mine[np.argsort(-copies[mine], kind="stable")].tolist():
-            excess = load[rank] - level[rank]
-            if excess <= 0:
+            if load[busy] <= level[busy]:
                 break
-            goes = set(targets[routing.offsets[row] : routing.offsets[row + 1]].tolist())
-            left = min(int(excess / (copies[row] - 1)) + 1, int(amount[row]))
-            for helper in sorted(set(others) - {rank}, key=lambda other: (other not in goes, load[other])):
-                cost = copies[row] - (helper in goes)
+            saves = copies[row] - 1
+            left = min(int((load[busy] - level[busy]) / saves) + 1, int(amount[row]))
+            for is_new, helper in sorted(helpers(row, busy), key=lambda pair: (pair[0], load[pair[1]])):
+                cost = saves + is_new
                 part = max(min(left, int((level[helper] - load[helper]) / cost)), 0)
                 if part:
-                    rows.append((helper, row, int(stays[row]) - part, int(stays[row])))
                     stays[row] -= part
+                    parts.append((row, int(stays[row]), part, helper))
                     load[helper] += part * cost
-                    load[rank] -= part * (copies[row] - 1)
+                    load[busy] -= part * saves
                     left -= part
     kept = np.flatnonzero(stays)
-    home_of, moved, lo, hi = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    number = np.concatenate([kept, moved])
+    zeros = np.zeros_like(kept)
+    columns = zip((kept, zeros, stays[kept], zeros - 1), np.array(parts, dtype=np.int64).reshape(-1, 4).T, strict=True)
+    row, lo, count, helper = map(np.concatenate, columns)
+    return row, lo, count, helper
+
+
+def _gathered(routing: TokenRouting, number: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the targets of the shards in `number`, one after another: (index in `number`, target)."""
     sizes = np.diff(routing.offsets)[number]
-    entry = np.arange(sizes.sum()) + np.repeat(routing.offsets[number] - (np.cumsum(sizes) - sizes), sizes)
-    row_of = np.repeat(np.arange(len(number)), sizes)
-    back = (targets[entry] == source[number][row_of]) & (row_of >= len(kept))  # the origin has its tokens
-    sizes -= np.bincount(row_of[back], minlength=len(number))
-    homed = TokenRouting(
-        routing.name,
-        routing.ranks,
-        np.concatenate([source[kept], home_of]),
-        np.concatenate([[0], np.cumsum(sizes)]),
-        targets[entry[~back]],
-        np.concatenate([stays[kept], hi - lo]),
-    )
-    return _Homes(homed, source[number], number, np.concatenate([np.zeros(len(kept), dtype=np.int64), lo]))
+    before = np.cumsum(sizes) - sizes
+    entry = np.arange(sizes.sum()) + np.repeat(routing.offsets[number] - before, sizes)
+    return np.repeat(np.arange(len(number)), sizes), routing.targets[entry]
 
 
-def _over_rails(fabric: RailFabric, homes: _Homes, least: Fraction) -> Edges:
-    """Return the edges to homes, from there to relays in the box, over NICs to other boxes, and then to targets."""
-    edges = _from_homes(fabric, homes.routing, homes.origin, least)
-    lo = homes.lo[edges.shard]
-    return edges._replace(shard=homes.shard[edges.shard], lo=edges.lo + lo, hi=edges.hi + lo)
+def _routing_of(like: TokenRouting, source: Numbers, row: Numbers, targets: Numbers, amount: Numbers) -> TokenRouting:
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(source)))])
+    return TokenRouting(like.name, like.ranks, source, offsets, targets, amount)
 
 
-def _from_homes(fabric: RailFabric, routing: TokenRouting, origin: Numbers, least: Fraction) -> Edges:
-    box, ranks = fabric.box.astype(np.int64), routing.ranks
-    later = (origin != routing.source).astype(np.int64)  # depth of the home of each row
+def _over_rails(
+    fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, start: Numbers, known: Edges | None = None
+) -> Edges:
+    """Return the edges to homes, from there to relays in the box, over NICs to other boxes, and then to targets.
+
+    Args:
+        fabric: the network.
+        whole: the routing with all targets.
+        homes: its parts.
+        least: time for which NICs are balanced.
+        start: depth of edges out of each origin.
+        known: edges from the origins that exist already, with the row as `shard`.
+    """
+    routing, origin, box, ranks = homes.routing, homes.origin, fabric.box.astype(np.int64), whole.ranks
+    is_moved = origin != routing.source
+    later = start + is_moved
     shard, source, targets = routing.shard, routing.source, routing.targets
     near = (box[targets] == box[source[shard]]) & (targets != source[shard])
     star = _edges(shard[near], routing.amount, source[shard[near]], targets[near])
     star = star._replace(depth=later[star.shard])
-    keeps = later > 0
+    keeps = is_moved.copy()
     keeps[np.setdiff1d(np.flatnonzero(keeps), np.concatenate([star.shard, shard[targets == source[shard]]]))] = False
     moved = np.flatnonzero(keeps)
-    star = _joined(_edges(moved, routing.amount, origin[moved], source[moved]), star)
+    prefix = _edges(moved, routing.amount, origin[moved], source[moved])
+    star = _joined(prefix._replace(depth=start[moved]), star)
+    there = star if known is None else _joined(star, known)
     far = np.flatnonzero(box[targets] != box[source[shard]])
     if not len(far):
-        return star
+        return _of_shards(homes, star)
     # One crossing for each shard and box, to one of the shard's targets there; consecutive crossings use different
     # targets.
     order = far[np.lexsort((targets[far], box[targets[far]], shard[far]))]
@@ -365,24 +424,55 @@ def _from_homes(fabric: RailFabric, routing: TokenRouting, origin: Numbers, leas
     of_pieces = pieces.source.astype(np.int64) * ranks + pieces.target
     crossing, piece, lo, hi = _matched(source[row] * ranks + agent, routing.amount[row], of_pieces, pieces.amount)
     sender, receiver = pieces.sender[piece].astype(np.int64), pieces.receiver[piece].astype(np.int64)
-    own = sender == origin[row[crossing]]
+    own = is_moved[row[crossing]] & (sender == origin[row[crossing]])
     via = (sender != source[row[crossing]]) & ~own
-    relayed = _to_relays(row[crossing[via]], lo[via], hi[via], sender[via], star, routing)
+    relayed = _to_relays(row[crossing[via]], lo[via], hi[via], sender[via], there, routing)
     relayed = relayed._replace(depth=later[relayed.shard])
-    depth = np.where(own, 0, later[row[crossing]] + via)
+    depth = np.where(own, start[row[crossing]], later[row[crossing]] + via)
     across = Edges(row[crossing], lo, hi, sender, receiver, depth)
     # Homes that only pass tokens on get those that they pass on
-    passed = np.flatnonzero((later > 0)[across.shard] & ~keeps[across.shard] & ~own)
-    to_homes = _to_relays(*(across[i][passed] for i in (0, 1, 2)), source[across.shard[passed]], star, routing)
-    to_homes = to_homes._replace(sender=origin[to_homes.shard])
+    passed = np.flatnonzero(is_moved[across.shard] & ~keeps[across.shard] & ~own)
+    to_homes = _to_relays(*(across[i][passed] for i in (0, 1, 2)), source[across.shard[passed]], there, routing)
+    to_homes = to_homes._replace(sender=origin[to_homes.shard], depth=start[to_homes.shard])
     copies = np.repeat(np.arange(len(crossing)), count[crossing])
     place = np.arange(len(copies)) - np.repeat(np.cumsum(count[crossing]) - count[crossing], count[crossing])
     target = targets[order[first[crossing[copies]] + place]]
-    there = target != receiver[copies]
-    copies, target = copies[there], target[there]
+    is_other = target != receiver[copies]
+    copies, target = copies[is_other], target[is_other]
     shards, begins, ends = (column[copies] for column in (across.shard, lo, hi))
     spread = Edges(shards, begins, ends, receiver[copies], target, across.depth[copies] + 1)
-    return _joined(star, to_homes, relayed, across, spread)
+    edges = _joined(star, to_homes, relayed, across, spread)
+    if (homes.via >= 0).any():
+        of_spread = spread._replace(shard=copies)
+        edges = _joined(edges, _onward(fabric, whole, homes, least, across, of_spread))
+    return _of_shards(homes, edges)
+
+
+def _onward(
+    fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, across: Edges, spread: Edges
+) -> Edges:
+    """Return the edges from the box that a row goes to first to its further boxes.
+
+    across: edges of the rows to other boxes
+    spread: edges from there, with the index of the edge in `across` as `shard`
+    """
+    box, onward = fabric.box, np.flatnonzero(homes.via[across.shard] >= 0)
+    of_row, receiver = across.shard[onward], across.receiver[onward]
+    row_of, reached = _gathered(whole, homes.shard[of_row])
+    gone = (box[reached] == homes.via[of_row][row_of]) | (box[reached] == box[homes.origin[of_row]][row_of])
+    lo, amount = across.lo[onward], (across.hi - across.lo)[onward]
+    routing = _routing_of(whole, receiver, row_of[~gone], reached[~gone], amount)
+    index = np.full(len(across.shard), -1)
+    index[onward] = np.arange(len(onward))
+    of_onward = index[spread.shard]
+    columns: Any = (column[of_onward >= 0] for column in spread._replace(shard=of_onward))
+    further = _Homes(routing, receiver, of_row, lo, np.full(len(onward), -1))
+    return _over_rails(fabric, whole, further, least, across.depth[onward] + 1, Edges(*columns))
+
+
+def _of_shards(homes: _Homes, edges: Edges) -> Edges:
+    lo = homes.lo[edges.shard]
+    return edges._replace(shard=homes.shard[edges.shard], lo=edges.lo + lo, hi=edges.hi + lo)
 
 
 def _joined(*parts: Edges) -> Edges:

@@ -88,6 +88,18 @@ def test_others_copy_the_tokens_of_a_busy_source(spec, experts, share):
     assert plan.uncopied_time > 2 * plan.time
 
 
+@pytest.mark.parametrize("k", [2, 8])
+def test_other_boxes_copy_the_tokens_of_a_busy_box(k):
+    """Rank 3 has most tokens, for experts in four boxes: NICs of its box send a token once."""
+    random = np.random.default_rng(1)
+    chosen = np.argsort(random.random((1024, 64)), axis=1)[:, :k]
+    sources = np.where(random.random(1024) < 0.8, 3, np.arange(1024) // 32)
+    tokens = TokenBatch("box", chosen, sources, np.arange(64)[:, None] // 2)
+    plan = plan_dispatch(parse_topology("h100:4"), route_tokens(tokens, 32))
+    checked(plan)
+    assert plan.gap < Fraction(2, 100)
+
+
 def test_replicas_on_the_own_rank_or_where_the_token_goes_anyway():
     batch = TokenBatch("replicas", np.array([[0, 1], [1, 0]]), np.array([0, 3]), np.array([[2, 0], [3, 2]]))
     routing = route_tokens(batch, 4)
