@@ -29,14 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels import native
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, SymmetricTrees
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
 from chorale.synth.topology.translations import Translations
-from chorale.synth.verify.replay import NEVER, ActorTables, column_violations, structural_violations
+from chorale.synth.verify.replay import NEVER, column_violations, structural_violations
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s
+from chorale.synth.verify.verify import Replay
 
 
 def inspect_symmetric(
@@ -131,9 +131,9 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
     if base.reduce.any():
         text = f"row {int(np.argmax(base.reduce))} reduces, in an allgather"
         violations.append(ScheduleViolation("unexpected-reduce", text))
-    duplicates = 0
-    if not violations:
-        violations, duplicates = _replay_first_roots(part)
+    replay = Replay(part.base_schedule())
+    for root in part.translations.first_ranks.tolist():
+        violations = violations or replay.window(root, root + 1)
     if violations:
         return _Inspected(violations)
     of_route = np.zeros(len(part.routes), dtype=np.int64)
@@ -142,36 +142,7 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
     np.add.at(of_link, part.routes.link_ids, np.repeat(of_route, np.diff(part.routes.offsets)))
     loads = part.translated_links().totals(of_link)
     slowest = topology.links.longest_time(loads), period_latency_s(part.base_schedule())
-    return _Inspected([], loads, duplicates * len(part.translations), [[slowest]])
-
-
-def _replay_first_roots(part: SymmetricTrees) -> tuple[list[ScheduleViolation], int]:
-    """Replay the shards of the first ranks, one by one. Return (violations, number of repeated deliveries)."""
-    roots, links, base = part.translations.first_ranks, part.topology.links, part.base
-    order = np.argsort(base.shard, kind="stable")
-    bounds = np.searchsorted(base.shard[order], np.append(roots, part.topology.compute_count))
-    sources, destinations = part.routes.sources(links), part.routes.destinations(links)
-    offsets, ranks = np.array([0, part.chunks_per_shard], dtype=np.int64), part.topology.compute_count
-    times, numbers = np.zeros((1, 1), dtype=np.uint16), np.zeros((1, 1), dtype=np.int32)  # of sums and of switches
-    duplicates = 0
-    for index, root in enumerate(roots.tolist()):
-        rows = base.select(order[bounds[index] : bounds[index + 1]])
-        ends, nothing = (sources[rows.route], destinations[rows.route]), np.zeros(len(rows))
-        table = np.array([rows.step, *ends, nothing, rows.lo, rows.hi, nothing], dtype=np.int32)
-        arrival = np.full((ranks, part.chunks_per_shard), NEVER, dtype=np.uint16)
-        arrival[root] = 0
-        tables = ActorTables(arrival, times, times, times, numbers, numbers, numbers, numbers)
-        duplicates += native.record_rows(table, 0, 1, offsets, ranks, tables)[0]
-        fault, row = native.check_actors(table, 0, 1, offsets, ranks, tables)
-        if fault:
-            text = f"row {int(order[bounds[index] + row])} sends a chunk before it is there"
-            return [ScheduleViolation("sent-before-received", text)], duplicates
-        missing = np.argwhere(arrival == NEVER)
-        if len(missing):
-            rank, chunk = missing[0].tolist()
-            text = f"chunk {chunk} of shard {root} is missing at rank {rank} ({len(missing)} in all), and its images"
-            return [ScheduleViolation("not-delivered", text)], duplicates
-    return [], duplicates
+    return _Inspected([], loads, replay.duplicates * len(part.translations), [[slowest]])
 
 
 def _inspected_gather(part: SymmetricGather) -> _Inspected:

@@ -92,14 +92,14 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     return verified
 
 
-def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
+def cost_if_sound(schedule: AnySchedule) -> Cost:
     """Return the cost of `schedule` if it is correct, without checking that, to decide what to verify. O(hops of rows).
 
     Schedules with switches that add or multicast, and symmetric schedules, are verified anyway.
     """
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
-        return cost_of(schedule, _link_loads(schedule), size_bytes)
-    return verify(schedule, size_bytes).cost
+        return cost_of(schedule, _link_loads(schedule))
+    return verify(schedule).cost
 
 
 def inspect(
@@ -121,7 +121,7 @@ def _inspect_columns(
     violations = structural_violations(schedule)
     if violations:
         return violations, None
-    replay = _Replay(schedule)
+    replay = Replay(schedule)
     violations = replay.run()
     # Correct sums that do not flow along trees can cause these faults too, so the slower replay, which uses sets of
     # ranks, decides. "sum-incomplete" is the only fault if two ranks send each other their contributions.
@@ -137,7 +137,7 @@ def _inspect_columns(
     return [], (cost, summarize(schedule, loads, replay.duplicates))
 
 
-class _Replay:
+class Replay:
     """The replay of one schedule. Actors are the ranks, followed by the switches that add or multicast.
 
     switches:   node index of each switch that adds or multicasts
@@ -178,11 +178,11 @@ class _Replay:
         first = 0
         while not violations and first < self.schedule.shard_count:
             last = self.cells.window(first, MEMORY_BYTES // bytes_of_cell)
-            violations = self._window(first, last)
+            violations = self.window(first, last)
             first = last
         return violations
 
-    def _window(self, first: int, last: int) -> list[ScheduleViolation]:
+    def window(self, first: int, last: int) -> list[ScheduleViolation]:
         """Replay shards `first` to `last - 1`. Return the violations found by the first check that fails."""
         conditions, offsets, ranks = self.conditions, self.cells.offsets, self.ranks
         begin, end = int(offsets[first]), int(offsets[last])

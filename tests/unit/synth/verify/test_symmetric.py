@@ -182,5 +182,5 @@ def test_trees_of_the_wrong_collective_or_network_are_noticed():
 def test_the_first_fault_is_named():
     schedule = TREES["hypercube:3", ALLGATHER]
     base = schedule.gather.base
-    with pytest.raises(CheckFailed, match="is missing at rank"):
+    with pytest.raises(CheckFailed, match=r"is missing .* at rank"):
         verify(with_part(schedule, base=base.select(np.arange(len(base) - 1))))

@@ -35,7 +35,7 @@ from chorale.synth.verify.replay import ChunkIntervals
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
 from tests.forest_networks import trees_on
-from tests.reference import set_replay
+from tests.reference import replays
 from tests.strategies import MIXED, strongly_connected_topologies
 
 SERIAL = SerialExecutor()
@@ -59,7 +59,7 @@ def drop(schedule: Schedule, row: int) -> Schedule:
 
 def judged_right_by_sets(schedule: Schedule) -> bool:
     """Whether the slow replay of sets finds no fault; the compiled one must find the same kinds of fault."""
-    slow, compiled = set_replay.violations(schedule), general.set_replay_violations(schedule)
+    slow, compiled = replays.violations(schedule), general.set_replay_violations(schedule)
     if max(len(slow), len(compiled)) < 20:  # both stop there
         assert {violation.rule for violation in slow} == {violation.rule for violation in compiled}
     return slow == [] if bool(slow) == bool(compiled) else pytest.fail("the replays of sets do not agree")
