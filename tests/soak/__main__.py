@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,74 +25,42 @@ from tests.soak.sequence import Plan, Sequence, plan_of
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true", "COLUMNS": "400"}
 
 
-def template_in(folder: Path) -> Path:
-    """Return an empty database of MLflow's; a process of its own makes it, as no thread may live when one forks."""
-    folder.mkdir()
-    child = os.fork()
-    if child == 0:
-        MlflowStore(f"sqlite:///{folder / 'mlflow.db'}", folder)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    with closing(sqlite3.connect(folder / "mlflow.db")) as database:
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that the one file holds everything
-    return folder / "mlflow.db"
-
-
 class Soak:
     """Runs sequences in `folder`, of which those that pass are removed."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._template = template_in(folder / "template")
-        warm = Sequence(Plan(-1, "plain", ()), folder / "warm", self._template, None)
+        self._folder = folder / f"part {os.getpid()}"
+        self._template = self._folder / "template" / "mlflow.db"
+        self._template.parent.mkdir(parents=True)
+        child = os.fork()  # makes an empty database of MLflow's, as no thread may live when this process forks later
+        if child == 0:
+            MlflowStore(f"sqlite:///{self._template}", self._template.parent)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with closing(sqlite3.connect(self._template)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that the one file holds everything
+        warm = Sequence(Plan(-1, "plain", ()), self._folder / "warm", self._template, None)
         warm.prepare()
         warm_up(warm.words, warm.home)
 
     def run(self, plan: Plan) -> dict[str, Any]:
-        """Return what happened in the sequence of `plan`."""
-        folder = self._folder / str(plan.seed)
-        result = Sequence(plan, folder, self._template, self._calm(plan)).run()
+        """Return what happened in the sequence of `plan`, beside a run of the same campaign without faults."""
+        calm, folder = self._folder / f"calm {plan.campaign}", self._folder / str(plan.seed)
+        if not calm.exists():
+            found = Sequence(Plan(-1, plan.campaign, ()), calm, self._template, None).run()
+            assert not found["violations"], found
+        result = Sequence(plan, folder, self._template, calm).run()
         if not result["violations"]:
             shutil.rmtree(folder)
         return result
 
-    def _calm(self, plan: Plan) -> Path:
-        """Return the folder of a run of the same campaign without faults."""
-        folder = self._folder / f"calm {plan.campaign}"
-        if not folder.exists():
-            found = Sequence(Plan(-1, plan.campaign, ()), folder, self._template, None).run()
-            assert not found["violations"], found
-        return folder
+
+_soaks: list[Soak] = []
+"""The one of a process of the pool."""
 
 
-def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
-    faults: Counter[str] = Counter()
-    events: Counter[str] = Counter()
-    for result in results:
-        faults.update(result["faults"])
-        events.update(result["events"])
-    return {
-        "sequences": len(results),
-        "faults": dict(faults.most_common()),
-        "events": dict(events.most_common()),
-        "trials": sum(result["trials"] for result in results),
-        "failed": [{key: result[key] for key in ("seed", "violations")} for result in results if result["violations"]],
-    }
-
-
-def share(given: argparse.Namespace, folder: Path, part: int) -> list[dict[str, Any]]:
-    """Run every `--jobs`-th sequence; return their results."""
-    soak = Soak(folder)
-    results = []
-    for seed in range(given.seed + part, given.seed + given.count, given.jobs):
-        result = soak.run(plan_of(seed))
-        results.append(result)
-        for violation in result["violations"]:
-            again = f"python -m tests.soak --count 1 --seed {seed} --folder FOLDER"
-            print(f"seed {seed}: {violation}\n  again: {again}", file=sys.stderr, flush=True)  # noqa: T201
-        if given.progress:
-            print(json.dumps(result), file=sys.stderr, flush=True)  # noqa: T201
-    return results
+def run_seed(seed: int) -> dict[str, Any]:
+    return _soaks[0].run(plan_of(seed))
 
 
 def run_all(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -100,23 +69,25 @@ def run_all(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     load_mlflow()
-    children = {}
-    for part in range(given.jobs):
-        place = folder / f"part {part}"
-        place.mkdir(parents=True)
-        child = os.fork()
-        if child == 0:
-            try:
-                (place / "results.json").write_text(json.dumps(share(given, place, part)))
-            except BaseException as error:
-                print(f"part {part}: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
-                os._exit(1)
-            os._exit(0)
-        children[child] = place
-    for child, place in children.items():
-        assert os.waitpid(child, 0)[1] == 0, place
-    results = [result for place in children.values() for result in json.loads((place / "results.json").read_text())]
-    return summary(results) | {"seconds": round(time.monotonic() - began_s, 1)}
+    results, faults, events = [], Counter[str](), Counter[str]()
+    with get_context("fork").Pool(given.jobs, lambda: _soaks.append(Soak(folder))) as pool:
+        for result in pool.imap_unordered(run_seed, range(given.seed, given.seed + given.count)):
+            results.append(result)
+            faults.update(result["faults"])
+            events.update(result["events"])
+            for violation in result["violations"]:
+                again = f"python -m tests.soak --count 1 --seed {result['seed']} --folder FOLDER"
+                print(f"seed {result['seed']}: {violation}\n  again: {again}", file=sys.stderr, flush=True)  # noqa: T201
+            if given.progress:
+                print(json.dumps(result), file=sys.stderr, flush=True)  # noqa: T201
+    return {
+        "sequences": len(results),
+        "faults": dict(faults.most_common()),
+        "events": dict(events.most_common()),
+        "trials": sum(result["trials"] for result in results),
+        "failed": [{key: result[key] for key in ("seed", "violations")} for result in results if result["violations"]],
+        "seconds": round(time.monotonic() - began_s, 1),
+    }
 
 
 def main(given: argparse.Namespace) -> int:

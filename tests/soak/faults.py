@@ -106,17 +106,14 @@ class Process:
                 os.close(key.fd)
                 continue
             anything = True
-            self._texts[key.data] += content
+            text = self._texts[key.data]
+            text += content
             if key.data == "events":
-                self._take_events()
+                whole = text.rfind(LINE) + 1
+                self.events += text.count(LINE)
+                self._append(bytes(text[:whole]))
+                del text[:whole]
         return anything
-
-    def _take_events(self) -> None:
-        whole = self._texts["events"].rfind(LINE) + 1
-        lines = bytes(self._texts["events"][:whole])
-        del self._texts["events"][:whole]
-        self.events += lines.count(LINE)
-        self._append(lines)
 
     def _append(self, lines: bytes) -> None:
         with self._history.open("ab") as history:
@@ -166,10 +163,6 @@ class Scene:
         end_s = time.monotonic() + seconds
         self.process.until(lambda: time.monotonic() > end_s, LIMIT_S)
 
-    def forget_database(self) -> None:
-        for suffix in ("-wal", "-shm"):
-            self.database.with_name(f"mlflow.db{suffix}").unlink(missing_ok=True)
-
     @property
     def begun(self) -> bool:
         return self.journal.exists() and b"\n" in self.journal.read_bytes()
@@ -187,7 +180,7 @@ def strike(kind: str, scene: Scene) -> None:
         "disk full": lambda: _disk_full(scene),
         "database locked": lambda: _database_locked(scene),
         "database removed": lambda: _database_removed(scene),
-        "search file damaged": lambda: _damaged(scene.optuna, lambda: None),
+        "search file damaged": lambda: _damaged(scene.optuna),
         "search file removed": lambda: scene.optuna.unlink(missing_ok=True),
     }
     faults[kind]()
@@ -237,34 +230,27 @@ def _database_locked(scene: Scene) -> None:
 
 
 def _database_removed(scene: Scene) -> None:
-    scene.database.unlink(missing_ok=True)
-    scene.forget_database()
+    for suffix in ("", "-wal", "-shm"):
+        scene.database.with_name(f"mlflow.db{suffix}").unlink(missing_ok=True)
 
 
-def _damaged(file: Path, then: Callable[[], None]) -> None:
+def _damaged(file: Path) -> None:
     if file.is_file():
         with file.open("r+b") as stream:
             stream.write(GARBAGE[: max(1, file.stat().st_size // 2)])
-        then()
 
 
 def damage(kind: str, scene: Scene) -> bool:
     """Damage the files of a launch that has ended; return whether only `chorale campaign repair` helps."""
     if kind in ("last line torn", "line changed", "unfinished line"):
         return scene.begun and _damaged_journal(kind, scene)
-    if kind.startswith("search file"):
-        _spoilt(scene.optuna, kind)
+    if kind.startswith("search file") and scene.optuna.is_file():
+        scene.optuna.unlink()
+        if kind.endswith("garbage"):
+            scene.optuna.write_bytes(GARBAGE)
+        elif kind.endswith("folder"):
+            scene.optuna.mkdir()
     return False
-
-
-def _spoilt(file: Path, kind: str) -> None:
-    if not file.is_file():
-        return
-    file.unlink()
-    if kind.endswith("garbage"):
-        file.write_bytes(GARBAGE)
-    elif kind.endswith("folder"):
-        file.mkdir()
 
 
 def _damaged_journal(kind: str, scene: Scene) -> bool:

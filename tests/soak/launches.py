@@ -41,14 +41,28 @@ class History:
 
 def report_to(history: History) -> None:
     """Have this process say what it suggests, records and tells MLflow."""
-    _around(Search, "ask", after=lambda found, *_: _say_suggestion(history, found))
+
+    def say_suggestion(found: Any, *_: object) -> None:
+        if found is not None:
+            history.say("suggested", candidate=found.candidate.parameters)
+
+    def say_record(event: str, line: bytes) -> None:
+        record = json.loads(line)
+        if "trial_id" in record:
+            history.say(event, trial=record["trial_id"], candidate=record["candidate"])
+
+    def say_run(_store: object, _id: str, _name: str, tags: Any, *_: object) -> None:
+        if TRIAL_ID in tags:
+            history.say("tracking", trial=tags[TRIAL_ID])
+
+    _around(Search, "ask", after=say_suggestion)
     _around(
         Journal,
         "append",
-        before=lambda _journal, line: _say_record(history, "recording", line),
-        after=lambda _none, _journal, line: _say_record(history, "recorded", line),
+        before=lambda _journal, line: say_record("recording", line),
+        after=lambda _none, _journal, line: say_record("recorded", line),
     )
-    _around(MlflowStore, "start_run", before=lambda _store, _id, _name, tags, *_: _say_run(history, tags))
+    _around(MlflowStore, "start_run", before=say_run)
     _around(MlflowStore, "end_run", after=lambda _none, _store, run, status, *_: history.say("ended", run=run))
 
 
@@ -64,22 +78,6 @@ def _around(owner: type, method: str, before: Callable[..., object] | None = Non
         return answer
 
     setattr(owner, method, call)
-
-
-def _say_suggestion(history: History, found: Any) -> None:
-    if found is not None:
-        history.say("suggested", candidate=found.candidate.parameters)
-
-
-def _say_record(history: History, event: str, line: bytes) -> None:
-    record = json.loads(line)
-    if "trial_id" in record:
-        history.say(event, trial=record["trial_id"], candidate=record["candidate"])
-
-
-def _say_run(history: History, tags: Any) -> None:
-    if TRIAL_ID in tags:
-        history.say("tracking", trial=tags[TRIAL_ID])
 
 
 def without_workers() -> ExitStack:
