@@ -119,14 +119,6 @@ def _parquet(content: bytes) -> object:
     return verify(schedule), stated_id(content)
 
 
-def _json_schedule(content: bytes) -> object:
-    return verify(from_json_text(content, parse_topology))
-
-
-def _topologies() -> list[bytes]:
-    return [json.dumps(to_json(parse_topology(spec))).encode() for spec in ("ring:4", "switch:4,1", "mesh:2x2")]
-
-
 def _graphml() -> list[bytes]:
     graph = nx.DiGraph()
     for node in range(4):
@@ -167,7 +159,11 @@ def _text(data: bytes) -> str:
 
 
 PARSERS: dict[str, Parser] = {
-    "topology-json": Parser(_topologies, lambda data: from_bytes(data, "file:x.json"), JSON),
+    "topology-json": Parser(
+        lambda: [json.dumps(to_json(parse_topology(spec))).encode() for spec in ("ring:4", "switch:4,1", "mesh:2x2")],
+        lambda data: from_bytes(data, "file:x.json"),
+        JSON,
+    ),
     "topology-graphml": Parser(_graphml, lambda data: from_bytes(data, "file:x.graphml"), TAGS),
     "topology-dump": Parser(
         lambda: [nvswitch_machine(), pairs_machine(), xgmi_machine()], lambda data: from_bytes(data, "file:x.xml"), TAGS
@@ -176,7 +172,9 @@ PARSERS: dict[str, Parser] = {
         lambda: [file for _, file in schedules()], _parquet, (damage_parquet, damage_parquet, damage_bytes)
     ),
     "schedule-json": Parser(
-        lambda: [to_json_text(schedule).encode() for schedule, _ in schedules()], _json_schedule, (*JSON, damage_words)
+        lambda: [to_json_text(schedule).encode() for schedule, _ in schedules()],
+        lambda data: verify(from_json_text(data, parse_topology)),
+        (*JSON, damage_words),
     ),
     **{
         f"program-{dialect}": Parser(

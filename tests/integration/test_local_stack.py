@@ -1,37 +1,22 @@
 """The processes of the compose file for real: PostgreSQL, MLflow on it, a Ray head and two workers, the service."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from chorale.synth.errors import Unavailable
-from tests.local_stack.postgres import program
+from tests.local_stack.postgres import is_installed
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 900
 
 
-def has_postgres() -> bool:
-    try:
-        program("initdb")
-    except Unavailable:
-        return False
-    return shutil.which("pg_isready") is not None
-
-
-needs_postgres = pytest.mark.skipif(
-    not has_postgres(), reason="PostgreSQL is not installed (apt-get install postgresql)"
-)
-
-
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(LIMIT_S + 60)
-@needs_postgres
+@pytest.mark.skipif(not is_installed(), reason="PostgreSQL is not installed (apt-get install postgresql)")
 def test_the_stack_serves_schedules_programs_and_campaigns():
     done = subprocess.run(
         [sys.executable, "-m", "tests.local_stack", "--check"],

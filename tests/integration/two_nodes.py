@@ -49,14 +49,10 @@ def cluster_of(nodes: int, **node: int) -> Iterator[tuple[Any, list[Any]]]:
         cluster.shutdown()
 
 
-def main(folder: Path) -> dict[str, object]:
-    with cluster_of(2) as (cluster, [second]):
-        return squares(folder, cluster, second)
-
-
 def squares(folder: Path, cluster: Any, second: Any) -> dict[str, object]:
     executor = RayExecutor(workers=4)
     killed_at: list[int] = []
+    before: list[tuple[int, str]] = []
 
     def kill_the_second_node(done: int, total: int) -> None:
         if done == 8:
@@ -64,7 +60,10 @@ def squares(folder: Path, cluster: Any, second: Any) -> dict[str, object]:
             killed_at.append(done)
 
     try:
-        before = _spread(executor, folder)
+        for _ in range(10):  # on a busy machine the second node takes part only after a while
+            before += executor.map(square_somewhere, range(8), str(folder))
+            if len({node for _, node in before}) == 2:
+                break
         answers = executor.map(square_somewhere, range(TASKS), str(folder), kill_the_second_node)
     finally:
         executor.close()
@@ -79,15 +78,6 @@ def squares(folder: Path, cluster: Any, second: Any) -> dict[str, object]:
     }
 
 
-def _spread(executor: RayExecutor, folder: Path) -> list[tuple[int, str]]:
-    """Return squares of both nodes: on a busy machine the second takes part only after a while."""
-    answers: list[tuple[int, str]] = []
-    for _ in range(10):
-        answers += executor.map(square_somewhere, range(8), str(folder))
-        if len({node for _, node in answers}) == 2:
-            break
-    return answers
-
-
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]))))  # noqa: T201
+    with cluster_of(2) as (cluster, [second]):
+        print(json.dumps(squares(Path(sys.argv[1]), cluster, second)))  # noqa: T201

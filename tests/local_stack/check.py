@@ -5,10 +5,10 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
+
+import httpx2
 
 from chorale.synth.errors import CheckFailed
 from tests.local_stack.stack import SEARCHES, Stack
@@ -31,17 +31,17 @@ CAMPAIGN: dict[str, Any] = {
 def check(stack: Stack) -> dict[str, Any]:
     """Ask for a schedule, a program and a campaign; return what came of it. CheckFailed if any is not as it must be."""
     api = _Api(stack.service_url, stack.token)
-    _require(_Api(stack.service_url, "wrong").status("/v1/jobs") == 401, "a wrong token must be refused", "accepted")
+    refused = _Api(stack.service_url, "wrong").get("/v1/jobs").status_code == 401
+    _require(refused, "a wrong token must be refused", "accepted")
     synthesis = api.job("/v1/syntheses", {"topology": "hypercube:3", "method": "bfb", "collective": "allreduce"})
     program = api.job("/v1/programs", {"result": synthesis["key"], "target": "msccl-xml"})
     campaign = api.campaign(CAMPAIGN)
-    _require(
-        campaign["state"] == "ended",
-        "the campaign ended without a valid trial",
-        f"{campaign['state']}: {campaign['error']}",
-    )
+    state = f"{campaign['state']}: {campaign['error']}"
+    _require(campaign["state"] == "ended", "the campaign ended without a valid trial", state)
     _require(campaign["counts"] == {"complete": 4}, "every trial must complete", campaign["counts"])
-    runs = _runs(stack, "first")
+    mlflow = _Api(f"{stack.mlflow_url}/api/2.0/mlflow")
+    experiment = mlflow.document("/experiments/get-by-name?experiment_name=first")["experiment"]["experiment_id"]
+    runs = mlflow.document("/runs/search", {"experiment_ids": [experiment]})["runs"]
     _require(len(runs) == 5, "MLflow must know a run for the launch and one for each trial", len(runs))
     schedules = len(list((stack.folder / "artifacts").rglob("schedule.parquet")))
     _require(schedules > 0, "artifacts must pass through the MLflow server", "no schedule in its folder")
@@ -54,53 +54,37 @@ def check(stack: Stack) -> dict[str, Any]:
     }
 
 
-class _Api:
-    """The service with one token."""
+class _Api(httpx2.Client):
+    """The service with one token, or another server without any."""
 
-    def __init__(self, url: str, token: str) -> None:
-        self._url = url
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    def __init__(self, url: str, token: str = "") -> None:
+        super().__init__(base_url=url, headers={"Authorization": f"Bearer {token}"} if token else {}, timeout=60)
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def document(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the document at `path`, or what it answers to `body`."""
-        answer: dict[str, Any] = _ask(self._url + path, body, self._headers)
-        return answer
-
-    def status(self, path: str) -> int:
-        """Return the status of the answer at `path`."""
-        try:
-            self.ask(path)
-        except urllib.error.HTTPError as error:
-            return error.code
-        return 200
+        answer = self.get(path) if body is None else self.post(path, json=body)
+        return answer.raise_for_status().json()
 
     def job(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Order what `body` says; return the result once the job is done."""
-        job = self.ask(path, body)
+        job = self.document(path, body)
         deadline_s = time.monotonic() + PATIENCE_S
         while job["state"] in ("queued", "running") and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
-            job = self.ask(f"/v1/jobs/{job['id']}")
+            job = self.document(f"/v1/jobs/{job['id']}")
         _require(job["state"] == "done", f"a job of {path} must be done", f"{job['state']}: {job['error']}")
-        return self.ask(f"/v1/results/{job['result']}")
+        return dict(self.document(f"/v1/results/{job['result']}"))
 
     def campaign(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Launch a campaign; return it as it is in the end."""
-        self.ask("/v1/campaigns", {"campaign": document})
+        self.document("/v1/campaigns", {"campaign": document})
         path = f"/v1/campaigns/{document['name']}"
         deadline_s = time.monotonic() + PATIENCE_S
-        while self.status(path) == 404 and time.monotonic() < deadline_s:  # until its first lines are written
+        while self.get(path).status_code == 404 and time.monotonic() < deadline_s:  # until its first lines are written
             time.sleep(POLL_S)
-        while (campaign := self.ask(path))["state"] == "running" and time.monotonic() < deadline_s:
+        while (campaign := self.document(path))["state"] == "running" and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
-        return campaign
-
-
-def _runs(stack: Stack, experiment: str) -> list[dict[str, Any]]:
-    api = f"{stack.mlflow_url}/api/2.0/mlflow"
-    found = _ask(f"{api}/experiments/get-by-name?experiment_name={experiment}")
-    answer = _ask(f"{api}/runs/search", {"experiment_ids": [found["experiment"]["experiment_id"]]})
-    return list(answer["runs"])
+        return dict(campaign)
 
 
 def _tune(stack: Stack) -> dict[str, Any]:
@@ -116,13 +100,6 @@ def _tune(stack: Stack) -> dict[str, Any]:
     _require(done.returncode == 0, "`chorale tune` must succeed", f"{done.returncode}: {done.stderr}")
     document: dict[str, Any] = json.loads(done.stdout)
     return {"trials": document["trials"], "registered": [row["registered_version"] for row in document["best"]]}
-
-
-def _ask(url: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Any:
-    content = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, content, dict(headers or {"Content-Type": "application/json"}))
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
 
 
 def _require(holds: bool, rule: str, value: object) -> None:

@@ -1,6 +1,7 @@
 """PostgreSQL as its container image would set it up: a new cluster of one user, one password and one database."""
 
 import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -12,22 +13,27 @@ USERS = ("postgres", "nobody")
 """Who runs the server where this process is root, which PostgreSQL refuses to be: the first that exists."""
 
 
+def _found(name: str) -> str | None:
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)  # where Debian hides the server's
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(str, folders)))
+
+
+def is_installed() -> bool:
+    return _found("initdb") is not None and shutil.which("pg_isready") is not None
+
+
 def program(name: str) -> str:
     """Return the path of a program of PostgreSQL; Unavailable if it is not installed."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)  # where Debian hides the server's
-    found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(str, folders)))
-    if found is None:
+    if (path := _found(name)) is None:
         rule = "PostgreSQL must be installed"
         raise Unavailable(rule, f"no {name}", "install it, for example: apt-get install postgresql")
-    return found
+    return path
 
 
 def server_user() -> str | None:
     """Return who is to run the server, None where this process may."""
-    if os.geteuid() != 0:
-        return None
-    known = {line.partition(":")[0] for line in Path("/etc/passwd").read_text().splitlines()}
-    return next((user for user in USERS if user in known), None)
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next((user for user in USERS if user in known), None) if os.geteuid() == 0 else None
 
 
 def make_cluster(folder: Path, environment: Mapping[str, str], user: str | None) -> tuple[str, ...]:

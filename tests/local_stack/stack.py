@@ -189,7 +189,7 @@ class Processes:
                 os.killpg(one.process.pid, signal.SIGKILL)
                 one.process.wait()
         self._started.clear()
-        left = self._left()
+        left = [process for process in psutil.process_iter() if self._is_ours(process)]
         for orphan in left:
             orphan.kill()
         psutil.wait_procs(left, timeout=END_S)
@@ -202,9 +202,6 @@ class Processes:
             return subprocess.Popen(
                 command, env=whole, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, user=user
             )
-
-    def _left(self) -> list[psutil.Process]:
-        return [one for one in psutil.process_iter() if self._is_ours(one)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
@@ -270,7 +267,9 @@ def read_services(places: Places) -> dict[str, Service]:
 def _service(name: str, entry: Mapping[str, Any], places: Places) -> Service:
     environment = {key: places.here(value) for key, value in entry.get("environment", {}).items()}
     if "env_file" in entry:
-        environment |= _env_file(places.folder / entry["env_file"], places)
+        lines = (places.folder / entry["env_file"]).read_text().splitlines()
+        pairs = (line.partition("=") for line in lines)
+        environment |= {key: places.here(value) for key, _, value in pairs}
     kind, *health = entry.get("healthcheck", {}).get("test", ["CMD"])
     if kind != "CMD":
         raise ValueError(f"{name}: a health check must be a command in words, not {kind}")
@@ -282,8 +281,3 @@ def _service(name: str, entry: Mapping[str, Any], places: Places) -> Service:
         tuple(entry.get("depends_on", ())),
         entry.get("deploy", {}).get("replicas", 1),
     )
-
-
-def _env_file(path: Path, places: Places) -> dict[str, str]:
-    pairs = (line.partition("=") for line in path.read_text().splitlines())
-    return {name: places.here(value) for name, _, value in pairs}

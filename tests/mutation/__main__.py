@@ -15,9 +15,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -63,12 +62,6 @@ def tests_by_line(out: Path) -> dict[str, dict[int, list[str]]]:
     return {path: {line: sorted(tests) for line, tests in lines.items()} for path, lines in found.items()}
 
 
-def recorded_tests(out: Path) -> dict[str, dict[str, Any]]:
-    """Return what is known of each test that passed: marks, processor and wall seconds."""
-    lines = (line for part in sorted(out.glob("tests.*.jsonl")) for line in part.read_text().splitlines())
-    return {record["test"]: record for record in map(json.loads, lines) if not record["failed"]}
-
-
 def fate(
     mutant: Mutant, tree: Path, covering: dict[str, dict[int, list[str]]], known: dict[str, dict[str, Any]]
 ) -> tuple[str, str]:
@@ -77,7 +70,12 @@ def fate(
     names = {name for line in range(mutant.first, mutant.last + 1) for name in lines.get(line, ())} & known.keys()
     if not names:
         return UNUSED, ""
-    ordered = sorted(names, key=lambda name: (-_nearness(name, mutant.path), known[name]["cpu_s"], name))
+
+    def nearness(test: str) -> int:  # how many folders it shares with the file: the tests of a file go first
+        pairs = zip(Path(test.removeprefix("tests/unit/")).parts[:-1], Path(mutant.path).parts[:-1], strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    ordered = sorted(names, key=lambda name: (-nearness(name), known[name]["cpu_s"], name))
     file = tree / mutant.path
     times = file.stat()
     old = mutant.apply(tree)
@@ -86,30 +84,15 @@ def fate(
             files = {name.partition("::")[0] for name in ordered[:FEW]}
             beside = sorted(name for name in known if name.partition("::")[0] in files and name not in names)
             chosen = [name for name in (*ordered, *beside) if choice.is_more(name.removeprefix("tests/")) == is_more]
-            for batch in _batches(chosen, known):
-                if failed := _first_that_fails(tree, batch):
+            seconds = accumulate(known[name]["cpu_s"] for name in chosen)
+            fitting = [name for name, until_then in zip(chosen, seconds, strict=True) if until_then <= SECONDS]
+            for batch in (chosen[:FEW], fitting[FEW:]):  # of the first, one mostly fails
+                if batch and (failed := _first_that_fails(tree, batch)):
                     return group, failed
     finally:
         file.write_text(old, encoding="utf-8")
         os.utime(file, (times.st_atime, times.st_mtime))  # so that its bytecode is that of this file again
     return NOWHERE, ""
-
-
-def _nearness(test: str, path: str) -> int:
-    """Return how many folders a test and a file of the product share: its own tests go first."""
-    pairs = zip(Path(test.removeprefix("tests/unit/")).parts[:-1], Path(path).parts[:-1], strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _batches(names: list[str], known: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
-    """Yield the first tests, of which one mostly fails, then the others that fit into the time."""
-    yield from filter(None, [names[:FEW]])
-    fitting, seconds = [], sum(known[name]["cpu_s"] for name in names[:FEW])
-    for name in names[FEW:]:
-        seconds += known[name]["cpu_s"]
-        if seconds <= SECONDS:
-            fitting.append(name)
-    yield from filter(None, [fitting])
 
 
 def _first_that_fails(tree: Path, names: list[str]) -> str:
@@ -149,7 +132,9 @@ def copies(count: int, folder: Path) -> list[Path]:
 
 def run(out: Path, count: int, seed: int, jobs: int) -> None:
     """Try faults, and print what caught them by package; every fault goes to `mutants.jsonl`."""
-    covering, known = tests_by_line(out), recorded_tests(out)
+    covering = tests_by_line(out)
+    lines = (line for part in sorted(out.glob("tests.*.jsonl")) for line in part.read_text().splitlines())
+    known = {record["test"]: record for record in map(json.loads, lines) if not record["failed"]}
     free: Queue[Path] = Queue()
     for tree in copies(jobs, out):
         free.put(tree)

@@ -87,9 +87,8 @@ def test_an_interrupted_answer_loses_nothing_that_was_there(kept):
             raise KeyboardInterrupt
         return [{"value": case, "holds": True}]
 
-    asked = squares()
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(Experiment(asked.name, "?", "", (), asked.cases, third_stops), False, store=kept)
+        run_experiment(dataclasses.replace(squares(), evaluate=third_stops), False, store=kept)
     answered = []
     run_experiment(squares(answered=answered), False, store=kept, resume=True)
     assert answered == [3]
@@ -115,21 +114,15 @@ def test_report_names_the_case_that_is_next(kept):
     assert case_name((3, "x")) == "3, x"
 
 
-def test_every_executor_gives_the_same_rows(kept):
-    with closing(ProcessExecutor(2)) as opened:
-        apart = run_experiment(load("swing-figure-15"), True, opened, store=kept)
-    assert apart.rows == run_experiment(load("swing-figure-15"), True, SerialExecutor()).rows
-    assert stored_result(load("swing-figure-15"), True, kept).rows == apart.rows
-    assert apart.peak_memory_bytes > 10**7
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
-def test_ray_workers_give_the_same_rows(kept):
-    with closing(RayExecutor(2)) as opened:
+@pytest.mark.parametrize("executor", [ProcessExecutor, pytest.param(RayExecutor, marks=pytest.mark.ray)])
+def test_every_executor_gives_the_same_rows(kept, executor, request):
+    if executor is RayExecutor:
+        request.getfixturevalue("ray_cluster")
+    with closing(executor(2)) as opened:
         apart = run_experiment(load("swing-table-2"), False, opened, store=kept)
-    assert apart.rows == run_experiment(load("swing-table-2"), False).rows
-    assert apart.rows == stored_result(load("swing-table-2"), False, kept).rows
+    assert apart.rows == run_experiment(load("swing-table-2"), False, SerialExecutor()).rows
+    assert stored_result(load("swing-table-2"), False, kept).rows == apart.rows
+    assert apart.peak_memory_bytes > 10**7
 
 
 def test_parts_that_must_be_alone_run_here():
@@ -163,9 +156,8 @@ def test_cases_travel_and_have_the_same_text_in_any_process():
 
 
 def test_a_part_that_json_cannot_have_is_an_error():
-    asked = squares()
     with pytest.raises(ValueError, match="JSON compliant"):
-        run_experiment(Experiment(asked.name, "?", "", (), asked.cases, lambda _case: [float("nan")]), False)
+        run_experiment(dataclasses.replace(squares(), evaluate=lambda _case: [float("nan")]), False)
 
 
 def test_a_printed_number_stands_for_what_rounds_to_it():
@@ -190,14 +182,7 @@ def test_verdicts(ours, limit, smaller_is_better, verdict):
     assert judge("3", Interval(Fraction(ours[0]), Fraction(ours[1])), limit, smaller_is_better) == verdict
 
 
-TRIFLE = Experiment(
-    name="swing-table-2",  # a known one: what is kept hangs on the files behind it
-    question="Is <one> | one?",
-    source="nobody",
-    columns=(Column("value", lambda row: str(row["value"])),),
-    cases=["one"],
-    evaluate=lambda _case: ROWS,
-)
+TRIFLE = dataclasses.replace(squares(["one"]), question="Is <one> | one?", evaluate=lambda _case: ROWS)
 ROWS = [{"value": "a|b <c>", "verdict": "match", "holds": True}]
 DOCUMENT = {"rows": ROWS, "holds": True, "seconds": 1.0}
 
@@ -304,9 +289,7 @@ def test_what_differs_comes_first_with_its_reason():
 
 def test_the_file_is_what_the_experiments_say_of_themselves():
     assert FILE.read_text(encoding="utf-8") == file_text(), "run: python -m chorale.experiments.framework.catalog"
-
-
-def test_summaries_are_in_the_order_of_lists_with_their_other_names():
     assert tuple(summary.name for summary in summaries()) == NAMES
-    aliases = {summary.name: summary.aliases for summary in summaries()}
-    assert aliases["training-experts"] == ("direct-connect-figure-9",)
+    assert {summary.name: summary.aliases for summary in summaries()}["training-experts"] == (
+        "direct-connect-figure-9",
+    )

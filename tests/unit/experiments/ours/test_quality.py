@@ -23,20 +23,15 @@ from chorale.experiments.ours.tuning import (
     replay_search,
     trials_until,
 )
-from chorale.synth.collective import parse_collective
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.targets.judge import check_program
 from chorale.synth.topology.spec import parse_topology
+from tests.synthesis import synthesized
 
 
 def lowered_row(case):
-    topology, collective = parse_topology(case.spec), parse_collective(case.collective)
-    verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
-    return row_of(case, verified, lower(verified, case.options(verified)))
+    return lowering_quality.LOWERING_QUALITY.evaluate(case)[0]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.method == "bfb" and case.channels == 1], ids=str)
@@ -58,9 +53,8 @@ def test_trees_load_links_as_planned_and_fill_the_pipeline():
 
 def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
     case = LoweringCase("ring:4", "bfb", "allgather")
-    verified = synthesize("bfb", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
-    ring = synthesize("ring", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
-    wrong = replace(lower(ring, LoweringOptions("msccl-xml")), origin=verified.schedule.id)
+    verified = case.schedule()
+    wrong = replace(lower(synthesized("ring", "ring:4"), LoweringOptions("msccl-xml")), origin=verified.schedule.id)
     assert not row_of(case, verified, wrong)["holds"]
 
 

@@ -23,16 +23,11 @@ from chorale.experiments.swing.curves import (
     min_gain,
 )
 
-FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]
+FAST = ("swing-figure-9", "swing-figure-12")
+SLOW = [name for name in NAMES if name.startswith("swing-figure-") and name not in FAST]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in ("swing-figure-9", "swing-figure-12") else pytest.mark.slow)
-        for name in FIGURES
-    ],
-)
+@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_findings_come_out_as_stated(name):
     rows = run_experiment(load(name), True).rows
     assert [row["finding"] for row in rows if not row["holds"]] == []
