@@ -34,18 +34,6 @@ class VendoredPackage:
     texts: tuple[str, ...]
     sha256: dict[str, str]
 
-    def component(self) -> dict[str, Any]:
-        """Return what the bill of materials says of it."""
-        return {
-            "type": "library",
-            "bom-ref": self.purl,
-            "name": self.name,
-            "version": self.version,
-            "purl": self.purl,
-            "licenses": [{"expression": self.license}],
-            "hashes": [{"alg": "SHA-256", "content": digest} for digest in self.sha256.values()],
-        }
-
     def notice(self) -> str:
         """Return its name and the texts of its licenses."""
         texts = "\n".join((self.folder / name).read_text(errors="replace") for name in self.texts)
@@ -86,19 +74,39 @@ def components(installed: Iterable[Distribution]) -> list[Distribution]:
 def bill_of_materials(packages: Sequence[Distribution], version: str, hashes: Mapping[str, str]) -> dict[str, Any]:
     """Return the CycloneDX document of `packages`, which is the same whenever they are."""
     root = {"type": "application", "bom-ref": PROJECT, "name": PROJECT, "version": version}
-    references = {_normal(each.metadata["Name"]): _purl(each) for each in packages}
+    purls = {
+        _normal(each.metadata["Name"]): f"pkg:pypi/{_normal(each.metadata['Name'])}@{each.version.replace('+', '%2B')}"
+        for each in packages
+    }
+    digests: dict[str, list[str]] = {}
+    for file, digest in sorted(hashes.items()):
+        name, release = file.removesuffix(".tar.gz").split("-")[:2]
+        digests.setdefault(f"{_normal(name)}-{release}", []).append(digest)
+    components, dependencies = [], [{"ref": PROJECT, "dependsOn": sorted(purls.values())}]
+    for each in packages:
+        name, named = _normal(each.metadata["Name"]), each.metadata.get("License-Expression")
+        terms = {"expression": named} if named else {"license": {"name": license_of(each)}}
+        found = digests.get(f"{name}-{each.version}", [])
+        components.append(_component(purls[name], each.metadata["Name"], each.version, terms, found))
+        needed = (_normal(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in each.requires or [])
+        dependencies.append({"ref": purls[name], "dependsOn": sorted({purls[one] for one in needed if one in purls})})
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": root},
-        "components": [_component(each, hashes) for each in packages],
-        "dependencies": [
-            {"ref": PROJECT, "dependsOn": sorted(references.values())},
-            *({"ref": _purl(each), "dependsOn": _needed(each, references)} for each in packages),
-        ],
+        "components": components,
+        "dependencies": dependencies,
     }
+
+
+def _component(
+    purl: str, name: str, version: str, terms: Mapping[str, object], digests: Iterable[str]
+) -> dict[str, Any]:
+    hashes = [{"alg": "SHA-256", "content": digest} for digest in digests]
+    facts = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, "licenses": [terms]}
+    return {**facts, "hashes": hashes} if hashes else facts
 
 
 def notices(packages: Sequence[Distribution]) -> str:
@@ -109,61 +117,19 @@ def notices(packages: Sequence[Distribution]) -> str:
     lines += [f"{name} {version}: {terms}" for name, version, terms in rows]
     for each in packages:
         lines += ["", "=" * 100, f"{each.metadata['Name']} {each.version}", ""]
-        lines += _texts(each) or [f"(no text in the package; {license_of(each)})"]
+        files = [file for file in each.files or [] if _LICENSE_FILE.search(str(file)) and ".dist-info/" in str(file)]
+        paths = [path for file in files if (path := Path(str(file.locate()))).is_file()]
+        texts = [path.read_text(errors="replace") for path in paths]
+        lines += texts or [f"(no text in the package; {license_of(each)})"]
     return "\n".join(lines) + "\n"
 
 
 def license_of(package: Distribution) -> str:
     """Return the license as the package names it: an SPDX expression, a name, or its classifiers."""
     metadata = package.metadata
-    named = _field(package, "License-Expression")
     classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if "License ::" in line]
-    short = _field(package, "License").strip().partition("\n")[0]
-    return named or ", ".join(classifiers) or short[:MAX_NAME] or "not stated"
-
-
-def _field(package: Distribution, name: str) -> str:
-    """Return a field of the metadata, empty where it is missing."""
-    return str(package.metadata[name]) if name in package.metadata else ""
-
-
-def _component(package: Distribution, hashes: Mapping[str, str]) -> dict[str, Any]:
-    named = _field(package, "License-Expression")
-    terms = {"expression": named} if named else {"license": {"name": license_of(package)}}
-    stem = f"{_normal(package.metadata['Name'])}-{package.version}"
-    digests = [{"alg": "SHA-256", "content": digest} for file, digest in sorted(hashes.items()) if _stem(file) == stem]
-    component = {
-        "type": "library",
-        "bom-ref": _purl(package),
-        "name": package.metadata["Name"],
-        "version": package.version,
-        "purl": _purl(package),
-        "licenses": [terms],
-    }
-    return component | ({"hashes": digests} if digests else {})
-
-
-def _needed(package: Distribution, references: Mapping[str, str]) -> list[str]:
-    names = (_normal(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in package.requires or [])
-    return sorted({references[name] for name in names if name in references})
-
-
-def _texts(package: Distribution) -> list[str]:
-    texts = []
-    for file in package.files or []:
-        if _LICENSE_FILE.search(str(file)) and ".dist-info/" in str(file):
-            path = Path(str(file.locate()))
-            texts += [path.read_text(errors="replace")] if path.is_file() else []
-    return texts
-
-
-def _purl(package: Distribution) -> str:
-    return f"pkg:pypi/{_normal(package.metadata['Name'])}@{package.version.replace('+', '%2B')}"
-
-
-def _stem(file: str) -> str:
-    name, version = file.removesuffix(".tar.gz").split("-")[:2]
-    return f"{_normal(name)}-{version}"
+    short = (metadata.get("License") or "").strip().partition("\n")[0]
+    return metadata.get("License-Expression") or ", ".join(classifiers) or short[:MAX_NAME] or "not stated"
 
 
 def _normal(name: str) -> str:
@@ -177,7 +143,10 @@ def main(folder: Path) -> None:
     packages = components(installed)
     document = bill_of_materials(packages, versions.get(PROJECT, "0"), read_list(LIST))
     vendored = list(vendored_packages())
-    document["components"] += [each.component() for each in vendored]
+    document["components"] += [
+        _component(each.purl, each.name, each.version, {"expression": each.license}, each.sha256.values())
+        for each in vendored
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BILL).write_text(json.dumps(document, indent=2) + "\n")
     (folder / NOTICES).write_text(notices(packages) + "\n".join(each.notice() for each in vendored))

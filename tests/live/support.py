@@ -1,5 +1,6 @@
 """What live tests share: kits as parameters, what a machine must have, emulated fabrics."""
 
+import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -85,12 +86,19 @@ def require_fabrics(name: str, what: str) -> None:
 
 
 @contextmanager
-def ring_of_four(name: str) -> Iterator[EmulatedFabric]:
-    """Bring a ring up; it goes down at the end if it is still there."""
+def ring_of_four(name: str, what: str) -> Iterator[EmulatedFabric]:
+    """Bring a ring up, or skip; it goes down at the end if it is still there."""
+    require_fabrics(name, what)
     topology = parse_topology("ring:4")
     yield bring_up(topology, Fraction(LINK_MBPS), name)
     if (fabric := find_fabric(topology.id, name)) is not None:
         take_down(fabric)
+
+
+def turn_links_of_rank_0(fabric: EmulatedFabric, state: str) -> None:
+    """Turn both links of rank 0 of a ring of four "up" or "down"."""
+    for device in ("to1", "to3"):
+        subprocess.run([*fabric.command_prefix(0), "ip", "link", "set", device, state], check=True)
 
 
 class OnAnyFabric:

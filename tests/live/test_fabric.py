@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,8 +14,6 @@ import pytest
 from chorale.runners.fabric import fabric as holder
 from chorale.runners.fabric.fabric import (
     EmulatedFabric,
-    NamespaceHolder,
-    bring_up,
     detached_states,
     fabrics,
     find_fabric,
@@ -24,50 +21,19 @@ from chorale.runners.fabric.fabric import (
     take_down,
     temporary_fabric,
 )
-from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess, ProcessSpec
-from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
 from tests.command import chorale
+from tests.live.conftest import Up
 from tests.waiting import until
 
 pytestmark = pytest.mark.alone
 
-SPARE_NAME = f"live-{os.getpid()}"
+NAME = f"live-{os.getpid()}"
 RARE = "circulant:7,1,3"  # a topology that nobody else on the machine is likely to have up
-ONE, OTHER = f"{SPARE_NAME}-a", f"{SPARE_NAME}-b"
+ONE, OTHER = f"{NAME}-a", f"{NAME}-b"
 PATIENCE_S = 10.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _means() -> None:
-    """Skip with the reason that a user would be told, where no fabric can be made at all."""
-    try:
-        NamespaceHolder(SPARE_NAME).close()
-    except Unavailable as error:
-        pytest.skip(f"FABRICS ARE NOT TESTED ON THIS MACHINE: {error}")
-
-
-Up = Callable[..., EmulatedFabric]
-
-
-@pytest.fixture
-def up() -> Iterator[Up]:
-    """Bring fabrics up; whatever of them is still there at the end goes down."""
-    made: list[str] = []
-
-    def _up(
-        topology: Topology | str, link_mbps: int = 20, name: str = SPARE_NAME, tested: bool = False
-    ) -> EmulatedFabric:
-        made.append(name)
-        given = parse_topology(topology) if isinstance(topology, str) else topology
-        return (bring_up_tested if tested else bring_up)(given, Fraction(link_mbps), name)
-
-    yield _up
-    for fabric in fabrics():
-        if fabric.name in made:
-            take_down(fabric)
 
 
 def is_alive(pid: int) -> bool:
@@ -165,7 +131,7 @@ def test_one_way_links_carry_nothing_but_acknowledgements_back(up: Up) -> None:
 
 def test_a_rank_has_a_name_an_address_and_the_files_of_its_caller(up: Up) -> None:
     fabric = up("ring:3")
-    assert fabric.hostname(2) == f"chorale-{SPARE_NAME}-2"
+    assert fabric.hostname(2) == f"chorale-{NAME}-2"
     assert on_rank(fabric, 2, "hostname") == fabric.hostname(2)
     assert (
         on_rank(fabric, 2, "ip", "-o", "-4", "address", "show", "dev", "node").split()[3] == f"{fabric.address(2)}/32"
@@ -233,7 +199,7 @@ HALF_WAY = f"""
 import time
 from chorale.runners.fabric.fabric import NamespaceHolder
 
-holder = NamespaceHolder("{SPARE_NAME}")
+holder = NamespaceHolder("{NAME}")
 print(holder.pid, holder.run("ip netns add half && stat -L -c 'net:[%i]' /run/netns/half"), flush=True)
 time.sleep(100)
 """
@@ -248,7 +214,7 @@ def test_half_a_fabric_vanishes_with_its_maker(cause: signal.Signals, up: Up) ->
         assert maker.stdout is not None
         pid, network = maker.stdout.readline().split()
         assert is_alive(int(pid))
-        assert all(fabric.name != SPARE_NAME for fabric in fabrics())
+        assert all(fabric.name != NAME for fabric in fabrics())
         maker.send_signal(cause)
         maker.wait(PATIENCE_S)
     until(lambda: not is_alive(int(pid)))
@@ -258,8 +224,8 @@ def test_half_a_fabric_vanishes_with_its_maker(cause: signal.Signals, up: Up) ->
 
 def test_two_cannot_make_one_fabric_at_a_time(up: Up) -> None:
     ring = parse_topology("ring:3")
-    with temporary_fabric(ring, Fraction(20), SPARE_NAME) as (unfinished, _):
-        assert find_fabric(ring.id, SPARE_NAME) is None
+    with temporary_fabric(ring, Fraction(20), NAME) as (unfinished, _):
+        assert find_fabric(ring.id, NAME) is None
         with pytest.raises(InvalidInput, match="another command is bringing up fabric"):
             up("ring:3")
     assert not is_alive(unfinished.pid)
@@ -280,7 +246,7 @@ def test_ups_and_downs_leave_nothing(up: Up) -> None:
     assert Path("/proc/net/dev").read_text().count(":") == devices
     assert psutil.Process().num_fds() == descriptors
     assert not [pid for pid in set(psutil.pids()) - processes if "chorale-fabric" in _arguments(pid)]
-    assert not list(Path("/run/netns").glob(f"chorale-{SPARE_NAME}-*"))
+    assert not list(Path("/run/netns").glob(f"chorale-{NAME}-*"))
 
 
 def _arguments(pid: int) -> list[str]:
@@ -311,7 +277,7 @@ def test_the_command(
     capsys: pytest.CaptureFixture[str], up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
-    ring = ("fabric", "up", "ring:3", "--link-mbps", "2", "--name", SPARE_NAME)
+    ring = ("fabric", "up", "ring:3", "--link-mbps", "2", "--name", NAME)
     try:
         first = chorale(capsys, *ring, "--json")
         assert first.code == 0, first.stderr
@@ -321,20 +287,20 @@ def test_the_command(
         assert again.document["holder_pid"] == first.document["holder_pid"]
         assert "was already up" in chorale(capsys, *ring).stdout
         for other in (("ring:4", "2"), ("ring:3", "4")):
-            refused = chorale(capsys, "fabric", "up", other[0], "--link-mbps", other[1], "--name", SPARE_NAME)
+            refused = chorale(capsys, "fabric", "up", other[0], "--link-mbps", other[1], "--name", NAME)
             assert refused.code == 2
-            assert f"{SPARE_NAME}, which is ring:3 at 2 Mbit/s" in refused.stderr
+            assert f"{NAME}, which is ring:3 at 2 Mbit/s" in refused.stderr
         shown = chorale(capsys, "fabric", "status", "--json").document["fabrics"]
-        (mine,) = [fabric for fabric in shown if fabric["name"] == SPARE_NAME]
-        assert mine["ranks"][1] == {"rank": 1, "address": "10.99.0.2", "namespace": f"chorale-{SPARE_NAME}-1"}
+        (mine,) = [fabric for fabric in shown if fabric["name"] == NAME]
+        assert mine["ranks"][1] == {"rank": 1, "address": "10.99.0.2", "namespace": f"chorale-{NAME}-1"}
         assert "ring:3" in chorale(capsys, "fabric", "status").stdout
-        assert chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 0, "--", "sh", "-c", "exit 3").code == 3
-        assert "must be 0 to 2, got 3" in chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 3, "true").stderr
+        assert chorale(capsys, "fabric", "exec", "--name", NAME, 0, "--", "sh", "-c", "exit 3").code == 3
+        assert "must be 0 to 2, got 3" in chorale(capsys, "fabric", "exec", "--name", NAME, 3, "true").stderr
     finally:
-        down = chorale(capsys, "fabric", "down", SPARE_NAME, "--json")
-    assert down.document == {"down": [SPARE_NAME]}
-    nothing = chorale(capsys, "fabric", "down", SPARE_NAME)
+        down = chorale(capsys, "fabric", "down", NAME, "--json")
+    assert down.document == {"down": [NAME]}
+    nothing = chorale(capsys, "fabric", "down", NAME)
     assert (nothing.code, nothing.stdout + nothing.stderr) == (0, "nothing was up\n")
-    late = chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 0, "true")
+    late = chorale(capsys, "fabric", "exec", "--name", NAME, 0, "true")
     assert late.code == 2
     assert "the fabric" in late.stderr

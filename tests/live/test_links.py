@@ -5,20 +5,17 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import psutil
 import pytest
 
 from chorale.runners.fabric.fabric import (
-    EmulatedFabric,
-    bring_up,
     fabrics,
     find_fabric,
     is_wire_running,
     processor_s,
-    require_wire,
     take_down,
 )
 from chorale.runners.fabric.links import WIRE_MTU_BYTES
@@ -28,37 +25,13 @@ from chorale.runners.process_launch.processes import ProcessSpec
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
+from tests.live.conftest import Up
 from tests.waiting import until
 
 pytestmark = pytest.mark.alone
 
 NAME = f"links-{os.getpid()}"
 PATIENCE_S = 10.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _means() -> None:
-    """Skip with the reason that a user would be told, where links cannot be a process."""
-    try:
-        require_wire()
-    except Unavailable as error:
-        pytest.skip(f"HONEST LINKS ARE NOT TESTED ON THIS MACHINE: {error}")
-
-
-Up = Callable[..., EmulatedFabric]
-
-
-@pytest.fixture
-def up() -> Iterator[Up]:
-    """Bring a fabric up; it goes down at the end if it is still there."""
-
-    def _up(spec: str, link_mbps: int = 25, latency_us: int = 0) -> EmulatedFabric:
-        return bring_up(parse_topology(spec), Fraction(link_mbps), NAME, Fraction(latency_us))
-
-    yield _up
-    for fabric in fabrics():
-        if fabric.name == NAME:
-            take_down(fabric)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +91,7 @@ def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureF
     shown = chorale(capsys, "fabric", "status", "--json").document["fabrics"]
     assert [item["links"]["broken"] for item in shown if item["name"] == NAME] == [True]
     assert "BROKEN" in chorale(capsys, "fabric", "status").stdout
-    again = chorale(capsys, "fabric", "up", "ring:4", "--link-mbps", 25, "--name", NAME)
+    again = chorale(capsys, "fabric", "up", "ring:4", "--link-mbps", 20, "--name", NAME)
     assert again.code == 3
     assert "has ended" in again.stderr
     take_down(fabric)
@@ -126,7 +99,7 @@ def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureF
 
 
 def test_a_device_that_is_deleted_costs_nothing(up: Up) -> None:
-    fabric = up("ring:4")
+    fabric = up("ring:4", 25)
     with contextlib.closing(fabric.hosts()[0].start(ProcessSpec(("ip", "link", "delete", "to1")))) as deleting:
         until(lambda: deleting.poll() == 0)
     before_s = processor_s(fabric.links.wire_pid)

@@ -18,7 +18,7 @@ from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
 from tests.conformance.live_kit import descendants, long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.support import OnAnyFabric, params, require_fabrics, ring_of_four, takes_as_long_as_the_links_do
+from tests.live.support import OnAnyFabric, params, ring_of_four, takes_as_long_as_the_links_do
 
 NAME = f"local-{os.getpid()}"
 
@@ -31,8 +31,7 @@ def _on_loopback() -> LocalRunner:
 
 @pytest.fixture(scope="module")
 def ring() -> Iterator[EmulatedFabric]:
-    require_fabrics(NAME, "THE LOCAL RUNNER")
-    with ring_of_four(NAME) as fabric:
+    with ring_of_four(NAME, "THE LOCAL RUNNER") as fabric:
         yield fabric
 
 

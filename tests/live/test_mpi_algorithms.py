@@ -7,17 +7,13 @@ import pytest
 from chorale.runners.api.base import FailureKind, library_result
 from chorale.runners.mpi.algorithms import mpi_algorithms
 from chorale.runners.mpi.runner import MpiRunner
-from chorale.synth.collective import STANDARD, Collective, CollectiveName
-from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.collective import STANDARD, CollectiveName
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify.verify import verify
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.support import needs_mpi
+from tests.synthesis import schedule_for
 
 pytestmark = [needs_mpi, pytest.mark.timeout(300)]
 
@@ -28,16 +24,6 @@ def runner() -> Iterator[MpiRunner]:
         yield runner
 
 
-def program_for(name: CollectiveName) -> Program:
-    """Return a program beside which the algorithms are measured."""
-    ring, options = parse_topology("ring:4"), LoweringOptions("oneccl-xml")
-    if name is CollectiveName.ALLTOALL:
-        return lower(verify(alltoall_schedule(ring, 2)), options)
-    rooted = name in (CollectiveName.BROADCAST, CollectiveName.REDUCE)
-    goal = Collective(name, 1 if rooted else None)
-    return lower(synthesize("forest" if rooted else "ring", ring, goal, None, SerialExecutor()), options)
-
-
 @pytest.mark.parametrize(
     "name", [name if name == "allreduce" else pytest.param(name, marks=pytest.mark.slow) for name in STANDARD]
 )
@@ -45,7 +31,8 @@ def test_every_algorithm_gives_right_results(name: CollectiveName, runner: MpiRu
     algorithms = mpi_algorithms()[name.value]
     assert len(algorithms) >= 3
     wanted = ("mpi", *algorithms)
-    request = request_of(program_for(name), size_bytes=65536, library=wanted)
+    program = lower(schedule_for(name, parse_topology("ring:4")), LoweringOptions("oneccl-xml"))
+    request = request_of(program, size_bytes=3 * 2**14, library=wanted)
     results = measured(runner.submit(request)).results
     for each in wanted:
         assert all(result.correct for result in results[library_result(each)]), each

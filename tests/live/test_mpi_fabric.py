@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,9 +17,9 @@ from tests.live.support import (
     OnAnyFabric,
     needs_mpi,
     params,
-    require_fabrics,
     ring_of_four,
     takes_as_long_as_the_links_do,
+    turn_links_of_rank_0,
 )
 from tests.waiting import until
 
@@ -31,8 +30,7 @@ NAME = f"mpi-{os.getpid()}"
 
 @pytest.fixture(scope="module")
 def ring() -> Iterator[EmulatedFabric]:
-    require_fabrics(NAME, "THE MPI RUNNER")
-    with ring_of_four(NAME) as fabric:
+    with ring_of_four(NAME, "THE MPI RUNNER") as fabric:
         yield fabric
 
 
@@ -78,13 +76,10 @@ def test_a_rank_that_stalls_is_named_beside_the_blocks_of_another(ring: Emulated
 
 
 def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric) -> None:
-    def turn(state: str) -> None:
-        for device in ("to1", "to3"):
-            subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, state], check=True)
-
     # One run takes 2 s, so the links go down in the middle of it; at its end, nobody would wait for a message any more.
     slow = request_of(RING, size_bytes=2**24, repeats=1000, timeout_s=4.0)
     with MpiRunner(NAME) as runner:
-        failure = failed(submit_and_meanwhile(runner, slow, lambda _: turn("down")), FailureKind.TIMEOUT)
+        outcome = submit_and_meanwhile(runner, slow, lambda _: turn_links_of_rank_0(ring, "down"))
+        failure = failed(outcome, FailureKind.TIMEOUT)
         assert failure.blocked  # which ranks can still say so depends on what was in transit
         until(lambda: not processes_in(ring.networks()), 5.0)

@@ -14,19 +14,15 @@ import pytest
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.mpi.runner import MpiRunner
-from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.collective import STANDARD
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.live_kit import descendants
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
 from tests.live.support import needs_mpi, params
+from tests.synthesis import schedule_for
 
 pytestmark = needs_mpi
 
@@ -88,13 +84,8 @@ def test_a_killed_rank_is_named_where_engines_are_connected_by_themselves() -> N
 
 
 def test_mpis_own_collectives_are_right_and_measured_beside_programs(shared: MpiRunner) -> None:
-    topology = parse_topology("ring:4")
-    bfb = (lower(synthesize("bfb", topology, one, None, SerialExecutor()), LoweringOptions("oneccl-xml"))
-           for one in (ALLGATHER, REDUCE_SCATTER))  # fmt: skip
-    rooted = (Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 2))
-    trees = (double_binary_tree(topology, one).schedule(6) for one in rooted)
-    others = (lower(verify(one), LoweringOptions("oneccl-xml")) for one in (*trees, alltoall_schedule(topology)))
-    for program in (RING, *bfb, *others):
+    schedules = [schedule_for(name, parse_topology("ring:4")) for name in STANDARD]
+    for program in (RING, *(lower(schedule, LoweringOptions("oneccl-xml")) for schedule in schedules)):
         assert shared.library(program.collective.name) == ("mpi",)
         for dtype in ("float32", "int32"):
             request = request_of(program, library=("mpi",), size_bytes=3 * 2**12, dtype=dtype)

@@ -1,7 +1,6 @@
 """The oneCCL runner on emulated networks: the kit, the pace of the links, a link that goes down."""
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -24,16 +23,12 @@ from tests.live.support import (
     require_fabrics,
     ring_of_four,
     takes_as_long_as_the_links_do,
+    turn_links_of_rank_0,
 )
 
 pytestmark = needs_oneccl  # programs and messages are the same with every version; those that differ ask for both
 
 NAME = f"oneccl-{os.getpid()}"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _means() -> None:
-    require_fabrics(NAME, "THE ONECCL RUNNER")
 
 
 FAST = {
@@ -50,12 +45,13 @@ def test_the_library_builds_with_every_version(version: Version) -> None:
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
+    require_fabrics(NAME, "THE ONECCL RUNNER")
     check(lambda: OnAnyFabric(OneCclRunner(NAME), NAME))
 
 
 @pytest.fixture
 def ring() -> Iterator[EmulatedFabric]:
-    with ring_of_four(NAME) as fabric:
+    with ring_of_four(NAME, "THE ONECCL RUNNER") as fabric:
         yield fabric
 
 
@@ -69,14 +65,9 @@ def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric,
 
 @pytest.mark.slow
 def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric) -> None:
+    request = request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=4.0)
     with OneCclRunner(NAME) as runner:
-
-        def cut(_: list[int]) -> None:
-            for device in ("to1", "to3"):
-                subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, "down"], check=True)
-
-        request = request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=4.0)
-        outcome = submit_and_meanwhile(runner, request, cut)
+        outcome = submit_and_meanwhile(runner, request, lambda _: turn_links_of_rank_0(ring, "down"))
     failure = failed(outcome, FailureKind.TIMEOUT)
     assert "wait" in failure.message
     assert not processes_in(ring.networks())

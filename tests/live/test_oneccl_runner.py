@@ -22,24 +22,19 @@ from chorale.runners.oneccl.install import PACKAGES, Version
 from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
 from chorale.runners.process_launch.processes import LocalHost
 from chorale.runners.ray import hosts
-from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import OneCclXml
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.synth.verify.verify import verify
 from tests.command import chorale
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.live_kit import descendants, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.support import VERSION_PARAMS, needs_oneccl, params
+from tests.synthesis import schedule_for
 
 PAIR = ring_allreduce(range(2))
 
@@ -96,14 +91,6 @@ def test_an_algorithm_that_does_not_serve_is_rejected_and_not_replaced(
 TOPOLOGY = parse_topology("ring:3")
 
 
-def _schedule(collective: Collective) -> VerifiedSchedule:
-    if collective.name is CollectiveName.ALLTOALL:
-        return verify(alltoall_schedule(TOPOLOGY))
-    if collective.root is not None:
-        return verify(double_binary_tree(TOPOLOGY, collective).schedule(6))
-    return synthesize("bfb", TOPOLOGY, collective, None, SerialExecutor())
-
-
 DTYPES = {
     CollectiveName.ALLREDUCE: "bfloat16",
     CollectiveName.ALLGATHER: "float64",
@@ -116,8 +103,7 @@ DTYPES = {
 
 @pytest.mark.parametrize(("name", "dtype"), DTYPES.items(), ids=str)
 def test_every_collective_is_right(on_loopback: OnLoopback, name: CollectiveName, dtype: str) -> None:
-    root = 1 if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE) else None
-    schedule = _schedule(Collective(name, root))
+    schedule = schedule_for(name, TOPOLOGY)
     lowered = partial(LoweringOptions, "oneccl-xml")
     options = {
         "in place": lowered(),

@@ -6,14 +6,13 @@ from chorale.runners.api.base import RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel, simulate
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.runner_kit import measured
+from tests.synthesis import synthesized
 
 LINK_MBPS = 20
 SIZE_BYTES = 2**19
@@ -27,7 +26,7 @@ def test_both_models_predict_what_the_local_runner_measures(spec: str) -> None:
     slower one is says how busy the machine is; the best of five stays below one and a half times even on a crowded one.
     """
     topology = parse_topology(spec)
-    made = {name: synthesize(name, topology, ALLREDUCE, None, SerialExecutor()) for name in ("bfb", "ring")}
+    made = {name: synthesized(name, topology, ALLREDUCE) for name in ("bfb", "ring")}
     programs = {name: lower(verified, LoweringOptions("oneccl-xml")) for name, verified in made.items()}
     with LocalRunner(LINK_MBPS, probe=False) as runner:
         results = measured(runner.submit(RunRequest(topology, programs, (SIZE_BYTES,), repeats=5))).results

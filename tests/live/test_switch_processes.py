@@ -7,21 +7,17 @@ import pytest
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.execution.rounds import SWITCH_PROCESS
 from chorale.runners.local.runner import LocalRunner
-from chorale.synth.collective import parse_collective
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import Op
 from chorale.synth.topology.spec import parse_topology
+from tests.synthesis import synthesized
 
 OPTIONS = LoweringOptions("oneccl-xml")
 
 
 def program(spec, collective, method):
-    return lower(
-        synthesize(method, parse_topology(spec), parse_collective(collective), None, SerialExecutor()), OPTIONS
-    )
+    return lower(synthesized(method, spec, collective), OPTIONS)
 
 
 @pytest.mark.parametrize(
