@@ -22,12 +22,6 @@ from tests.integration.mlflow_server import address, kill_group, start_server, w
 from tests.local_stack.stack import SEARCHES, Stack
 from tests.waiting import free_port
 
-
-def kill_workers(launched: Launched) -> None:
-    for worker in launched.workers():
-        worker.kill()
-
-
 DAY_S = 86400
 _CLOCK = """
 import os, time
@@ -54,16 +48,7 @@ def watched_clock(folder: Path) -> Iterator[Setting]:
 
 
 def jump(seconds: int) -> Strike:
-    def strike(launched: Launched) -> None:
-        (launched.setting.folder / "offset").write_text(str(seconds))
-
-    return strike
-
-
-CLOCKS_FAULTS = {
-    "wall clock a day ahead (injected)": Fault(jump(DAY_S), watched_clock),
-    "wall clock a day back (injected)": Fault(jump(-DAY_S), watched_clock),
-}
+    return lambda launched: (launched.setting.folder / "offset").write_text(str(seconds))
 
 
 HOSTS = 3
@@ -107,20 +92,6 @@ def join_again(launched: Launched) -> None:
 attached: Callable[[Path], AbstractContextManager[Setting]] = partial(on_hosts, detached=False)
 detached: Callable[[Path], AbstractContextManager[Setting]] = partial(on_hosts, detached=True)
 
-NETWORKS_FAULTS = {
-    "host without the launch killed": Fault(lambda launched: launched.setting.hosts[WATCHER - 1].kill(), attached),
-    "host of a detached launch killed": Fault(lambda launched: launched.setting.hosts[LAUNCHER].kill(), detached),
-    "host of a detached launch cut off for 10 s": Fault(cut(LAUNCHER, 10.0), detached),
-    "host of a detached launch cut off for 60 s": Fault(cut(LAUNCHER, 60.0), detached),
-    "host of a detached launch cut off for good": Fault(cut(LAUNCHER, float("inf")), detached),
-    "host of who follows cut off for 10 s": Fault(cut(WATCHER, 10.0), detached, join_again),
-    "host that measures cut off for good": Fault(cut(LAUNCHER, float("inf")), attached),
-    "host of an attached launch cut off for 10 s": Fault(cut(WATCHER, 10.0), attached, join_again),
-    "link that drops out again and again": Fault(flap, attached),
-    "link at 256 kbit/s with losses": Fault(lambda launched: launched.setting.hosts[LAUNCHER].squeeze(), attached),
-}
-
-
 DISK_BYTES = 64 * 2**20
 _SHUT_DOWN = 0x8004587D
 """FS_IOC_GOINGDOWN: from then on a file system answers everything with an error, as a lost file server does."""
@@ -153,19 +124,15 @@ def disk(folder: Path) -> Iterator[Setting]:
         _unmount(folder)
 
 
-def _filler(launched: Launched) -> Path:
-    return launched.home.root / "filler"
-
-
 def fill(launched: Launched) -> None:
     """Take all room, to the last block, for root too."""
-    with _filler(launched).open("wb", buffering=0) as filler, suppress(OSError):
+    with (launched.home.root / "filler").open("wb", buffering=0) as filler, suppress(OSError):
         while True:
             filler.write(bytes(4096))
 
 
 def make_room(launched: Launched) -> None:
-    _filler(launched).unlink()
+    (launched.home.root / "filler").unlink()
 
 
 def shut_down(launched: Launched) -> None:
@@ -180,23 +147,11 @@ def mount_again(launched: Launched) -> None:
     _mount(launched.setting.folder)
 
 
-def move_away(launched: Launched) -> None:
-    launched.home.root.rename(launched.home.root.with_name("moved"))
-
-
 def move_back(launched: Launched) -> None:
     """Whatever was made at the old place makes way."""
     if launched.home.root.exists():
         launched.home.root.rename(launched.home.root.with_name("made-meanwhile"))
     launched.home.root.with_name("moved").rename(launched.home.root)
-
-
-STORAGE_FAULTS = {
-    "disk full for 5 s": Fault(lasting(5.0, fill, make_room), disk),
-    "disk full for good": Fault(fill, disk, make_room),
-    "file server gone for good": Fault(shut_down, disk, mount_again),
-    "folder of the launch moved away": Fault(move_away, mend=move_back),
-}
 
 
 @contextmanager
@@ -225,12 +180,8 @@ def start_server_again(launched: Launched) -> None:
     wait_until_healthy(servers["port"], servers["mlflow"])
 
 
-def stop_server(launched: Launched) -> None:
-    os.killpg(launched.setting.servers["mlflow"].pid, signal.SIGSTOP)
-
-
-def let_server_go_on(launched: Launched) -> None:
-    os.killpg(launched.setting.servers["mlflow"].pid, signal.SIGCONT)
+def signal_server(number: signal.Signals) -> Strike:
+    return lambda launched: os.killpg(launched.setting.servers["mlflow"].pid, number)
 
 
 def revoke_password(launched: Launched) -> None:
@@ -258,15 +209,11 @@ def postgres(folder: Path) -> Iterator[Setting]:
         yield setting
 
 
-def _server_of(launched: Launched) -> psutil.Process:
-    """Return the first process of PostgreSQL."""
+def kill_postgres(launched: Launched) -> None:
+    """Kill the first process of PostgreSQL, which takes the others along."""
     folder = str(launched.setting.servers["postgres"].folder / "postgres")
     found = [process for process in psutil.process_iter(["cmdline"]) if folder in (process.info["cmdline"] or ())]
-    return found[0]
-
-
-def kill_postgres(launched: Launched) -> None:
-    _server_of(launched).kill()
+    found[0].kill()
 
 
 def start_postgres_again(launched: Launched) -> None:
@@ -275,23 +222,36 @@ def start_postgres_again(launched: Launched) -> None:
     stack._wait(stack.services["postgres"])
 
 
-SERVICES_FAULTS = {
+FOR_GOOD = float("inf")
+STOP, GO_ON = signal_server(signal.SIGSTOP), signal_server(signal.SIGCONT)
+FAULTS: Mapping[str, Fault] = {
+    "workers killed": Fault(lambda launched: [worker.kill() for worker in launched.workers()]),
+    "fork server killed": Fault(lambda launched: launched.child("forkserver").kill()),
+    "host without the launch killed": Fault(lambda launched: launched.setting.hosts[WATCHER - 1].kill(), attached),
+    "host of a detached launch killed": Fault(lambda launched: launched.setting.hosts[LAUNCHER].kill(), detached),
+    "host of a detached launch cut off for 10 s": Fault(cut(LAUNCHER, 10.0), detached),
+    "host of a detached launch cut off for 60 s": Fault(cut(LAUNCHER, 60.0), detached),
+    "host of a detached launch cut off for good": Fault(cut(LAUNCHER, FOR_GOOD), detached),
+    "host of who follows cut off for 10 s": Fault(cut(WATCHER, 10.0), detached, join_again),
+    "host that measures cut off for good": Fault(cut(LAUNCHER, FOR_GOOD), attached),
+    "host of an attached launch cut off for 10 s": Fault(cut(WATCHER, 10.0), attached, join_again),
+    "link that drops out again and again": Fault(flap, attached),
+    "link at 256 kbit/s with losses": Fault(lambda launched: launched.setting.hosts[LAUNCHER].squeeze(), attached),
+    "disk full for 5 s": Fault(lasting(5.0, fill, make_room), disk),
+    "disk full for good": Fault(fill, disk, make_room),
+    "file server gone for good": Fault(shut_down, disk, mount_again),
+    "folder of the launch moved away": Fault(
+        lambda launched: launched.home.root.rename(launched.home.root.with_name("moved")), mend=move_back
+    ),
     "MLflow server killed, back after 10 s": Fault(
         lasting(10.0, kill_server, start_server_again), mlflow, resumes=True
     ),
     "MLflow server killed for good": Fault(kill_server, mlflow, start_server_again, resumes=True),
-    "MLflow server stopped for 20 s": Fault(lasting(20.0, stop_server, let_server_go_on), mlflow),
-    "MLflow server stopped for good": Fault(stop_server, mlflow, let_server_go_on, resumes=True),
+    "MLflow server stopped for 20 s": Fault(lasting(20.0, STOP, GO_ON), mlflow),
+    "MLflow server stopped for good": Fault(STOP, mlflow, GO_ON, resumes=True),
     "MLflow's password revoked": Fault(revoke_password, mlflow, tell_password, resumes=True),
     "PostgreSQL of the search killed": Fault(kill_postgres, postgres, start_postgres_again),
-}
-
-FAULTS: Mapping[str, Fault] = {
-    "workers killed": Fault(kill_workers),
-    "fork server killed": Fault(lambda launched: launched.child("forkserver").kill()),
-    **NETWORKS_FAULTS,
-    **STORAGE_FAULTS,
-    **SERVICES_FAULTS,
-    **CLOCKS_FAULTS,
+    "wall clock a day ahead (injected)": Fault(jump(DAY_S), watched_clock),
+    "wall clock a day back (injected)": Fault(jump(-DAY_S), watched_clock),
 }
 """`tests.soak` has the faults of the launch itself."""

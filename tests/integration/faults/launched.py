@@ -156,7 +156,7 @@ class Launched:
             self.lines.append((time.monotonic(), text))
 
 
-Strike = Callable[[Launched], None]
+Strike = Callable[[Launched], object]
 
 
 def lasting(seconds: float, begin: Strike, end: Strike) -> Strike:
@@ -168,7 +168,3 @@ def lasting(seconds: float, begin: Strike, end: Strike) -> Strike:
         end(launched)
 
     return strike
-
-
-def nothing(_launched: Launched) -> None:
-    """What happens where nothing is to be mended."""

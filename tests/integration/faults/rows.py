@@ -9,16 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.faults.launched import (
-    LIMIT_S,
-    STRIKE_AFTER,
-    TRIALS,
-    Launched,
-    Setting,
-    Strike,
-    alone,
-    nothing,
-)
+from tests.integration.faults.launched import LIMIT_S, STRIKE_AFTER, TRIALS, Launched, Setting, Strike, alone
 from tests.waiting import until
 
 GOAL_S = 15.0
@@ -38,7 +29,7 @@ class Fault:
 
     strike: Strike
     setting: Callable[[Path], AbstractContextManager[Setting]] = alone
-    mend: Strike = nothing
+    mend: Strike = lambda _launched: None
     resumes: bool = False
     goal_s: float = GOAL_S
 
