@@ -1,12 +1,18 @@
-"""Run the `chorale` command in this process and look at what a script would see."""
+"""Run the `chorale` command in this process, or Python in another, and look at what a script would see."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chorale.tuner.cli.main import main
+
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +39,23 @@ def chorale(capsys: pytest.CaptureFixture[str], *arguments: object) -> Finished:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     captured = capsys.readouterr()
     return Finished(code, captured.out, captured.err)
+
+
+def python(
+    *words: object, code: int | None = 0, folder: Path = ROOT, timeout_s: float = 600, **variables: str
+) -> Finished:
+    """Run this Python, which finds the checkout, in a process of its own; its exit code must be `code` if one is given.
+
+    `variables` are added to the environment.
+    """
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert code in (None, done.returncode), f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
+    return Finished(done.returncode, done.stdout, done.stderr)

@@ -1,16 +1,13 @@
 """Every `chorale` command of every page does what the page says; the Python of the README and of its page runs."""
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from chorale.tuner.cli.main import command_line
-from tests.command import Finished, chorale
+from tests.command import Finished, chorale, python
 from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, WITHOUT_RAY, Command, commands_of, named_files
 from tests.soak.launches import without_workers
 
@@ -24,10 +21,7 @@ def run(command: Command, capsys: pytest.CaptureFixture[str], with_ray: bool = T
     """Run `command` here; where it starts a Ray cluster, in a process of its own."""
     measures = command.words[0] == "tune" and not {"--dry-run", "--schema"} & set(command.words)
     if measures and with_ray and command.refusal is None:
-        arguments = [sys.executable, "-m", "chorale", *command.words]
-        environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=600, check=False)
-        return Finished(done.returncode, done.stdout, done.stderr)
+        return python("-m", "chorale", *command.words, code=None, folder=Path.cwd())
     done = chorale(capsys, *command.words)
     if command.output is not None:
         Path(command.output).write_text(done.stdout)
@@ -150,12 +144,7 @@ def test_the_python_page(capsys, home, tmp_path, monkeypatch):
 def test_the_whole_python_page(home, tmp_path):
     codes = python_of_the_page()
     assert sum(map(starts_a_cluster, codes)) == 2
-    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
-    arguments = [sys.executable, "-c", "\n".join(codes)]
-    done = subprocess.run(
-        arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=560, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = python("-c", "\n".join(codes), folder=tmp_path, timeout_s=560)
     assert {"bfb", "ring"} & set(re.findall(r"\w+", done.stdout))
 
 

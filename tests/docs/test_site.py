@@ -1,25 +1,20 @@
 """The site builds strictly: no dead link or anchor, no page without a place, nothing loaded from other hosts."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 import chorale as ch
-from tests.docs.pages import DOCS, PAGES, ROOT
+from tests.command import python
+from tests.docs.pages import DOCS, PAGES
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Return the folder of the built site."""
     folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    python("-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder, NO_MKDOCS_2_WARNING="1")
     return folder
 
 

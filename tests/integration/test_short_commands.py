@@ -3,9 +3,7 @@
 Threads of Arrow's pool once gave Python buffers back while the interpreter ended, which aborted it (exit code 134).
 """
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,8 @@ from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.topology.spec import parse_topology
+from tests.command import python
 
-ROOT = Path(__file__).parents[2]
 THREADS = """
 import os, pathlib, sys
 import pyarrow.parquet  # which starts one when it is imported
@@ -33,6 +31,4 @@ print(len(set(os.listdir("/proc/self/task")) - before))
 def test_reading_a_schedule_starts_no_thread(tmp_path):
     request = ScheduleRequest(parse_topology("ring:4"), parse_collective("allreduce"), "ring")
     (tmp_path / "s.parquet").write_bytes(to_parquet(verified_schedule(request).schedule))
-    command = [sys.executable, "-c", THREADS, str(tmp_path / "s.parquet")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+    assert python("-c", THREADS, tmp_path / "s.parquet").stdout.strip() == "0"

@@ -1,9 +1,6 @@
 """The example for CPU clusters as its first lines say: an emulated network, real oneCCL, a campaign."""
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -14,9 +11,9 @@ from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.home import Home
+from tests.command import ROOT, python
 from tests.live.support import needs_oneccl
 
-ROOT = Path(__file__).parents[2]
 SIZES = [2**16, 2**18]
 
 
@@ -43,17 +40,10 @@ def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Home, tmp_path
         "baselines": '["library:ring"]',
     }
     words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "chorale", "tune", str(ROOT / "examples" / "cpu-cluster-oneccl.yaml"), "--json"]
-    done = subprocess.run(
-        [*command, "--programs", str(tmp_path / "programs"), *words],
-        env=dict(os.environ) | {"CHORALE_HOME": str(home.root), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=550,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    words += ["--json", "--programs", str(tmp_path / "programs")]
+    example = ROOT / "examples" / "cpu-cluster-oneccl.yaml"
+    done = python("-m", "chorale", "tune", example, *words, timeout_s=550, CHORALE_HOME=str(home.root))
+    document = done.document
     assert document["trials"]["complete"] == 3, done.stderr
     assert [row["size_bytes"] for row in document["best"]] == SIZES
     answers = [row["run"] for row in document["answer"]]

@@ -3,10 +3,7 @@
 `make setup` installs the extra `mpi`; without it these tests are skipped, and say so.
 """
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from chorale.synth.collective import STANDARD
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.spec import parse_topology
+from tests.command import python
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.live_kit import descendants
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
@@ -111,10 +109,7 @@ def test_without_a_network_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatc
 
 def test_an_mpiexec_that_is_not_that_of_mpi4py_is_named() -> None:
     """Such a one starts processes that each take themselves for the only rank, as one without any mpiexec does."""
-    command = [sys.executable, "-m", "chorale.runners.mpi.rank", "4"]
-    environment = dict(os.environ, PYTHONPATH=os.getcwd())
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
+    done = python("-m", "chorale.runners.mpi.rank", "4", code=1, timeout_s=60)
     assert "MPI says 1 ranks instead of 4: mpiexec must be that of" in done.stderr
 
 

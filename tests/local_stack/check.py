@@ -1,9 +1,6 @@
 """Use a stack as people would: by the API of the service, and by the command with its servers."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +8,7 @@ from typing import Any
 import httpx2
 
 from chorale.synth.errors import CheckFailed
+from tests.command import python
 from tests.local_stack.stack import SEARCHES, Stack
 
 PATIENCE_S = 300.0
@@ -94,11 +92,7 @@ def _tune(stack: Stack) -> dict[str, Any]:
     campaign.write_text(json.dumps({**CAMPAIGN, "name": "second", "storage": storage}))  # JSON is YAML
     service = stack.services["service"]
     address = next(word for word in service.command if word.startswith("--address="))
-    command = [sys.executable, "-m", "chorale", "tune", str(campaign), address, "--json"]
-    environment = {**os.environ, **service.environment}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    _require(done.returncode == 0, "`chorale tune` must succeed", f"{done.returncode}: {done.stderr}")
-    document: dict[str, Any] = json.loads(done.stdout)
+    document = python("-m", "chorale", "tune", campaign, address, "--json", **service.environment).document
     return {"trials": document["trials"], "registered": [row["registered_version"] for row in document["best"]]}
 
 

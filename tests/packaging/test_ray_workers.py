@@ -1,12 +1,10 @@
 """Ray workers import the driver's chorale, from a wheel as from a checkout."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command import python
 from tests.packaging.build import build_wheel, copy_checkout
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -45,18 +43,13 @@ def worker_location(folder: Path, path: Path, *arguments: str) -> Path:
     folder.mkdir()
     script = folder / "driver.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(path)}
-    driver = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert driver.returncode == 0, driver.stderr
-    return Path(driver.stdout.split()[-1])
+    return Path(python(script, *arguments, folder=folder, PYTHONPATH=str(path)).stdout.split()[-1])
 
 
 @pytest.mark.slow
 def test_workers_import_an_installed_wheel(tmp_path):
     wheel, installed = build_wheel(tmp_path), tmp_path / "installed"
-    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(installed), str(wheel)]
-    subprocess.run(install, check=True, capture_output=True)
+    python("-m", "pip", "install", "--no-deps", "--target", installed, wheel)
     assert worker_location(tmp_path / "elsewhere", installed) == installed / "chorale/__init__.py"
 
 

@@ -1,7 +1,6 @@
 """The wheel owns one import name, `chorale`, and the command, and nothing else."""
 
 import os
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import python
 from tests.packaging.build import ROOT, build_wheel
 
 
@@ -54,17 +54,13 @@ def test_the_wheel_owns_one_import_name(wheel):
     assert "chorale = chorale.__main__:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
 
 
-def test_a_wheel_needs_no_compiler(wheel, tmp_path):
+def test_a_wheel_needs_no_compiler(wheel, tmp_path, monkeypatch):
     tag = "cp311-cp311" if sys.version_info < (3, 12) else "cp312-abi3"
     assert wheel.name.startswith(f"chorale_collectives-0.1.0-{tag}-linux_")
     folder = tmp_path / "installed"
-    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--target", str(folder), str(wheel)]
-    subprocess.run(install, check=True, capture_output=True)
+    python("-m", "pip", "install", "--no-deps", "--no-compile", "--target", folder, wheel)
     code = "from chorale.synth.kernels import native; print(native.__file__)"
-    environment = os.environ | {"PYTHONPATH": str(folder)}
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
+    run = python("-c", code, folder=tmp_path, PYTHONPATH=str(folder))
     assert Path(run.stdout.strip()).parent == folder / "chorale/synth/kernels"
     code = """
 from chorale.runners.engine.library import engine_library
@@ -72,11 +68,9 @@ from chorale.runners.local.ranks import network_program
 from chorale.job.nccl.plugin import tuner_plugin
 print(engine_library(), network_program(), tuner_plugin())
 """
-    environment |= {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "home")}  # without a compiler
-    environment.pop("CXX", None)
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
+    monkeypatch.delenv("CXX", raising=False)  # nor is there another compiler on this path
+    cache = str(tmp_path / "home")
+    run = python("-c", code, folder=tmp_path, PYTHONPATH=str(folder), PATH=str(tmp_path), XDG_CACHE_HOME=cache)
     engine, network, tuner = map(Path, run.stdout.split())
     assert engine.is_relative_to(folder)
     assert network.is_relative_to(folder)

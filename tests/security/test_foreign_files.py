@@ -3,8 +3,6 @@
 import grp
 import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import load_settings, read_tokens
 from chorale.tuner.tracking.mlflow_pages import password_file
-from tests.command import chorale
+from tests.command import chorale, python
 from tests.security.conftest import OTHER_USER, OtherUser
 
 
@@ -182,10 +180,7 @@ def test_processes_import_nothing_from_the_working_folder(tmp_path: Path, where:
     (tmp_path / "shared").mkdir()
     for name in STARTING[where]:
         (tmp_path / "shared" / f"{name}.py").write_text(PLANTED)
-    root = Path(__file__).parents[2]
-    words = [sys.executable, str(tmp_path / "mine" / "starts.py"), where]
-    environment = os.environ | {"PYTHONPATH": str(root), "PYTHONSAFEPATH": ""}
-    subprocess.run(words, cwd=tmp_path / "shared", env=environment, check=True, timeout=500)
+    python(tmp_path / "mine" / "starts.py", where, folder=tmp_path / "shared", timeout_s=500, PYTHONSAFEPATH="")
     assert not (tmp_path / "shared" / "ran").exists()
 
 

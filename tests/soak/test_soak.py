@@ -3,8 +3,6 @@
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -13,19 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.command import python
 from tests.soak.checker import check
 from tests.soak.sequence import LIVE, plan_of
 
-ROOT = Path(__file__).parents[2]
 TRIAL = '{"trial_id":"%s","number":%d,"candidate":{"method":"%s"},"sizes":[],"state":"complete"'
-
-
-def soak(count: int, seed: int, timeout_s: float) -> dict[str, Any]:
-    """Return what `python -m tests.soak` prints about `count` sequences."""
-    command = [sys.executable, "-m", "tests.soak", "--count", str(count), "--seed", str(seed)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(json.loads(done.stdout))
 
 
 def test_a_seed_gives_the_same_sequence_and_all_faults_are_drawn() -> None:
@@ -37,7 +27,7 @@ def test_a_seed_gives_the_same_sequence_and_all_faults_are_drawn() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_faults_change_no_answer() -> None:
-    found = soak(1, 9, 230)
+    found = python("-m", "tests.soak", "--count", 1, "--seed", 9, timeout_s=230).document
     assert (found["sequences"], found["failed"]) == (1, [])
     assert sum(found["faults"].values()) >= 2
 

@@ -3,21 +3,16 @@
 Each sweep is a process of its own, which torch does not leave threads in before it forks ranks.
 """
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.live.job.torch.launch import ROOT, needs_torch
+from tests.command import python
+from tests.live.job.torch.launch import needs_torch
 
 pytestmark = needs_torch
 
 
 def _check(limit_s: float, *arguments: str) -> str:
-    command = [sys.executable, "-m", "tests.live.job.random_collectives", *arguments]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
-    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
-    return ended.stdout
+    return python("-m", "tests.live.job.random_collectives", *arguments, timeout_s=limit_s).stdout
 
 
 @pytest.mark.timeout(200)

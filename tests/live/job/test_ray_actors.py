@@ -1,7 +1,6 @@
 """Actors on four nodes of a real Ray cluster run programs of a table through ray.util.collective."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from chorale.job import report
 from chorale.job.ray import register
 from chorale.job.table.layout import table_bytes
 from chorale.runners.ray.cluster import ray
+from tests.command import python
 from tests.integration.two_nodes import cluster_of
 from tests.live.job.torch.tables import whole_table
 
@@ -24,10 +24,7 @@ LENGTH = 1003 * RANKS
 
 
 def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.live.job.test_ray_actors", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    said = json.loads(done.stdout)
+    said = python("-m", "tests.live.job.test_ray_actors", tmp_path, timeout_s=150).document
     assert len(set(said["node"])) == RANKS
     data = [np.arange(LENGTH, dtype=np.float32) + rank for rank in range(RANKS)]
     shard = LENGTH // RANKS

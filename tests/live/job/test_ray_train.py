@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chorale.job.table.layout import table_bytes
+from tests.command import python
 from tests.integration.two_nodes import cluster_of
 from tests.live.job.torch.tables import whole_table
 
@@ -20,10 +21,7 @@ pytestmark = [pytest.mark.slow, needs_torch]
 def test_workers_on_four_nodes_add_gradients_by_programs(tmp_path: Path) -> None:
     table, reports = tmp_path / "table", tmp_path / "reports"
     table.write_bytes(table_bytes(whole_table()))
-    command = [sys.executable, "-m", "tests.live.job.test_ray_train", str(table), str(reports)]
-    environment = {**os.environ, "CHORALE_INTERFACE": "lo"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    python("-m", "tests.live.job.test_ray_train", table, reports, timeout_s=240, CHORALE_INTERFACE="lo")
     said = [json.loads((reports / f"{rank}.json").read_text()) for rank in range(4)]
     assert {one["backend"] for one in said} == {"chorale"}
     assert all(one["weights"] == said[0]["weights"] for one in said)

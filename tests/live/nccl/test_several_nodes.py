@@ -1,9 +1,7 @@
 """Ranks of several nodes, each started by what starts them there; srun has its tests in tests/live/slurm."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -15,6 +13,7 @@ from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
+from tests.command import python
 from tests.conformance.runner_kit import RING, request_of
 from tests.integration.two_nodes import cluster_of
 from tests.stand_ins.nccl import stand_in_library
@@ -39,10 +38,7 @@ def test_two_nodes_of_mpiexec() -> None:
 
 @pytest.mark.ray
 def test_two_nodes_of_a_ray_cluster() -> None:
-    script = [sys.executable, "-m", "tests.live.nccl.test_several_nodes"]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=280, env=dict(os.environ), check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = json.loads(python("-m", "tests.live.nccl.test_several_nodes", timeout_s=280).stdout.splitlines()[-1])
     assert said == {"results": RESULTS, "launcher": "ray", "library": "NCCL 2.32.3"}
 
 

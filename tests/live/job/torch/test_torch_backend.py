@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import python
 from tests.live.job.torch.launch import environment_of_jobs, needs_torch, results_of, start_ranks, wait_for
 
 pytestmark = [needs_torch, pytest.mark.timeout(400)]
@@ -81,9 +82,7 @@ def test_ranks_that_die_or_stall_while_others_train_are_errors_of_these(tmp_path
     """DDP by itself, with hooks and while its table is replaced, and FSDP; none of the others ends by a signal."""
     kinds = ("ddp killed", "ddp stalled", "compressed killed", "hook killed", "reload stalled", "fsdp killed")
     chosen = [word for kind in kinds for word in ("--kind", kind)]
-    command = [sys.executable, "-m", "tests.live.job.torch.rank_failures", "--rounds", "1", *chosen]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=380)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    python("-m", "tests.live.job.torch.rank_failures", "--rounds", "1", *chosen, timeout_s=380)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="SEVERAL NETWORKS ARE NOT TESTED: only root makes them")

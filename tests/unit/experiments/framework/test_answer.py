@@ -1,10 +1,7 @@
 """Answering experiments: parts over executors, what is kept and taken up again, verdicts, and the report."""
 
 import dataclasses
-import json
 import pickle
-import subprocess
-import sys
 import time
 from contextlib import closing
 from fractions import Fraction
@@ -23,7 +20,6 @@ from chorale.experiments.framework.report import (
     row_outcome,
 )
 from chorale.experiments.framework.run import (
-    ROOT,
     ExperimentPart,
     PartStore,
     case_name,
@@ -34,6 +30,7 @@ from chorale.experiments.framework.run import (
 from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
+from tests.command import python
 
 CASES = """
 import json, sys
@@ -138,14 +135,7 @@ def test_parts_that_must_be_alone_run_here():
 
 
 def test_cases_travel_and_have_the_same_text_in_any_process():
-    done = subprocess.run(
-        [sys.executable, "-c", CASES, *NAMES],
-        cwd=ROOT.parent,
-        env={"PYTHONHASHSEED": "7"},
-        capture_output=True,
-        check=True,
-    )
-    elsewhere = json.loads(done.stdout)
+    elsewhere = python("-c", CASES, *NAMES, PYTHONHASHSEED="7").document
     for name in NAMES:
         for quick, texts in zip((True, False), elsewhere[name], strict=True):
             cases = load(name).chosen(quick)
