@@ -63,10 +63,11 @@ def test_a_wheel_needs_no_compiler(wheel, tmp_path, monkeypatch):
     run = python("-c", code, folder=tmp_path, PYTHONPATH=str(folder))
     assert Path(run.stdout.strip()).parent == folder / "chorale/synth/kernels"
     code = """
+from chorale.runners.engine.build import build_native
 from chorale.runners.engine.library import engine_library
-from chorale.runners.local.ranks import network_program
+from chorale.runners.local.network_target import network_target
 from chorale.job.nccl.plugin import tuner_plugin
-print(engine_library(), network_program(), tuner_plugin())
+print(engine_library(), build_native(network_target()), tuner_plugin())
 """
     monkeypatch.delenv("CXX", raising=False)  # nor is there another compiler on this path
     cache = str(tmp_path / "home")
