@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.optimum import FEW_TREES, CutSearch, close_rates, fewest_trees, improving_cuts
+from chorale.synth.bounds.optimum import fixed_k_optimum, optima
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers
 from chorale.synth.bounds.tree_pairs import MergedArcs, TreeProgram, exact_vertex, merged_arcs, trim_at_switches
-from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.linear_program import Floats
 from chorale.synth.methods.forest.network import (
@@ -236,7 +236,6 @@ MAX_VARIABLES = 4000
 MAX_UNITS = 2**22
 """Up to this number of units, a split is packed without rounding. Trees may have large weights."""
 _ROUNDED_UNITS = 2**17
-_FINE = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -440,16 +439,7 @@ def spreading_trees(
     network = relabelled.network
     supply = np.zeros(network.compute_count, dtype=np.int64)
     supply[slice(topology.compute_count) if collective.root is None else collective.root] = 1
-    search = CutSearch.of(network, supply)
-    *_, (time, cut) = improving_cuts(search)
-    k = options.k or fewest_trees(search, time, cut)[0]
-    scale = k * time
-    if options.k is None and k > FEW_TREES and options.gap > 0:
-        scale, k = next(close_rates(search, time, cut, options.gap), (scale, k))
-    while options.k:  # raise the scale until links of floor(scale * b) trees carry k trees per root
-        search.settled[:] = False
-        if search.violated_cut(scale, k) is None:
-            break
-        scale += time / _FINE
-    whole = trees_on_links(network, scale), supply * k
-    return packed_trees(topology, relabelled, whole, options), scale / (k * int(supply.sum()))
+    goal = uneven_collective(CollectiveName.ALLGATHERV, supply.tolist())  # promoted switches have no data of their own
+    best = fixed_k_optimum(network, goal, options.k) if options.k else next(optima(network, goal, options.gap))
+    whole = trees_on_links(network, best.trees_per_bandwidth), supply * best.k
+    return packed_trees(topology, relabelled, whole, options), best.time_per_byte
