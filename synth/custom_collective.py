@@ -5,7 +5,8 @@ The input and output of each rank consist of chunks of equal size. Output chunks
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -114,16 +115,10 @@ class CustomCollective:
         member = {cell: index for cells in members.values() for index, cell in enumerate(cells)}
         return Labels(family, member, members)
 
-    @cached_property
-    def _by_rank(self) -> dict[int, list[RequiredChunk]]:
-        found: dict[int, list[RequiredChunk]] = {}
-        for each in self.required:
-            found.setdefault(each.rank, []).append(each)
-        return found
-
-    def required_of(self, rank: int) -> Iterator[RequiredChunk]:
-        """Yield the rules for the output of `rank`."""
-        return iter(self._by_rank.get(rank, ()))
+    def required_of(self, rank: int) -> tuple[RequiredChunk, ...]:
+        """Return the rules for the output of `rank`."""
+        first, end = (side(self.required, rank, key=lambda each: each.rank) for side in (bisect_left, bisect_right))
+        return self.required[first:end]
 
     def to_json(self) -> dict[str, Any]:
         required = [[each.rank, each.chunk, [list(cell) for cell in each.sources]] for each in self.required]

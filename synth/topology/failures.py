@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import connected_labels, is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.links import Links, Rates, sorted_links
+from chorale.synth.topology.links import Rates, sorted_links
 from chorale.synth.topology.topology import Topology
 
 Mask = NDArray[np.bool_]
@@ -39,12 +39,11 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
     with fewer than two neighbours are removed too, repeatedly. Known symmetries are dropped. Raises InvalidInput if a
     node or link does not exist, or if fewer than two compute nodes would remain.
     """
-    nodes_of = NodeNames(topology)
     link_alive = np.ones(len(topology.links), dtype=bool)
     for link in links:
-        link_alive &= ~parallel_links(topology.links, nodes_of, link, "removed")
+        link_alive &= ~_parallel_links(topology, link, "removed")
     alive = np.ones(topology.node_count, dtype=bool)
-    alive[[nodes_of.of(node) for node in nodes]] = False
+    alive[[_node(topology, node) for node in nodes]] = False
     table, ranks = topology.links, topology.compute_count
     while True:
         link_alive &= alive[table.src] & alive[table.dst]
@@ -77,33 +76,26 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
     )
 
 
-class NodeNames:
-    """Finds nodes by their ranks or ids."""
-
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-        self.by_id = {name: node for node, name in enumerate(topology.node_ids)}
-
-    def of(self, name: str) -> int:
-        """Return the node called `name`. Rejects a number that is the rank of one node and the id of another."""
-        rank = int(name) if name.isascii() and name.isdigit() and len(name) < 10 else -1
-        by_rank = rank if 0 <= rank < self.topology.compute_count else None
-        by_id = self.by_id.get(name)
-        if by_rank is None and by_id is None:
-            way_out = "`chorale topology show` lists the ids and ranks"
-            raise InvalidInput(f"{self.topology.spec} has no node {{}}", name, way_out)
-        if by_rank is not None and by_id is not None and by_rank != by_id:
-            way_out = "give the nodes of the file names that are not numbers"
-            raise InvalidInput("'{}' is the rank of one node and the id of another", name, way_out)
-        return by_rank if by_rank is not None else by_id if by_id is not None else -1
+def _node(topology: Topology, name: str) -> int:
+    """Return the node with rank or id `name`. Rejects a number that is the rank of one node and the id of another."""
+    rank = int(name) if name.isascii() and name.isdigit() and len(name) < 10 else topology.compute_count
+    found = {rank} if rank < topology.compute_count else set()
+    found |= {topology.node_ids.index(name)} if name in topology.node_ids else set()
+    if not found:
+        way_out = "`chorale topology show` lists the ids and ranks"
+        raise InvalidInput(f"{topology.spec} has no node {{}}", name, way_out)
+    if len(found) > 1:
+        way_out = "give the nodes of the file names that are not numbers"
+        raise InvalidInput("'{}' is the rank of one node and the id of another", name, way_out)
+    return found.pop()
 
 
-def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str) -> Mask:
+def _parallel_links(topology: Topology, link: LostLink, purpose: str) -> Mask:
     """Return a mask (bool per link) of the links that `link` stands for. Raises InvalidInput if there are none.
 
     purpose: participle for the error message, for example "removed"
     """
-    src, dst = names.of(link.src), names.of(link.dst)
+    links, src, dst = topology.links, _node(topology, link.src), _node(topology, link.dst)
     mask: Mask = (links.src == src) & (links.dst == dst)
     if not link.one_way:
         mask |= (links.src == dst) & (links.dst == src)
@@ -120,10 +112,9 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
 
     Known symmetries are dropped. Raises InvalidInput for a node or link that does not exist. O(links) per chosen pair.
     """
-    links, names = topology.links, NodeNames(topology)
-    mask = np.zeros(len(links), dtype=bool)
+    mask = np.zeros(len(topology.links), dtype=bool)
     for pair in chosen:
-        mask |= parallel_links(links, names, pair, "scaled")
+        mask |= _parallel_links(topology, pair, "scaled")
     return replace(rescaled(topology, mask, factor, spec), automorphisms=())
 
 

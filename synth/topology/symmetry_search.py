@@ -14,7 +14,6 @@ part of a split cell need not be used to split other cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
@@ -91,12 +90,6 @@ class OrderedCells(NamedTuple):
     def members(self, cell: int) -> NDArray[np.int32]:
         """Return the nodes of `cell`."""
         return self.order[cell : cell + self.size[cell]]
-
-    def smallest_shared(self) -> int:
-        """Return the first of the smallest cells with several nodes, or -1 if all cells have a single node."""
-        starts = np.flatnonzero(self.cell[self.order] == np.arange(len(self.order)))
-        shared = starts[self.size[starts] > 1]
-        return int(shared[np.argmin(self.size[shared])]) if len(shared) else -1
 
 
 def isomorphism(source: Topology, target: Topology) -> Renaming | None:
@@ -268,12 +261,14 @@ class _Search:
         target_links = links if target is source else _marked_links(target)
         turns: list[_Turn] = []
         while len(turns) * source.node_count < _MAX_CELLS_STORED:
-            shared = cells.smallest_shared()
-            if first is not None and not turns and cells.size[cells.cell[first]] > 1:
-                shared = int(cells.cell[first])
-            if shared < 0:
+            starts = np.flatnonzero(cells.cell[cells.order] == np.arange(source.node_count))
+            shared = starts[cells.size[starts] > 1]
+            if not len(shared):
                 return _Search(source, target, links, target_links, tuple(turns), cells.order)
-            node = int(cells.members(shared).min())
+            chosen = int(shared[np.argmin(cells.size[shared])])  # the first of the smallest
+            if first is not None and not turns and cells.size[cells.cell[first]] > 1:
+                chosen = int(cells.cell[first])
+            node = int(cells.members(chosen).min())
             cell = cells.set_apart(node)
             turns.append(_Turn(node, cell, _refined(links, cells, cell)))
         return None
@@ -287,19 +282,19 @@ class _Search:
         before that turn, in which earlier nodes already have their images.
         """
         tries = most
-        branches = [self._choices(before, nodes)]
+        branches = [(before, iter(np.sort(nodes).tolist()))]  # cells, and the nodes that may be individualized next
         while branches and tries > 0:
-            choice = next(branches[-1], None)
-            if choice is None:
+            node = next(branches[-1][1], None)
+            if node is None:
                 branches.pop()
                 continue
             tries -= 1
             after = level + len(branches)
-            cells = _followed(self.target_links, *choice, self.turns[after - 1].trace)
-            if cells is None:
-                continue
+            cells, trace = _copy(branches[-1][0]), self.turns[after - 1].trace
+            if native.refine_cells(self.target_links, cells, cells.set_apart(node), trace, True) != len(trace):
+                continue  # the refinement of `source` had other steps
             if after < len(self.turns):
-                branches.append(self._choices(cells, cells.members(self.turns[after].cell)))
+                branches.append((cells, iter(np.sort(cells.members(self.turns[after].cell)).tolist())))
                 continue
             renaming = self.renaming(cells)
             if renaming is not None:
@@ -311,10 +306,6 @@ class _Search:
         image = np.empty(len(self.order), dtype=np.int32)
         image[self.order] = cells.order
         return image if carries(self.source, self.target, image) else None
-
-    def _choices(self, cells: OrderedCells, nodes: NDArray[np.integer]) -> Iterator[tuple[OrderedCells, int]]:
-        """Yield (cells, node) for each node in `nodes`, in ascending order: the candidates to individualize next."""
-        return ((cells, int(node)) for node in np.sort(nodes))
 
 
 def _marked_links(topology: Topology) -> MarkedLinks:
@@ -336,10 +327,3 @@ def _refined(links: MarkedLinks, cells: OrderedCells, first: int) -> NDArray[np.
     """Refine `cells` in place, starting with cell `first`, and return the digests of the steps."""
     trace = np.empty(len(cells.order) + 1, dtype=np.uint64)
     return trace[: native.refine_cells(links, cells, first, trace, False)].copy()
-
-
-def _followed(links: MarkedLinks, cells: OrderedCells, node: int, trace: NDArray[np.uint64]) -> OrderedCells | None:
-    """Return `cells` after individualizing `node`, or None if the refinement does not produce the digests `trace`."""
-    copy = _copy(cells)
-    used = native.refine_cells(links, copy, copy.set_apart(node), trace, True)
-    return copy if used == len(trace) else None

@@ -35,7 +35,7 @@ from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
 from chorale.synth.topology.translations import Translations
 from chorale.synth.verify.replay import NEVER, column_violations, structural_violations
-from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s
+from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s, summarize
 from chorale.synth.verify.verify import Replay
 
 
@@ -75,8 +75,7 @@ def inspect_symmetric(
     factor = None if bandwidth is None else time_per_byte * bandwidth
     cost = Cost(schedule.steps, time_per_byte, factor, latency_s, None if byte_s is None else time_s)
     chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
-    largest, smallest, idle = int(total.max()) * chunk, int(total.min()) * chunk, int((total == 0).sum())
-    return [], (cost, LoadSummary(largest, smallest, int(total.sum()) * chunk, idle, duplicates))
+    return [], (cost, summarize(total, chunk, duplicates))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -128,8 +128,7 @@ def period_latency_s(schedule: Schedule) -> Fraction:
     return Fraction(sum(longest), parts)
 
 
-def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
-    """Return a summary of `loads` (int64[steps, links], in chunks) as fractions of the vector M."""
-    chunk, total = schedule.chunk_part, loads.sum(axis=0)
+def summarize(total: Loads, chunk: Fraction, duplicates: int) -> LoadSummary:
+    """Return a summary of the `total` load of each link (int64, in chunks). `chunk` is a fraction of the vector."""
     largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
     return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)

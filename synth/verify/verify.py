@@ -134,7 +134,7 @@ def _inspect_columns(
         return violations, None
     loads = _link_loads(schedule)
     cost = replay.cost(loads, size_bytes) if schedule.is_in_network else cost_of(schedule, loads, size_bytes)
-    return [], (cost, summarize(schedule, loads, replay.duplicates))
+    return [], (cost, summarize(loads.sum(axis=0), schedule.chunk_part, replay.duplicates))
 
 
 class Replay:

@@ -92,21 +92,19 @@ class FabricBuilder:
         wiring = np.repeat(np.arange(len(self.ends)), [len(src) for src, _ in self.ends])
         src, dst = (np.concatenate(column) for column in zip(*self.ends, strict=True))
         rates = Rates(wiring, self.rates, np.zeros_like(wiring), (Fraction(0),))
+        symmetries = [np.arange(len(self.node_ids), dtype=np.int32) for _ in self.moves]
+        for symmetry, moved in zip(symmetries, self.moves, strict=True):
+            for nodes, images in moved:
+                symmetry[nodes] = images
         return Topology(
             spec=self.spec,
             node_ids=tuple(self.node_ids),
             compute_count=self.compute_count,
             links=sorted_links(src, dst, rates),
             bandwidth_unit="GB/s",
-            automorphisms=tuple(self._permutation(moved) for moved in self.moves),
+            automorphisms=tuple(symmetries),
             abilities=self.abilities,
         )
-
-    def _permutation(self, moved: Iterable[tuple[NodeColumn, NodeColumn]]) -> NDArray[np.int32]:
-        permutation = np.arange(len(self.node_ids), dtype=np.int32)
-        for nodes, images in moved:
-            permutation[nodes] = images
-        return permutation
 
 
 def grid_ids(*sizes: int) -> list[str]:

@@ -7,7 +7,6 @@ each other (AMD MI250, MI300X, MI355X).
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -260,23 +259,13 @@ _XGMI = Fraction(50)
 _MI250_INFINIBAND = Fraction(16)
 
 
-class _Bundle(NamedTuple):
-    """Parallel xGMI links between two GPUs in the same box."""
-
-    one: int
-    other: int
-    links: int
-
-
-MI250_BUNDLES = tuple(
-    _Bundle(*bundle)
-    for bundle in (
-        *((gpu, gpu + 1, 4) for gpu in range(0, 16, 2)),
-        *((0, 4, 2), (3, 7, 2), (8, 12, 2), (11, 15, 2)),
-        *((0, 8, 1), (1, 5, 1), (1, 9, 1), (1, 10, 1), (2, 6, 1), (2, 9, 1), (2, 10, 1), (3, 11, 1)),
-        *((4, 6, 1), (5, 6, 1), (5, 7, 1), (9, 13, 1), (10, 14, 1), (12, 14, 1), (13, 14, 1), (13, 15, 1)),
-    )
-)
+MI250_LINKS = {
+    **{(gpu, gpu + 1): 4 for gpu in range(0, 16, 2)},
+    **dict.fromkeys([(0, 4), (3, 7), (8, 12), (11, 15)], 2),
+    **dict.fromkeys([(0, 8), (1, 5), (1, 9), (1, 10), (2, 6), (2, 9), (2, 10), (3, 11)], 1),
+    **dict.fromkeys([(4, 6), (5, 6), (5, 7), (9, 13), (10, 14), (12, 14), (13, 14), (13, 15)], 1),
+}
+"""Number of parallel xGMI links between two GPUs in the same box."""
 
 
 def plan_mi250(call: FamilyCall) -> TopologyPlan:
@@ -290,7 +279,7 @@ def plan_mi250(call: FamilyCall) -> TopologyPlan:
     Source: Zhao et al., "ForestColl", evaluation on 2 x 16 MI250; AMD, "Instinct MI250 accelerator" data sheet.
     """
     boxes, gpus = _box_count(call, "boxes"), 8 if call.name == "mi250half" else 16
-    bundles = tuple(bundle for bundle in MI250_BUNDLES if bundle.other < gpus)
+    bundles = {pair: links for pair, links in MI250_LINKS.items() if pair[1] < gpus}
     joined = boxes > 1
     nodes = boxes * gpus + joined
     links = 2 * boxes * (len(bundles) + (gpus if joined else 0))
@@ -298,7 +287,7 @@ def plan_mi250(call: FamilyCall) -> TopologyPlan:
     def build() -> Topology:
         fabric = FabricBuilder(str(call), grid_ids(boxes, gpus))
         gpu = np.arange(boxes * gpus).reshape(boxes, gpus)
-        for one, other, links in bundles:
+        for (one, other), links in bundles.items():
             fabric.wire(gpu[:, one], gpu[:, other], links * _XGMI)
         if boxes > 1:
             fabric.wire(gpu, fabric.add_switches(switch_ids("ib", 1), (1,)), _MI250_INFINIBAND)

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.families.fabrics import MI250_BUNDLES
+from chorale.synth.topology.families.fabrics import MI250_LINKS
 from chorale.synth.topology.formats.labels import labelled_parts
 from chorale.synth.topology.formats.machine_network import (
     Gpu,
@@ -391,7 +391,7 @@ def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]
     import networkx as nx  # noqa: PLC0415 - only needed if GPUs are in an unusual order
 
     for name, gpus in (("mi250half", 8), ("mi250", 16)):
-        known = {(bundle.one, bundle.other): bundle.links for bundle in MI250_BUNDLES if bundle.other < gpus}
+        known = {pair: links for pair, links in MI250_LINKS.items() if pair[1] < gpus}
         if set(direct) == set(known):
             return known, Assumption(what, "4, 2 or 1", "published", f"AMD: MI250X, as {name}")
         matcher = nx.isomorphism.GraphMatcher(nx.Graph(list(known)), nx.Graph(direct))
