@@ -1,7 +1,7 @@
 """Reads and writes topologies as JSON in the format chorale-topology/1."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from fractions import Fraction
 from itertools import repeat
@@ -28,10 +28,31 @@ def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
     if document["format"] != FORMAT:
         raise InvalidInput(f"the format must be {FORMAT}", repr(document["format"]), _WAY_OUT)
     _text(document["name"], "name")
-    nodes = [_node(item, f"nodes[{index}]") for index, item in enumerate(_list(document["nodes"], "nodes"))]
-    links = [_link(item, f"links[{index}]") for index, item in enumerate(_list(document["links"], "links"))]
-    given = _list(document.get("assumptions", []), "assumptions")
-    assumptions = [_assumption(item, f"assumptions[{index}]") for index, item in enumerate(given)]
+    nodes: list[NamedNode] = []
+    for where, members in _objects(document["nodes"], "nodes"):
+        _require_keys(members, where, ("id", "kind"), ABILITY_KEYS)
+        abilities = {key: members[key] for key in ABILITY_KEYS if members.get(key) is not None}
+        nodes.append(NamedNode(_text(members["id"], f"{where}.id"), members["kind"], abilities))
+    links: list[NamedLink] = []
+    options = ("latency_s", "bidirectional", "expected_bandwidth", "guess")
+    for where, members in _objects(document["links"], "links"):
+        _require_keys(members, where, ("src", "dst", "bandwidth"), options)
+        flags = {name: members.get(name, False) for name in ("bidirectional", "guess")}
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                raise InvalidInput(f"{where}.{name} must be true or false", repr(value), _WAY_OUT)
+        src, dst = _text(members["src"], f"{where}.src"), _text(members["dst"], f"{where}.dst")
+        expected = members.get("expected_bandwidth")
+        rates = members["bandwidth"], members.get("latency_s", 0)
+        links.append(NamedLink(src, dst, *rates, expected=expected, **flags))
+    assumptions: list[Assumption] = []
+    for where, members in _objects(document.get("assumptions", []), "assumptions"):
+        _require_keys(members, where, ("what", "value", "source", "reference"))
+        what, given, reference = (_text(members[key], f"{where}.{key}") for key in ("what", "value", "reference"))
+        source = next((name for name in get_args(Source) if name == members["source"]), None)
+        if source is None:
+            raise InvalidInput(f"{where}.source must be file, published or guess", repr(members["source"]), _WAY_OUT)
+        assumptions.append(Assumption(what, given, source, reference))
     return assemble_topology(spec, document["bandwidth_unit"], nodes, links, assumptions)
 
 
@@ -120,47 +141,18 @@ def _load(content: bytes) -> dict[str, Any]:
     return _object(document, "the document")
 
 
-def _node(item: object, where: str) -> NamedNode:
-    members = _object(item, where)
-    _require_keys(members, where, ("id", "kind"), ABILITY_KEYS)
-    abilities = {key: members[key] for key in ABILITY_KEYS if members.get(key) is not None}
-    return NamedNode(_text(members["id"], f"{where}.id"), members["kind"], abilities)
-
-
-def _link(item: object, where: str) -> NamedLink:
-    members = _object(item, where)
-    _require_keys(
-        members, where, ("src", "dst", "bandwidth"), ("latency_s", "bidirectional", "expected_bandwidth", "guess")
-    )
-    flags = {name: members.get(name, False) for name in ("bidirectional", "guess")}
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise InvalidInput(f"{where}.{name} must be true or false", repr(value), _WAY_OUT)
-    src, dst = _text(members["src"], f"{where}.src"), _text(members["dst"], f"{where}.dst")
-    expected = members.get("expected_bandwidth")
-    return NamedLink(src, dst, members["bandwidth"], members.get("latency_s", 0), expected=expected, **flags)
-
-
-def _assumption(item: object, where: str) -> Assumption:
-    members = _object(item, where)
-    _require_keys(members, where, ("what", "value", "source", "reference"))
-    what, value, reference = (_text(members[key], f"{where}.{key}") for key in ("what", "value", "reference"))
-    source = next((name for name in get_args(Source) if name == members["source"]), None)
-    if source is None:
-        raise InvalidInput(f"{where}.source must be file, published or guess", repr(members["source"]), _WAY_OUT)
-    return Assumption(what, value, source, reference)
-
-
 def _object(value: object, where: str) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     raise InvalidInput(f"{where} must be a JSON object", _kind_of(value), _WAY_OUT)
 
 
-def _list(value: object, where: str) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    raise InvalidInput(f"{where} must be a JSON array", _kind_of(value), _WAY_OUT)
+def _objects(value: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (name for errors, object) of each element of a JSON array."""
+    if not isinstance(value, list):
+        raise InvalidInput(f"{where} must be a JSON array", _kind_of(value), _WAY_OUT)
+    for index, item in enumerate(value):
+        yield f"{where}[{index}]", _object(item, f"{where}[{index}]")
 
 
 def _text(value: object, where: str) -> str:

@@ -204,7 +204,20 @@ class _Boxes:
         ranks = np.arange(self.fabric.compute_count).reshape(network.boxes, -1)
         self.moving: list[NodeGrid] = [ranks]
         self.rates: list[Rate] = []
-        self.is_one_network = _joined_by_wires(machine)
+        # Whether NVLink, NVSwitches and xGMI connect every GPU with every other
+        position = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
+        arcs: list[tuple[int, int]] = []
+        for gpu in machine.gpus:
+            for wire in gpu.wires:
+                if wire.kind == "gpu":
+                    arcs.append((position[gpu.bus], position[wire.target]))
+                elif wire.kind == "nvswitch":
+                    switch = position.setdefault(f"nvswitch {wire.target}", len(position))
+                    arcs += [(position[gpu.bus], switch), (switch, position[gpu.bus])]
+        src, dst = np.array(arcs, dtype=np.int64).reshape(-1, 2).T
+        graph = sparse.coo_array((np.ones(len(arcs), dtype=np.int8), (src, dst)), shape=(len(position), len(position)))
+        labels = csgraph.connected_components(graph, directed=True, connection="strong")[1]
+        self.is_one_network = bool(np.all(labels[: len(machine.gpus)] == labels[0]))
         systems = {host.system for host in machine.hosts}
         several = network.boxes > self.domain if self.is_one_network else network.boxes * len(systems) > 1
         self.are_joined_by_nics = several
@@ -449,23 +462,6 @@ def _sum(rates: Iterable[Rate]) -> Rate:
         physical=sum((part.physical for part in parts), Fraction(0)),
         expected=sum((part.expected for part in parts), Fraction(0)),
     )
-
-
-def _joined_by_wires(machine: Machine) -> bool:
-    """Return whether NVLink, NVSwitches and xGMI connect every GPU with every other."""
-    position = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
-    arcs: list[tuple[int, int]] = []
-    for gpu in machine.gpus:
-        for wire in gpu.wires:
-            if wire.kind == "gpu":
-                arcs.append((position[gpu.bus], position[wire.target]))
-            elif wire.kind == "nvswitch":
-                switch = position.setdefault(f"nvswitch {wire.target}", len(position))
-                arcs += [(position[gpu.bus], switch), (switch, position[gpu.bus])]
-    src, dst = np.array(arcs, dtype=np.int64).reshape(-1, 2).T
-    graph = sparse.coo_array((np.ones(len(arcs), dtype=np.int8), (src, dst)), shape=(len(position), len(position)))
-    labels = csgraph.connected_components(graph, directed=True, connection="strong")[1]
-    return bool(np.all(labels[: len(machine.gpus)] == labels[0]))
 
 
 def _total(gpu: Gpu, kind: str, target: str = "") -> Rate | None:

@@ -1,7 +1,8 @@
-"""Families of direct networks: links, degrees, distances and symmetries, against definitions, formulas and NetworkX."""
+"""Families of direct networks against definitions, formulas and NetworkX; the claims of base graphs, derived anew."""
 
 import itertools
 import math
+import re
 from collections import Counter
 from fractions import Fraction
 from functools import reduce
@@ -13,9 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graphs
+from chorale.synth.identity import content_id
 from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.expand import base_schedule
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, checked_orbits, is_automorphism, orbits
+from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.families import bases as database
 from chorale.synth.topology.families.bases import base_topology
@@ -24,6 +30,8 @@ from chorale.synth.topology.families.grids import plan_hxmesh
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 from tests.links import both_directions, graph_of, links_of
 from tests.strategies import regular_topologies
 
@@ -347,12 +355,78 @@ def test_distance_regular_graphs(m):
         assert checked_orbits(topology).tolist() == [0] * 40 + [1] * 40
 
 
-def test_every_base_builds_with_its_symmetries():
-    for entry in database.load_bases().values():
-        topology = base_topology(entry, f"base:{entry.name}")
-        assert (topology.compute_count, topology.degree) == (entry.nodes, entry.degree)
-        assert are_symmetries(topology)
-        if entry.edges is not None:
-            assert np.array_equal(np.column_stack([topology.links.src, topology.links.dst]), entry.edges)
-        else:
-            assert automorphisms_are_transitive(topology)
+ENTRIES = list(database.load_bases().values())
+SEARCHED = {facts["name"]: database.load_bases()[facts["name"]] for facts in database.base_documents("searched.json")}
+
+
+def moore_steps(nodes: int, degree: int) -> int:
+    """Return the fewest steps in which a node of a directed network of `degree` can be reached by all others."""
+    steps, reached = 0, 1
+    while reached < nodes:
+        steps += 1
+        reached += degree**steps
+    return steps
+
+
+def claimed_schedule(entry: database.BaseEntry) -> VerifiedSchedule:
+    if entry.claim.method == "own":
+        return verify(base_schedule(entry.name))
+    assert entry.claim.method == "bfb"
+    topology = check_topology(base_topology(entry, f"base:{entry.name}"))
+    return synthesize("bfb", topology, ALLGATHER, None, SerialExecutor())
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_claims_of_bases_are_derived_anew(entry):
+    topology = base_topology(entry, f"base:{entry.name}")
+    assert (topology.compute_count, topology.degree) == (entry.nodes, entry.degree)
+    assert are_symmetries(topology)
+    if entry.edges is not None:
+        assert np.array_equal(np.column_stack([topology.links.src, topology.links.dst]), entry.edges)
+    else:
+        assert automorphisms_are_transitive(topology)
+    cost = claimed_schedule(entry).cost
+    assert (cost.steps, cost.bandwidth_factor) == (entry.claim.steps, entry.claim.bandwidth_factor)
+    least = Fraction(entry.nodes - 1, entry.nodes)
+    assert entry.claim.bandwidth_factor == least or (entry.claim.bandwidth_factor > least and entry.name in SEARCHED)
+    assert entry.claim.steps >= moore_steps(entry.nodes, entry.degree)
+    assert entry.has_stored_schedule == (entry.claim.method == "own")
+    assert entry.source
+
+
+def test_ids_of_bases_are_those_of_their_content():
+    for documents in map(database.base_documents, database.BASE_FILES):
+        assert len({facts["name"] for facts in documents}) == len(documents)
+        for facts in documents:
+            assert facts.pop("id") == content_id(facts), facts["name"]
+
+
+def test_bases_that_are_there():
+    assert list(database.load_bases())[:6] == ["diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2", "d3"]
+    assert {f"cayley-{nodes}-{degree}" for nodes in range(6, 73) for degree in (2, 3, 4)} < set(database.load_bases())
+    assert [entry.name for entry in ENTRIES if entry.has_stored_schedule] == list(database.load_bases())[:5]
+
+
+def test_no_base_of_the_search_is_dominated():
+    """A base may be there for its few steps or its little bandwidth time, never for neither."""
+    for entry in SEARCHED.values():
+        for other in ENTRIES:
+            if other.name != entry.name and (other.nodes, other.degree) == (entry.nodes, entry.degree):
+                fewer = other.claim.steps <= entry.claim.steps
+                assert not (fewer and other.claim.bandwidth_factor <= entry.claim.bandwidth_factor), entry.name
+
+
+@pytest.mark.parametrize("name", ["cayley-16-4-2", "cayley-93-2-8"])
+def test_the_search_finds_its_bases_again(name):
+    """The source of an entry names the seed."""
+    entry = SEARCHED[name]
+    (seed,) = re.findall(r"seed (\d+);", entry.source)
+    found = search_cayley_graphs(CayleySearch(entry.nodes, entry.degree), [int(seed)], SerialExecutor())
+    assert (entry.claim.steps, entry.claim.bandwidth_factor) in [(c.steps, c.bandwidth_factor) for c in found]
+    (spec,) = [c.spec for c in found if c.steps == entry.claim.steps]
+    assert spec == f"cayley:{'.'.join(map(str, entry.group))},{','.join(map(str, entry.generators))}"
+
+
+def test_an_unknown_base():
+    with pytest.raises(InvalidInput, match="unknown base 'cayley-32-44'; did you mean 'cayley-32-4'"):
+        database.base_entry("cayley-32-44")
