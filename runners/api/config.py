@@ -99,9 +99,9 @@ FROM_REQUESTS = Exposure(from_requests=True)
 class RunnerConfig(BaseModel, ABC):
     """Base of the classes that declare a runner. Its fields are the options; an instance describes a runner to create.
 
-    A new runner is a subclass in its own folder and a line in `chorale.runners.api.registry`. The runner is then
-    available on the command line and in the `runner` section of campaigns. The module of a subclass is imported
-    whenever a campaign is read, so it imports the code that executes programs only in `create`.
+    A new runner is a subclass and a line in `chorale.runners.api.registry`. The runner is then available on the command
+    line and in the `runner` section of campaigns. The module of a subclass is imported whenever a campaign is read, so
+    it imports the code that executes programs only in `create`.
 
     name:         name of the runner, `kind` in campaigns
     summary:      a few words for lists

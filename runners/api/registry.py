@@ -1,23 +1,230 @@
-"""Finds runners by name and creates them with command-line options."""
+"""Declares the runners that need no process per GPU, finds runners by name, and creates them with options."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import RunnerConfig, TimeSource
+from chorale.runners.api.config import (
+    FROM_REQUESTS,
+    SERVER_ONLY,
+    ByteCount,
+    Capabilities,
+    ExactNumber,
+    FabricConfig,
+    Fractional,
+    MeasurerRequest,
+    RunnerConfig,
+    TimeSource,
+)
 from chorale.runners.device.config import DeviceConfig
-from chorale.runners.local.config import LocalConfig
-from chorale.runners.mpi.config import MpiConfig
 from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.nccl.config import NcclConfig
-from chorale.runners.oneccl.config import OneCclConfig
-from chorale.runners.recorded.config import RecordedConfig
-from chorale.runners.simulated.config import SimulatedConfig
+from chorale.runners.oneccl.install import DEFAULT_VERSION, Version
+from chorale.runners.process_launch.slurm import require_one_process
+from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.names import name_among
+from chorale.synth.simulation.simulate import NetworkModel
+from chorale.synth.topology.topology import Topology
+
+
+class LocalConfig(RunnerConfig):
+    """Options of the local runner; see `LocalRunner`."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "real processes with paced links on this machine"
+    preconditions: ClassVar[tuple[str, ...]] = ("python", "linux")
+    capabilities: ClassVar[Capabilities] = Capabilities(unprivileged=True, any_program=True, switches=True)
+    not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
+
+    where: Literal["emulated", "fabric", "loopback"] | None = Field(
+        default=None,
+        description="On links that a process emulates (the default), on a fabric (if one is named), or with shared "
+        "memory, which plans of MSCCL++ need.",
+    )
+    fabric: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Name of the fabric; by default the one for the topology."
+    )
+    link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(
+        default=None,
+        description="Rate of an emulated link in Mbit/s; by default the rate that a probe of this machine finds.",
+    )
+    probe: bool = Field(default=True, description="Whether to test that this machine can carry `link_mbps`.")
+
+    @property
+    def link_rate_mbps(self) -> float | None:
+        return self.link_mbps
+
+    @property
+    def executes_plans(self) -> bool:
+        return self.where == "loopback"
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only needed to run something
+
+        require_one_process()
+        where = self.where or ("fabric" if self.fabric else None)
+        return LocalRunner(self.link_mbps, home=home, probe=self.probe, where=where, fabric=self.fabric)
+
+
+DEFAULT_LINK_MBPS = Fraction(1000)
+"""Campaigns' default on networks without bandwidths; without latencies, speedups do not depend on it."""
+
+MODELLED = "modelled"
+"""The library's own choice on a network with bandwidths, with the time from its published model."""
+MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
+
+Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
+
+
+class SimulatedConfig(RunnerConfig):
+    """Options of the simulated runner: the exact cost of messages; see `SimulatedRunner`."""
+
+    name: ClassVar[str] = "simulated"
+    summary: ClassVar[str] = "a cost model"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        TimeSource.MODEL, buffers=True, unprivileged=True, any_program=True, switches=True
+    )
+
+    link_mbps: Annotated[Fraction, ExactNumber(gt=0, le=10**6)] | None = Field(
+        default=None,
+        description="Rate of a link in Mbit/s; by default the network's own, in campaigns 1000 where it gives none.",
+    )
+    alpha_us: Microseconds = Field(default=Fraction(0), description="Cost of a message.")
+    link_latency_us: Microseconds = Field(default=Fraction(0), description="Latency of a link.")
+    hop_us: Microseconds = Field(default=Fraction(0), description="Cost of each hop of a message.")
+    buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
+        default=None, description="Buffer of each connection, such as 4MiB; by default a chunk is one message."
+    )
+    target: Literal["oneccl-xml", "mscclpp-json"] = Field(
+        default="oneccl-xml",
+        description="What programs are lowered to: oneccl-xml sends and receives, mscclpp-json are plans of MSCCL++.",
+    )
+
+    def lowering(self) -> LoweringOptions:
+        return LoweringOptions(self.target)
+
+    @property
+    def executes_plans(self) -> bool:
+        return True
+
+    @property
+    def link_rate_mbps(self) -> Fraction | None:
+        return self.link_mbps
+
+    def for_network(self, topology: Topology) -> Self:
+        if self.link_mbps is not None or topology.bandwidth_unit != "link":
+            return self
+        return self.model_copy(update={"link_mbps": DEFAULT_LINK_MBPS})
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        is_modelled = topology.bandwidth_unit != "link" and collective in MODELLED_COLLECTIVES
+        return (MODELLED,) if is_modelled else ()
+
+    def network_model(self) -> NetworkModel:
+        rate_gbps = None if self.link_mbps is None else self.link_mbps / 1000
+        return NetworkModel(self.alpha_us / 10**6, self.link_latency_us / 10**6, self.hop_us / 10**6, rate_gbps)
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from chorale.runners.simulated.runner import SimulatedRunner  # noqa: PLC0415 - only needed to run something
+
+        return SimulatedRunner(self.network_model(), self.buffer_bytes)
+
+
+class RecordedConfig(RunnerConfig):
+    """Options of the recorded runner; see `RecordedRunner`."""
+
+    name: ClassVar[str] = "recorded"
+    summary: ClassVar[str] = "measurements of an earlier run on GPUs"
+    capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.RECORD, buffers=True, unprivileged=True)
+
+    generator: Annotated[str, FROM_REQUESTS] = Field(
+        default="ForestColl", description="Generator of the recorded schedules that represent programs."
+    )
+    buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
+        default=None, description="Buffer of each connection, 64KiB to 8MiB; by default the runtime's 4MiB."
+    )
+    schedule: Annotated[str | None, FROM_REQUESTS] = Field(
+        default=None, description="Name of the recorded schedule that represents every program."
+    )
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return ("rccl",)
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from chorale.runners.recorded.runner import RecordedRunner  # noqa: PLC0415 - only needed to run something
+
+        return RecordedRunner(None, self.generator, self.buffer_bytes, self.schedule)
+
+
+ONECCL_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    CollectiveName.ALLREDUCE: ("ring", "recursive_doubling", "nreduce"),
+    CollectiveName.ALLGATHER: ("ring", "flat"),
+    CollectiveName.REDUCE_SCATTER: ("ring", "naive"),
+    CollectiveName.BROADCAST: ("double_tree", "naive"),
+    CollectiveName.REDUCE: ("tree", "rabenseifner"),
+    CollectiveName.ALLTOALL: ("naive", "scatter"),
+}
+"""Collective -> oneCCL algorithms; at every size, one of them is oneCCL's fastest."""
+
+
+class OneCclConfig(FabricConfig):
+    """Options of the oneccl runner; see `OneCclRunner`."""
+
+    name: ClassVar[str] = "oneccl"
+    summary: ClassVar[str] = "over oneCCL, on the fabric that is up or a cluster"
+    preconditions: ClassVar[tuple[str, ...]] = ("linux", "oneccl", "g++")
+    capabilities: ClassVar[Capabilities] = Capabilities(buffers=True)
+
+    version: Version = Field(default=DEFAULT_VERSION, description="Version of oneCCL.")
+
+    @property
+    def uses_cluster(self) -> bool:
+        """Return whether neither a fabric nor loopback is named, so that a cluster may be the network."""
+        return self.fabric is None and self.where not in ("fabric", "loopback")
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return ONECCL_ALGORITHMS.get(collective, ())
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only needed to run something
+
+        require_one_process()
+        return OneCclRunner(self.fabric, self.where, version=self.version)
+
+
+class MpiConfig(FabricConfig):
+    """Options of the mpi runner; see `MpiRunner`."""
+
+    name: ClassVar[str] = "mpi"
+    summary: ClassVar[str] = "over MPI, on the fabric that is up or a cluster"
+    capabilities: ClassVar[Capabilities] = Capabilities(any_program=True)
+    preconditions: ClassVar[tuple[str, ...]] = ("mpi4py", "mpiexec")
+
+    hosts: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Hosts of a cluster, a comma list or @FILE; by default those of the scheduler's job."
+    )
+    transport: Literal["mpi", "tcp"] = Field(
+        default="mpi",
+        description="Transport of programs: MPI messages, or the engine's TCP (shared memory within a host).",
+    )
+    interface: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Network device of the engine's TCP; by default the first that is up."
+    )
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return ("mpi",)
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from chorale.runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only needed to run something
+
+        return MpiRunner(self.fabric, self.where, self.hosts, self.transport, self.interface)
+
 
 _DECLARED: tuple[type[RunnerConfig], ...] = (
     *(LocalConfig, SimulatedConfig, RecordedConfig, OneCclConfig, MpiConfig, NcclConfig, DeviceConfig, MscclConfig),

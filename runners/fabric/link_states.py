@@ -114,10 +114,25 @@ class _Node:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._counters = os.open("/proc/thread-self/net/dev", os.O_RDONLY)
+        self._limits: dict[int, float] = {}
 
     def look(self) -> Mapping[str, int | None]:
         """Return the bytes that each device has sent. Also reads the rates that `limit` returns."""
-        self._limits = dict(self._qdiscs())
+        self._limits = {}
+        header = struct.pack("=IHHII", 16 + _TCMSG.size, _RTM_GETQDISC, _REQUEST_DUMP, 1, 0)
+        self._netlink.send(header + _TCMSG.pack(0, 0, 0, 0, 0))
+        is_done = False
+        while not is_done:
+            data = self._netlink.recv(_READ_BYTES)
+            while data and not is_done:
+                length, kind = struct.unpack_from("=IH", data)
+                is_done = kind == _NLMSG_DONE
+                if not is_done:
+                    _, index, _, parent, _ = _TCMSG.unpack_from(data, 16)
+                    rate = _rate(_attributes(data[16 + _TCMSG.size : length]))
+                    if parent == _ROOT and rate is not None:  # a root discipline (tbf or netem) that limits the rate
+                        self._limits[index] = rate
+                data = data[(length + 3) & ~3 :]
         text = b""
         while part := os.pread(self._counters, _READ_BYTES, len(text)):
             text += part
@@ -131,22 +146,6 @@ class _Node:
         if flags & _UP_AND_RUNNING != _UP_AND_RUNNING:
             return 0.0
         return self._limits.get(struct.unpack_from("i", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request), 16)[0])
-
-    def _qdiscs(self) -> Iterator[tuple[int, float]]:
-        """Yield (device index, rate) for devices whose root queueing discipline (tbf or netem) limits the rate."""
-        header = struct.pack("=IHHII", 16 + _TCMSG.size, _RTM_GETQDISC, _REQUEST_DUMP, 1, 0)
-        self._netlink.send(header + _TCMSG.pack(0, 0, 0, 0, 0))
-        while True:
-            data = self._netlink.recv(_READ_BYTES)
-            while data:
-                length, kind = struct.unpack_from("=IH", data)
-                if kind == _NLMSG_DONE:
-                    return
-                _, index, _, parent, _ = _TCMSG.unpack_from(data, 16)
-                rate = _rate(_attributes(data[16 + _TCMSG.size : length]))
-                if parent == _ROOT and rate is not None:
-                    yield index, rate
-                data = data[(length + 3) & ~3 :]
 
 
 def _rate(attributes: Mapping[int, bytes]) -> float | None:

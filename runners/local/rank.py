@@ -21,7 +21,7 @@ from chorale.runners.engine.library import Engine, load_library
 from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
 from chorale.runners.fabric.namespaces import enter_namespaces
 from chorale.runners.plans.rank_plans import RankPlans
-from chorale.synth.collective import Collective
+from chorale.synth.collective import Collective, CollectiveName
 
 
 class LocalRank(SocketRank[RankParts]):
@@ -37,9 +37,9 @@ class LocalRank(SocketRank[RankParts]):
             return {"answer": "listening", "address": engine.listen(command["address"])}
 
         def join(command: Message) -> Message:
-            from chorale.runners.local import gloo  # noqa: PLC0415 - only if requested
+            from chorale.runners.execution.torch_collectives import join_gloo  # noqa: PLC0415 - only if requested
 
-            gloo.join_group(rank, ranks, command["store"], command["interface"])
+            join_gloo(rank, ranks, command["store"], command["interface"])
             return {"answer": "joined"}
 
         parts = RankParts(engine, rank, _run_gloo, plans)
@@ -57,10 +57,13 @@ class LocalRank(SocketRank[RankParts]):
 
 
 def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float, __: float) -> None:
-    from chorale.runners.local import gloo  # noqa: PLC0415 - only if requested
+    from chorale.runners.execution import torch_collectives as torch  # noqa: PLC0415 - only if requested
 
+    source, target = torch.tensor_of(memory.input), torch.tensor_of(memory.output)
+    if collective.name is CollectiveName.REDUCE_SCATTER:
+        source = source.clone()  # Gloo changes it
     time.sleep(max(0.0, start_s - time.monotonic()))
-    gloo.run_collective(collective, memory.input, memory.output)
+    torch.run_collective(collective, source, target)
 
 
 NETWORK = -1
@@ -82,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     memory = os.memfd_create("chorale-plans")  # shared by ranks that execute plans; grows as needed
     load_library(Path(task["library"]))
     if task["uses_gloo"]:
-        import chorale.runners.local.gloo  # noqa: F401, PLC0415 - torch is imported once, before ranks are forked
+        import chorale.runners.execution.torch_collectives  # noqa: F401, PLC0415 - once, before ranks are forked
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)

@@ -16,7 +16,6 @@ from chorale.runners.msccl.commands import (
     PROOF_ITERATIONS,
     WARM_UP,
     JobOptions,
-    Mode,
     Runtime,
     mode_environment,
     perf_command,
@@ -78,13 +77,22 @@ done
 
 def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:
     place = "in place" if program.in_place else "out of place"
+    where = options.library_folder or "a folder of LD_LIBRARY_PATH"
+    before = [
+        "All nodes must see this folder under the same path; `algorithms/` must hold the program and nothing else.",
+        f"`{runtime.library}` of {runtime.title} must be in {where}, and the test programs, built against it with "
+        f"MPI=1, {'in ' + options.tests_folder if options.tests_folder else 'on the PATH'}.",
+        "One process per GPU: never `-g` above 1, no `-m`, no `-o avg`.",
+    ]
+    if program.collective.name is CollectiveName.ALLTOALL and runtime is not EXECUTOR:
+        before.append("Only test programs that call ncclAllToAll reach the runtime; those made of sends do not.")
     sizes = ", ".join(format_size(size) for size in sorted(options.sizes_bytes))
     parts = [
         f"# {program.name}",
         f"{program.collective} of {len(program.ranks)} ranks, {place}, protocol {program.protocol}, "
         f"{program.channels} channels, for {runtime.title}. Sizes: {sizes}.",
         "## Before",
-        _before(program, runtime, options),
+        "\n".join(f"- {point}" for point in before),
         "## Run",
         _RUN,
         "## Did it run?",
@@ -103,19 +111,6 @@ done
 ```
 
 Compare medians over the turns, size by size: the column `time` of the placement named above."""
-
-
-def _before(program: Program, runtime: Runtime, options: JobOptions) -> str:
-    where = options.library_folder or "a folder of LD_LIBRARY_PATH"
-    points = [
-        "All nodes must see this folder under the same path; `algorithms/` must hold the program and nothing else.",
-        f"`{runtime.library}` of {runtime.title} must be in {where}, and the test programs, built against it with "
-        f"MPI=1, {'in ' + options.tests_folder if options.tests_folder else 'on the PATH'}.",
-        "One process per GPU: never `-g` above 1, no `-m`, no `-o avg`.",
-    ]
-    if program.collective.name is CollectiveName.ALLTOALL and runtime is not EXECUTOR:
-        points.append("Only test programs that call ncclAllToAll reach the runtime; those made of sends do not.")
-    return "\n".join(f"- {point}" for point in points)
 
 
 def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
@@ -185,26 +180,22 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
             raise InvalidInput(rule, f"{size_bytes} bytes", "choose other sizes")
     files = {
         f"{PROGRAM_FOLDER}/{PROGRAM}": target_named(program.target).emit(program),
-        **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in MODES},
         "rank.sh": _RANK_SCRIPT,
         "run.sh": _launch_script(program, options),
         "README.md": readme_text(program, runtime, options),
     }
+    for mode in MODES:
+        lines = [f"# Variables of the mode {mode}; {JOB} is the folder of the job."]
+        unwanted = [name for name in runtime.enabling if mode == "library" and name not in runtime.disabling]
+        lines += [f"unset {' '.join(unwanted)}"] if unwanted else []  # the user's environment may contain them
+        variables = mode_environment(program, runtime, options, mode)
+        lines += [f"export {name}={_quoted(value)}" for name, value in variables.items()]
+        files[f"environment/{mode}.sh"] = "\n".join(lines) + "\n"
     if options.launcher == "mpich":
         files[HYDRA_FILE] = HYDRA_SCRIPT
     if options.launcher == "srun":
         files["job.sbatch"] = batch_script(len(program.ranks), options)
     return {name: text.encode() for name, text in files.items()}
-
-
-def _environment_script(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> str:
-    lines = [f"# Variables of the mode {mode}; {JOB} is the folder of the job."]
-    unwanted = [name for name in runtime.enabling if mode == "library" and name not in runtime.disabling]
-    if unwanted:  # the user's environment may contain them
-        lines.append(f"unset {' '.join(unwanted)}")
-    for name, value in mode_environment(program, runtime, options, mode).items():
-        lines.append(f"export {name}={_quoted(value)}")
-    return "\n".join(lines) + "\n"
 
 
 def _quoted(value: str) -> str:

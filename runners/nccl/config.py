@@ -68,9 +68,8 @@ class GpuRanksConfig(RunnerConfig, ABC):
 
     def rank_options(self) -> dict[str, Any]:
         """Return the options that ranks need: memory, iterations, per_call, cuda_graph, torch."""
-        return {"per_call": False, "cuda_graph": False, "torch": None} | {
-            name: getattr(self, name) for name in ("memory", "iterations")
-        }
+        names = ("memory", "iterations", "per_call", "cuda_graph", "torch")
+        return {name: getattr(self, name, None) for name in names}
 
     def own_variables(self) -> dict[str, str]:
         """Return variables that all processes need, in addition to `variables`."""
@@ -148,9 +147,6 @@ class NcclConfig(GpuRanksConfig):
     def libraries(self) -> tuple[str, str]:
         return self.library, self.runtime or ""
 
-    def rank_options(self) -> dict[str, Any]:
-        return super().rank_options() | {name: getattr(self, name) for name in ("per_call", "cuda_graph", "torch")}
-
     def own_variables(self) -> dict[str, str]:
         from chorale.runners.nccl.plugin import tuner_plugin  # noqa: PLC0415 - only needed to run something
 
@@ -160,10 +156,8 @@ class NcclConfig(GpuRanksConfig):
         return (DEFAULT,)
 
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
-        version = None
-        if self.version is not None:
-            major, minor = self.version.split(".")[:2]
-            version = int(major), int(minor)
+        numbers = None if self.version is None else [int(number) for number in self.version.split(".")]
+        version = None if numbers is None else (numbers[0], numbers[1])
         return self.fault_with(collective, settings, version, "rccl" in Path(self.library).name)
 
     def fault_with(

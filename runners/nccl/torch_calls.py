@@ -6,6 +6,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from chorale.runners.execution.torch_collectives import run_collective
 from chorale.runners.nccl.calls import Nccl
 from chorale.runners.nccl.memory import RankDevice
 from chorale.runners.nccl.parameters import CTA_POLICIES
@@ -59,28 +60,13 @@ class TorchNccl(Nccl):
         self, communicator: int, collective: Collective, source: int, target: int, elements: int, ranks: int,
         dtype: str, stream: int, config: Any = None,
     ) -> None:  # fmt: skip
-        group, share, tensor = self._groups[communicator], elements // ranks, self._device.tensor
+        name, share = collective.name, elements // ranks
+        ends = (
+            self._device.tensor(source, share if name is CollectiveName.ALLGATHER else elements, dtype),
+            self._device.tensor(target, share if name is CollectiveName.REDUCE_SCATTER else elements, dtype),
+        )
         with self._device.torch_stream():
-            match collective.name:
-                case CollectiveName.ALLGATHER:
-                    output = tensor(target, elements, dtype)
-                    dist.all_gather_single(output, tensor(source, share, dtype), group=group)
-                case CollectiveName.REDUCE_SCATTER:
-                    output = tensor(target, share, dtype)
-                    dist.reduce_scatter_single(output, tensor(source, elements, dtype), group=group)
-                case CollectiveName.ALLTOALL:
-                    output = tensor(target, elements, dtype)
-                    dist.all_to_all_single(output, tensor(source, elements, dtype), group=group)
-                case name:
-                    if source != target:  # PyTorch's calls for these collectives work in place
-                        self._device.copy(target, source, elements, dtype)
-                    output = tensor(target, elements, dtype)
-                    if name is CollectiveName.ALLREDUCE:
-                        dist.all_reduce(output, group=group)
-                    elif name is CollectiveName.BROADCAST:
-                        dist.broadcast(output, collective.root or 0, group=group)
-                    else:
-                        dist.reduce(output, collective.root or 0, group=group)
+            run_collective(collective, *ends, self._groups[communicator])
 
     @contextmanager
     def group(self) -> Iterator[None]:

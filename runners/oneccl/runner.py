@@ -149,12 +149,7 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 """Algorithms of oneCCL's CPU build over libfabric, by collective."""
 
 VARIABLES: Mapping[str, str] = {
-    CollectiveName.ALLREDUCE: "CCL_ALLREDUCE",
-    CollectiveName.ALLGATHER: "CCL_ALLGATHERV",
-    CollectiveName.REDUCE_SCATTER: "CCL_REDUCE_SCATTER",
-    CollectiveName.BROADCAST: "CCL_BCAST",
-    CollectiveName.REDUCE: "CCL_REDUCE",
-    CollectiveName.ALLTOALL: "CCL_ALLTOALL",
+    name: "CCL_" + {"allgather": "ALLGATHERV", "broadcast": "BCAST"}.get(name, name.upper()) for name in ALGORITHMS
 }
 """For each collective, the variable that assigns algorithms to sizes."""
 

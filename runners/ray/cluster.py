@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from chorale.runners.measurement.private_files import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder, write_private
-from chorale.runners.ray.trust import require_authentication
-from chorale.runners.ray.watch import ClusterWatch, head_answers
+from chorale.runners.ray.watch import ClusterWatch, head_answers, require_authentication
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.processors import core_count
 

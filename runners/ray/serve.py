@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from chorale.runners.process_launch.ports import port_lines
+from chorale.runners.process_launch.observation import port_lines
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from chorale.runners.api.workers import Completion
-from chorale.runners.process_launch.memory import memory_guard
+from chorale.runners.process_launch.observation import memory_guard
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress

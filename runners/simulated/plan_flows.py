@@ -1,7 +1,7 @@
 """Turns a plan of one-sided operations into messages with dependencies, for the flow-level simulation."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
@@ -121,23 +121,19 @@ class PlanMessages:
         group = self._plan.ranks[rank].switches[block.switches[operand.switch or 0]][1]
         flags = 2 if operation.action.packets else 1
         chunks = operand.count * flags * (self.parts // operation.part[1])
-        switch = self._switch_of(group, reads)
+        fitting = (
+            switch
+            for switch, ability in sorted(self._topology.abilities.items())
+            if (ability.reduce if reads else ability.multicast)
+            and all({(peer, switch), (switch, peer)} <= self._joined for peer in group)
+        )
+        switch = next(fitting, None)
         if switch is None:
             others = (peer for peer in group if peer != rank)
             return [Message(*((peer, rank) if reads else (rank, peer)), 0, chunks) for peer in others]
         if reads:
             return [*(Message(peer, switch, 0, chunks) for peer in group), Message(switch, rank, 0, chunks)]
         return [Message(rank, switch, 0, chunks), *(Message(switch, peer, 0, chunks) for peer in group)]
-
-    def _switch_of(self, group: Sequence[int], reads: bool) -> int | None:
-        """Return a switch that can add (`reads`) or multicast and to which all ranks of the group have links; None if
-        there is none.
-        """
-        for switch, ability in sorted(self._topology.abilities.items()):
-            able = ability.reduce if reads else ability.multicast
-            if able and all({(rank, switch), (switch, rank)} <= self._joined for rank in group):
-                return switch
-        return None
 
 
 class _Put(NamedTuple):

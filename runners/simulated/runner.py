@@ -14,11 +14,11 @@ from chorale.runners.api.base import (
     library_result,
 )
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.registry import MODELLED, MODELLED_COLLECTIVES
 from chorale.runners.api.units import divisible_size
 from chorale.runners.api.validation import validate_request
 from chorale.runners.execution.rounds import on_switch_processes
 from chorale.runners.measurement.machine import Facts, environment_id
-from chorale.runners.simulated.config import MODELLED, MODELLED_COLLECTIVES
 from chorale.runners.simulated.library_model import library_algorithms, library_best, library_choice
 from chorale.runners.simulated.plan_flows import flows_of, priced
 from chorale.synth.errors import InvalidInput

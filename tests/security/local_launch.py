@@ -13,7 +13,7 @@ from pathlib import Path
 def main() -> None:
     """Start the cluster, wait for an actor, print, and hold the cluster until stdin ends."""
     os.umask(0o022)  # what most systems give their users
-    from chorale.runners.process_launch.ports import open_ports  # noqa: PLC0415
+    from chorale.runners.process_launch.observation import open_ports  # noqa: PLC0415
     from chorale.runners.ray.cluster import RayCluster, ray  # noqa: PLC0415 - after the mask
 
     with RayCluster(cpus=2):

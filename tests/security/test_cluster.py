@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from chorale.runners.ray import cluster as private_cluster
-from chorale.runners.ray.trust import INSECURE_VARIABLE, require_authentication
+from chorale.runners.ray.watch import INSECURE_VARIABLE, require_authentication
 from chorale.synth.errors import InvalidInput
 from tests.security.conftest import OtherUser
 

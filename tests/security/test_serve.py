@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.process_launch.ports import open_ports
+from chorale.runners.process_launch.observation import open_ports
 from tests.waiting import free_port
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]

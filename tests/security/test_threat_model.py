@@ -8,8 +8,8 @@ from pathlib import Path
 
 from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock
 from chorale.runners.measurement.private_files import temporary_folder
-from chorale.runners.process_launch.ports import open_ports, port_lines
-from chorale.runners.ray.trust import INSECURE_VARIABLE
+from chorale.runners.process_launch.observation import open_ports, port_lines
+from chorale.runners.ray.watch import INSECURE_VARIABLE
 from chorale.tuner.cli.campaign import ui
 from chorale.tuner.cli.main import GLOBAL_FLAGS
 from chorale.tuner.cli.serve import serve

@@ -14,7 +14,7 @@ from subprocess import Popen
 
 import pytest
 
-from chorale.runners.process_launch.ports import open_ports
+from chorale.runners.process_launch.observation import open_ports
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import USER, password_file
 from tests.integration.mlflow_server import server

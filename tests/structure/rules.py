@@ -27,7 +27,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "torch": (
         "job/torch/",
         "runners/device/",
-        "runners/local/gloo.py",
+        "runners/execution/torch_collectives.py",
         "runners/nccl/memory.py",
         "runners/nccl/torch_calls.py",
     ),

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from chorale.runners.ray.trust import INSECURE_VARIABLE
+from chorale.runners.ray.watch import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.shadowing import shadow_of

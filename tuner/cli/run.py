@@ -16,9 +16,8 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.runners import RUNNERS, RunnerConfig, parse_sizes, runner_config
 from chorale.runners.api import base
-from chorale.runners.api.registry import runner_named
+from chorale.runners.api.registry import LocalConfig, runner_named
 from chorale.runners.api.units import format_size, format_us
-from chorale.runners.local.config import LocalConfig
 from chorale.runners.measurement.driver import AdaptiveMeasurement, LinkLimit, link_limit, measure_once, measure_until
 from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, analyse, parse_budget, parse_precision

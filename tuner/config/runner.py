@@ -16,8 +16,7 @@ from pydantic_core import CoreSchema
 
 from chorale.runners.api.base import ResourceRequest
 from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, Capabilities, MeasurerRequest, RunnerConfig
-from chorale.runners.api.registry import RUNNERS
-from chorale.runners.local.config import LocalConfig
+from chorale.runners.api.registry import RUNNERS, LocalConfig
 from chorale.tuner.config.values import Strict, runner_text
 
 DEFAULT_KIND = LocalConfig.name

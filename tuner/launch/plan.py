@@ -8,9 +8,9 @@ from typing import Any
 
 from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.config import TimeSource
+from chorale.runners.api.registry import DEFAULT_LINK_MBPS, SimulatedConfig
 from chorale.runners.api.units import format_size
 from chorale.runners.nccl.parameters import is_library_method, settings_named
-from chorale.runners.simulated.config import DEFAULT_LINK_MBPS, SimulatedConfig
 from chorale.runners.simulated.library_model import MPI_METHODS
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.build.request import BuildResult

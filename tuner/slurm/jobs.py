@@ -21,9 +21,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from chorale.job.files import read_file
 from chorale.runners.api.config import RunnerConfig
-from chorale.runners.mpi.config import MpiConfig
+from chorale.runners.api.registry import MpiConfig, OneCclConfig
 from chorale.runners.nccl.config import GpuRanksConfig
-from chorale.runners.oneccl.config import OneCclConfig
 from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth import InvalidInput, Topology, Unavailable

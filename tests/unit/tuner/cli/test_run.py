@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.registry import SimulatedConfig
 from chorale.runners.measurement.machine import exclusive, machine_lock
-from chorale.runners.simulated.config import SimulatedConfig
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.synth.targets.registry import target_named

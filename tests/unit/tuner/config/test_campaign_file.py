@@ -11,8 +11,7 @@ from pydantic import BaseModel
 
 from chorale.job.record import CallCount, CallKey, Record
 from chorale.runners.api.base import ResourceRequest
-from chorale.runners.api.registry import RUNNERS
-from chorale.runners.simulated.config import SimulatedConfig
+from chorale.runners.api.registry import RUNNERS, SimulatedConfig
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import (
