@@ -74,7 +74,14 @@ class JobReport:
                 {"reason": key[0], "collective": key[1], "calls": int(calls), "bytes": int(size)}
                 for key, (calls, size, _) in sorted(self._fallbacks.items())
             ]
-            fixed = self._deterministic()
+            # Whether each reduction so far ran as a program with a proven order of additions, the same for all calls
+            # of a collective, and with identical bits on all ranks
+            orders: dict[str, set[str | None]] = {}
+            for digest, collective, _ in self._programs:
+                if CollectiveName(collective).reduces:
+                    orders.setdefault(collective, set()).add(self._orders.get(digest))
+            fixed = not any(CollectiveName(collective).reduces for _, collective in self._fallbacks)
+            fixed = fixed and all(len(each) == 1 and None not in each for each in orders.values())
             reloads, exchanges = list(self._reloads), dict(self._exchanges)
         return {
             "table": self.table,
@@ -95,17 +102,6 @@ class JobReport:
             dict(zip(names, (*key, int(calls), seconds, squares), strict=True))
             for key, (calls, seconds, squares) in counts
         ]
-
-    def _deterministic(self) -> bool:
-        """Return whether all reductions so far were deterministic: each ran as a program with a proven order of
-        additions, the same for all calls of a collective, and with identical bits on all ranks."""
-        if any(CollectiveName(collective).reduces for _, collective in self._fallbacks):
-            return False
-        orders: dict[str, set[str | None]] = {}
-        for digest, collective, _ in self._programs:
-            if CollectiveName(collective).reduces:
-                orders.setdefault(collective, set()).add(self._orders.get(digest))
-        return all(len(each) == 1 and None not in each for each in orders.values())
 
     def _add(self, counts: dict[tuple[str, ...], list[float]], key: tuple[str, ...], size: int, seconds: float) -> None:
         with self._lock:

@@ -190,7 +190,7 @@ class _KeyValues:
     def check(self, keys: list[str]) -> bool:
         return all(internal_kv._internal_kv_exists(key.encode()) for key in keys)
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str) -> Any:
         return internal_kv._internal_kv_get(key.encode())
 
     def set(self, key: str, value: str) -> None:

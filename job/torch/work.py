@@ -71,10 +71,6 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     def synchronize(self) -> None:
         self.wait()
 
-    def source_rank(self) -> int:
-        """Return -1, because there is no single sender."""
-        return -1
-
 
 class SeveralWorks(dist.Work):  # type: ignore[misc]
     """Combines `works` into one, for coalesced calls."""

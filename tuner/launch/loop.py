@@ -29,7 +29,7 @@ from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.plan import adopted_programs
 from chorale.tuner.search.search import Search, Suggestion, search_failure
 from chorale.tuner.search.space import lowered_as
-from chorale.tuner.statistics.contest import BaselineTimes, Controls, race_ratio
+from chorale.tuner.statistics.contest import Controls, race_ratio
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
@@ -151,22 +151,6 @@ class PendingTrial:
     def candidate(self) -> Candidate:
         return self.suggestion.candidate
 
-    def not_built(self, now_s: float, failure: BuildFailure) -> TrialRecord:
-        """Return the record for a candidate that was not built. The trial is pruned if its parameters are invalid."""
-        if failure.kind == BuildFailureKind.INVALID:
-            return PrunedTrial(*self._facts(now_s), failure.message)
-        kind = base.FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else base.FailureKind.CRASH
-        return FailedTrial(*self._facts(now_s), kind, failure.message)
-
-    def duplicate(self, now_s: float, first: CompleteTrial) -> CompleteTrial:
-        """Return the record of a candidate whose program was already measured in the trial `first`."""
-        measured = (first.schedule_id, first.program_id, first.sizes, first.environment)
-        return CompleteTrial(*self._facts(now_s), *measured, first.trial_id, first.channels, first.blocks)
-
-    def _facts(self, now_s: float) -> tuple[str, int, Candidate, float, float]:
-        """Return the values of the first fields of every trial record, in the order of the fields."""
-        return self.trial_id, self.number, self.candidate, self.started_unix_s, now_s - self.started_s
-
 
 @dataclass(frozen=True, slots=True)
 class BuiltTrial(PendingTrial):
@@ -189,38 +173,8 @@ class BuiltTrial(PendingTrial):
     def run_key(self) -> str:
         return run_key(self.built.program_id, self.candidate)
 
-    def with_more(self, measurement: base.Measurement) -> BuiltTrial:
-        if self.so_far is None:
-            return replace(self, so_far=measurement)
-        results = {name: (*sizes, *measurement.results[name]) for name, sizes in self.so_far.results.items()}
-        return replace(self, so_far=replace(measurement, results=results))
-
-    def pruned(self, now_s: float, reason: str, sizes: tuple[SizeResult, ...] = ()) -> PrunedTrial:
-        """Return the record of a trial that a pruner ended; `sizes`: its results; empty if another trial has them."""
-        return PrunedTrial(*self._facts(now_s), reason, sizes, self.built.program_id)
-
-    def measured(
-        self,
-        now_s: float,
-        outcome: base.Outcome,
-        references: Mapping[str, str],
-        weights: Mapping[int, float],
-        earlier: BaselineTimes,
-    ) -> TrialRecord:
-        """Return the record of a candidate that was run, see `size_results`."""
-        facts = self._facts(now_s)
-        if isinstance(outcome, base.RunFailure):
-            return FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment))
-        sizes = size_results(outcome, self.trial_id, references, weights, earlier)
-        program = self.built.program
-        blocks = max(len(rank.blocks) for rank in program.ranks)
-        identity = (self.built.schedule_id, self.built.program_id)
-        return CompleteTrial(*facts, *identity, sizes, dict(outcome.environment), None, program.channels, blocks)
-
 
 NODES = "nodes"
-
-
 WAIT_S = 0.5
 
 Value = TypeVar("Value")
@@ -367,7 +321,12 @@ class TrialLoop:
         if isinstance(trial, BuiltTrial):
             self._on_measured(trial, completion.value)
         elif isinstance(completion.value, BuildFailure):
-            self._finish(trial, trial.not_built(self._clocks.monotonic_s(), completion.value))
+            failure = completion.value
+            if failure.kind == BuildFailureKind.INVALID:  # its parameters
+                self._finish(trial, PrunedTrial(*self._facts(trial), failure.message))
+                return
+            kind = base.FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else base.FailureKind.CRASH
+            self._finish(trial, FailedTrial(*self._facts(trial), kind, failure.message))
         else:
             self._on_built(BuiltTrial.of(trial, completion.value))
 
@@ -377,9 +336,12 @@ class TrialLoop:
             self._store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
         first = self._measured.get(trial.run_key)
         if first is not None:
-            self._finish(trial, trial.duplicate(self._clocks.monotonic_s(), first))
+            measured = first.schedule_id, first.program_id, first.sizes, first.environment
+            program = first.trial_id, first.channels, first.blocks
+            self._finish(trial, CompleteTrial(*self._facts(trial), *measured, *program))
         elif trial.run_key in self._pruned:
-            self._finish(trial, trial.pruned(self._clocks.monotonic_s(), self._pruned[trial.run_key].reason))
+            reason = self._pruned[trial.run_key].reason
+            self._finish(trial, PrunedTrial(*self._facts(trial), reason, program_id=built.program_id))
         elif trial.run_key in self._duplicates:
             self._duplicates[trial.run_key].append(trial)
         else:
@@ -423,25 +385,41 @@ class TrialLoop:
                     self._submit(replace(trial, beside=True, so_far=None))
                     return
         if self._search.prunes and isinstance(outcome, base.Measurement):
-            trial = trial.with_more(outcome)
-            if self._goes_on(trial):
+            if trial.so_far is not None:  # add the results of another size
+                earlier, later = trial.so_far.results, outcome.results
+                outcome = replace(outcome, results={name: (*earlier[name], *later[name]) for name in earlier})
+            trial = replace(trial, so_far=outcome)
+            if self._goes_on(trial, outcome):
                 return
-            outcome = trial.so_far or outcome
-        weights, names = self._campaign.size_weights, self._requests.references
-        if isinstance(outcome, base.Measurement) and (control := baseline_times(outcome, names)):
+        if isinstance(outcome, base.RunFailure):
+            facts = self._facts(trial)
+            self._end(trial, FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment)))
+            return
+        if control := baseline_times(outcome, self._requests.references):
             self._controls.add(control, len(self._measured))
-        self._end(trial, trial.measured(self._clocks.monotonic_s(), outcome, names, weights, self._controls.times_s))
+        facts, program = self._facts(trial), trial.built.program
+        identity = trial.built.schedule_id, trial.built.program_id, self._results(trial, outcome)
+        blocks = max(len(rank.blocks) for rank in program.ranks)
+        record = CompleteTrial(*facts, *identity, dict(outcome.environment), None, program.channels, blocks)
+        self._end(trial, record)
 
-    def _goes_on(self, trial: BuiltTrial) -> bool:
-        """Report the last size to the pruner; return True if the pruner ends the trial or the next size is measured."""
-        assert trial.so_far is not None
+    def _results(self, trial: BuiltTrial, outcome: base.Measurement) -> tuple[SizeResult, ...]:
         weights, references = self._campaign.size_weights, self._requests.references
-        sizes = size_results(trial.so_far, trial.trial_id, references, weights, self._controls.times_s)
+        return size_results(outcome, trial.trial_id, references, weights, self._controls.times_s)
+
+    def _facts(self, trial: PendingTrial) -> tuple[str, int, Candidate, float, float]:
+        """Return the values of the first fields of every trial record, in the order of the fields."""
+        seconds = self._clocks.monotonic_s() - trial.started_s
+        return trial.trial_id, trial.number, trial.candidate, trial.started_unix_s, seconds
+
+    def _goes_on(self, trial: BuiltTrial, so_far: base.Measurement) -> bool:
+        """Report the last size to the pruner; return True if the pruner ends the trial or the next size is measured."""
+        sizes = self._results(trial, so_far)
         step, last = len(sizes), sizes[-1]
         ticket, is_last = trial.suggestion.ticket, step == len(self._campaign.sizes)
         if self._guarded(lambda: self._search.report(ticket, step, last), "pruner") and not is_last:
             reason = f"the pruner ended it after {format_size(last.size_bytes)}, {last.speedup:.3g} times as fast"
-            self._end(trial, trial.pruned(self._clocks.monotonic_s(), reason, sizes))
+            self._end(trial, PrunedTrial(*self._facts(trial), reason, sizes, trial.built.program_id))
             return True
         if not is_last:
             self._submit(trial)

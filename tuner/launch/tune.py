@@ -256,9 +256,9 @@ def tune(
             raise ended.failure
         ranked = work.ranked_trials()
         complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
-        collective, limit = parse_collective(campaign.collective), None
+        limit: LinkLimit | None = None
         if complete:
-            limit = link_limit(topology, collective, complete[-1].environment)
+            limit = link_limit(topology, parse_collective(campaign.collective), complete[-1].environment)
         versions, verdicts = work.register(tracked, ended)
         return TuneReport(
             launch=store.launch,

@@ -66,12 +66,17 @@ def trace_events(
                     step=span.step, part=span.part, chunks=step.count, until_first_byte_us=round(moved_us, 3),
                     critical=(rank, span.block, span.step) in critical,
                 ))  # fmt: skip
-        for row in range(0 if predicted is None else len(predicted)):
-            start_us, arrived_us = float(predicted.start_s[row]) * 1e6, float(predicted.arrived_s[row]) * 1e6
-            at = _PREDICTED + int(predicted.src[row]), int(predicted.block[row])
-            name, facts = f"to {int(predicted.dst[row])}", {"step": int(predicted.step[row])}
-            chunks = float(predicted.chunks[row])
-            events.append(_span(at, name, begin_us + start_us, arrived_us - start_us, 3, **facts, chunks=chunks))
+        if predicted is not None:
+            for row in range(len(predicted)):
+                start_us, arrived_us = float(predicted.start_s[row]) * 1e6, float(predicted.arrived_s[row]) * 1e6
+                at = _PREDICTED + int(predicted.src[row]), int(predicted.block[row])
+                name, number, chunks = (
+                    f"to {predicted.dst[row]}",
+                    int(predicted.step[row]),
+                    float(predicted.chunks[row]),
+                )
+                length_us = arrived_us - start_us
+                events.append(_span(at, name, begin_us + start_us, length_us, 3, step=number, chunks=chunks))
         end_s = max(measured.time_s, 0.0 if predicted is None else predicted.end_s)
         begin_us += end_s * 1e6 + gap_us
     document = {"displayTimeUnit": "ms", "traceEvents": events, "otherData": {"executions": list(summary)}}

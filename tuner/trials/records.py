@@ -254,10 +254,10 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
     differ if the machine's load changed between trials.
     """
     distinct = [trial for trial in trials if trial.same_program_as is None]
-    rankings = []  # by speed-up and by time at each size, the largest size first
+    rankings: list[list[CompleteTrial]] = []  # by speed-up and by time at each size, the largest size first
     for index in reversed(range(len(distinct[0].sizes) if distinct else 0)):
-        rankings.append(sorted(distinct, key=lambda trial, index=index: -trial.sizes[index].speedup))
-        rankings.append(sorted(distinct, key=lambda trial, index=index: trial.sizes[index].median_s))
+        rankings.append(sorted(distinct, key=lambda one, at=index: -one.sizes[at].speedup))  # type: ignore[misc]
+        rankings.append(sorted(distinct, key=lambda one, at=index: one.sizes[at].median_s))  # type: ignore[misc]
     leaders: dict[str, CompleteTrial] = {}
     for rank in range(BEST_OF_EACH):
         for ranking in rankings:

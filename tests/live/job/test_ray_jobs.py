@@ -1,7 +1,10 @@
-"""Actors on four nodes of a real Ray cluster run programs of a table through ray.util.collective."""
+"""Actors and workers of Ray Train on four nodes of a real cluster run programs of a table."""
 
 import json
+import os
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ LENGTH = 1003 * RANKS
 
 
 def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> None:
-    said = python("-m", "tests.live.job.test_ray_actors", tmp_path, timeout_s=150).document
+    said = python("-m", "tests.live.job.test_ray_jobs", tmp_path, timeout_s=150).document
     assert len(set(said["node"])) == RANKS
     data = [np.arange(LENGTH, dtype=np.float32) + rank for rank in range(RANKS)]
     shard = LENGTH // RANKS
@@ -112,5 +115,30 @@ def main(folder: Path) -> dict[str, Any]:
         return {name: each(name) for name in names}
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="RAY TRAIN IS NOT TESTED: torch is not installed")
+def test_workers_on_four_nodes_add_gradients_by_programs(tmp_path: Path) -> None:
+    table, reports = tmp_path / "table", tmp_path / "reports"
+    table.write_bytes(table_bytes(whole_table()))
+    python("-m", "tests.live.job.test_ray_jobs", table, reports, timeout_s=240, CHORALE_INTERFACE="lo")
+    said = [json.loads((reports / f"{rank}.json").read_text()) for rank in range(4)]
+    assert {one["backend"] for one in said} == {"chorale"}
+    assert all(one["weights"] == said[0]["weights"] for one in said)
+    assert len({one["loss"] for one in said}) == 4  # each worker has data of its own
+    for one in said:
+        calls = {entry["collective"]: entry["calls"] for entry in one["programs"]}
+        assert calls["allreduce"] >= 3
+        assert one["fallbacks"] == []
+
+
+def train(table: str, reports: str) -> int:
+    example = Path(__file__).parents[3] / "examples" / "ray_train.py"
+    command = [sys.executable, example, "--table", table, "--reports", reports, "--steps", "3"]
+    with cluster_of(4) as (cluster, _):
+        environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+        return subprocess.run(command, env=environment, timeout=180, check=False).returncode
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(train(*sys.argv[1:]))
     sys.stdout.write(json.dumps(main(Path(sys.argv[1]))))
