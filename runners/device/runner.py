@@ -79,7 +79,6 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
         self._memory, self._iterations, self._wide_sums = memory, iterations, wide_sums
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the names of torch's library and of third-party kernels."""
         has_kernels = (self._memory, collective) == ("gpu", CollectiveName.ALLREDUCE.value)
         kernels = [name for name in KERNELS if has_kernels and (name != VLLM or find_spec(VLLM))]
         return LIBRARIES[self._memory], *kernels

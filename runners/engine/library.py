@@ -233,7 +233,6 @@ class Engine:
         return number
 
     def unload(self, program: int) -> None:
-        """Forget a program; its connections stay open."""
         self._check(self._library.chorale_program_unload(self._engine, program))
 
     def listen(self, address: str) -> str:

@@ -52,7 +52,6 @@ class WordsHead:
         return WordsHead(slots, halves, barriers, tuple(words[first : first + semaphores]), blocks)
 
     def state(self) -> list[int]:
-        """Return a rank's state before the first call."""
         return [*[0] * (4 * self.blocks + self.slots), *self.semaphores, *[0] * self.barriers]
 
 
@@ -104,7 +103,6 @@ class _Encoder:
         return [*fixed, *lists, *sizes, *body.semaphores]
 
     def _slot(self, kind: Kind, number: int) -> int:
-        """Return the position of a channel's counter among its rank's counters."""
         return number if kind == "memory" else self._counters["memory"] + number
 
     def block(self, block: PlanBlock, first: int) -> Iterator[list[int]]:
@@ -306,16 +304,6 @@ class BoundPlan:
         self.binding = np.array([*addresses, *map(int, numbers)], np.uint64)
 
 
-def window_bases(shape: PlanBuffers, starts: Sequence[int], region: RankRegion, piece_bytes: int) -> list[int]:
-    """Return the addresses of all ranks' windows, if no switch is used. starts: first address of each rank's memory"""
-    chunk_bytes = piece_bytes * shape.pieces_of_a_chunk
-    bases = []
-    for start, layout in zip(starts, shape.layouts, strict=True):
-        cells = (layout.input_base, layout.output_base, layout.scratch_base)
-        bases += [*(start + region.data + base * chunk_bytes for base in cells), start + region.packets, start]
-    return [*bases, *[0] * WINDOWS]
-
-
 def plan_library() -> Path:
     """Return the library's path; build it first if necessary. Raises Unavailable without a compiler."""
     sources = tuple(sorted(NATIVE.glob("*.cpp")))
@@ -325,7 +313,6 @@ def plan_library() -> Path:
 
 @cache
 def load_plan_library(path: Path) -> ctypes.CDLL:
-    """Load the library at `path` and declare its functions' types."""
     library = ctypes.CDLL(str(path))
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_size_t
     signatures = {
@@ -451,9 +438,13 @@ class RankPlans:
         own = shared[self._rank * region.bytes : (self._rank + 1) * region.bytes]
         own[:] = 0
         starts = [shared.ctypes.data + rank * region.bytes for rank in range(self._ranks)]
-        bases = window_bases(part, starts, region, piece_bytes)
+        chunk_bytes, bases = piece_bytes * part.pieces_of_a_chunk, []
+        for start, layout in zip(starts, part.layouts, strict=True):
+            chunks = (layout.input_base, layout.output_base, layout.scratch_base)
+            bases += [*(start + region.data + base * chunk_bytes for base in chunks), start + region.packets, start]
+        bases += [0] * WINDOWS  # no switch is used
         bound = BoundPlan(words, bases, piece_bytes, region.half_bytes, Arithmetic(DataType[dtype.name.upper()]))
-        layout, chunk_bytes = part.layouts[self._rank], piece_bytes * part.pieces_of_a_chunk
+        layout = part.layouts[self._rank]
         cells = own[region.data : region.data + layout.cells * chunk_bytes]
         input_, output = (cells[base * chunk_bytes :].view(dtype) for base in (layout.input_base, layout.output_base))
         return _Context(bound, input_, output, shared)

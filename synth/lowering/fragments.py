@@ -93,7 +93,6 @@ class Placement:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether all chunks stay in one buffer in the order of their indices, so that no tables are needed."""
         return stays_in_order(self.shape)
 
     @property

@@ -23,9 +23,9 @@ from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
 from chorale.synth.lowering.rank_programs import (
     UNBOUNDED,
     Grouping,
-    OpGenerator,
     hanging_blocks,
     one_block_per_cycle,
+    ops_of_ranks,
     rank_program,
 )
 from chorale.synth.lowering.switches import (
@@ -148,7 +148,6 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
 
 
 def limits_of(options: LoweringOptions) -> TargetLimits:
-    """Return the target's limits for the device described by `options`."""
     limits = target_named(options.target).limits
     if options.sm_count is None:
         return limits
@@ -204,18 +203,13 @@ def _build(
     placement = Placement(shape, messages)
     cuts = _fragment_limits(schedule, vector, options, limits)
     fragments = fragments_of(placement, messages, cuts)
-    generator = OpGenerator(fragments, placement, cuts.longest, sends_first=options.fuse)
+
     max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
     # The operations that add packets always store the sum.
     stores_sums = limits.one_sided_operations is not None and options.protocol == "LL"
     bodies = [
-        rank_program(
-            placement,
-            generator.of_rank(rank),
-            rank,
-            Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums),
-        )
-        for rank in range(ranks)
+        rank_program(placement, ops, rank, Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums))
+        for rank, ops in enumerate(ops_of_ranks(fragments, placement, cuts.longest, sends_first=options.fuse))
     ]
     words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return Program(

@@ -246,7 +246,6 @@ class ChannelMessages:
         return len(self.step)
 
     def select(self, rows: slice | NDArray[np.int64] | NDArray[np.bool_]) -> ChannelMessages:
-        """Return the messages in `rows`, which is a slice, an index array or a mask."""
         return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def cells(self) -> tuple[NarrowColumn, NarrowColumn]:

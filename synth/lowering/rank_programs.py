@@ -5,7 +5,7 @@ module also finds the blocks that deadlock in a program.
 """
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -57,40 +57,30 @@ class UnscheduledOps(NamedTuple):
     chunks: Column
 
 
-class OpGenerator:
-    """Generates the instructions of each rank: sends and receives of `fragments`, and final copies into the result.
+def ops_of_ranks(
+    fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False
+) -> Iterator[UnscheduledOps]:
+    """Yield the instructions of each rank: sends and receives of `fragments`, and final copies into the result.
 
     Instructions follow the order of fragments. In steps in which ranks receive into memory from which they send, the
     sends of a turn come before its receives. With `sends_first`, all sends of a step come before its receives. A copy
-    moves at most `longest` chunks. O(fragments * log(fragments)) for all ranks together.
+    moves at most `longest` chunks. O(fragments * log(fragments) + chunks of all results).
     """
-
-    def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
-        self._fragments = fragments
-        self._placement = placement
-        self._longest = longest
-        self._sends_first = sends_first
-        ranks = np.arange(placement.shape.ranks + 1)
-        columns = (fragments.sender, fragments.receiver)
-        self._orders = [np.argsort(column, kind="stable") for column in columns]
-        self._bounds = [
-            np.searchsorted(column[order], ranks) for column, order in zip(columns, self._orders, strict=True)
-        ]
-
-    def of_rank(self, rank: int) -> UnscheduledOps:
-        """Return the instructions of `rank`. O(its fragments * log(its fragments) + chunks of its result)."""
-        sent, received = (
-            order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)
-        )
-        source, target = self._placement.misplaced(rank)
-        first, count = contiguous_runs((source, target), self._longest)
-        columns = UnscheduledOps(*native.ordered_ops(self._fragments, sent, received, self._sends_first, len(first)))
+    ranks = placement.shape.ranks
+    ends = (fragments.sender, fragments.receiver)
+    orders = [np.argsort(column, kind="stable") for column in ends]
+    bounds = [np.searchsorted(column[order], np.arange(ranks + 1)) for column, order in zip(ends, orders, strict=True)]
+    for rank in range(ranks):
+        sent, received = (order[at[rank] : at[rank + 1]] for order, at in zip(orders, bounds, strict=True))
+        source, target = placement.misplaced(rank)
+        first, count = contiguous_runs((source, target), longest)
+        columns = UnscheduledOps(*native.ordered_ops(fragments, sent, received, sends_first, len(first)))
         if len(first):
             places = source[first], target[first], count
             copies = *(np.int64(each) for each in (0, Role.LOCAL, NO_PEER, OPS.index(Op.COPY))), *places
             for column, copy in zip(columns, copies, strict=True):
                 column[len(sent) + len(received) :] = copy
-        return columns
+        yield columns
 
 
 _READS = np.array([op.reads_src for op in OPS])

@@ -271,15 +271,11 @@ class ExecutionRuns:
         messages, so their races are confirmed with the clocks of all ranks. The clocks of a single rank are tried
         first, because they are shorter and thus faster.
         """
-        found = self._run(message_chunks, FORWARD, clocks=CLOCKS_OF_A_RANK)
+        found = self.run(message_chunks, FORWARD, clocks=CLOCKS_OF_A_RANK)
         races = any(violation.rule == "race" for violation in found)
         if races and not self._program.origin and self._all_clock_entries <= MAX_CLOCK_ENTRIES:
-            return self._run(message_chunks, FORWARD, clocks=CLOCKS_OF_ALL_RANKS)
+            return self.run(message_chunks, FORWARD, clocks=CLOCKS_OF_ALL_RANKS)
         return found
-
-    def in_order(self, message_chunks: int, order: int, seed: int = 0) -> list[ProgramViolation]:
-        """Execute the program with the blocks in `order` (see `RunConditions`), without searching for races."""
-        return self._run(message_chunks, order, seed)
 
     def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
         """Return (rank, block) of each block that does not finish with messages of this number of chunks."""
@@ -302,7 +298,8 @@ class ExecutionRuns:
         identity, members, *rest = native.execute(flat.code, flat.longest, *start, conditions)
         return _Result(ChunkValues(identity, members), *rest)
 
-    def _run(self, message_chunks: int, order: int, seed: int = 0, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
+    def run(self, message_chunks: int, order: int, seed: int = 0, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
+        """Execute the program under these `RunConditions` and return the violations."""
         run, program, flat = self._executed(message_chunks, order, seed, clocks), self._program, self._flat
         cells = flat.first_cell[-1]
         kind, block, other = run.fault.tolist()
@@ -468,15 +465,13 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
         most = min(longest, max(runs.longest_message, 1))
 
         def passes(message_chunks: int) -> bool:
-            return all(violation.rule != "deadlock" for violation in runs.in_order(message_chunks, REVERSE))
+            return all(violation.rule != "deadlock" for violation in runs.run(message_chunks, REVERSE))
 
         shortest = 1 if passes(1) else 1 + bisect_left(range(1, most + 1), True, key=passes)
         if shortest > most:
-            return Verdict(tuple(runs.in_order(longest, REVERSE)))
+            return Verdict(tuple(runs.run(longest, REVERSE)))
         message_chunks = max(shortest, buffer.chunks_at(program.max_bytes, program.chunks))
         max_bytes = buffer.largest_size(shortest, program.chunks)
     whole = max(message_chunks, MOST_CHUNKS, runs.longest_message)
-    violations = (
-        runs.with_races(message_chunks) or runs.in_order(whole, REVERSE) or runs.in_order(whole, RANDOM, RANDOM_SEED)
-    )
+    violations = runs.with_races(message_chunks) or runs.run(whole, REVERSE) or runs.run(whole, RANDOM, RANDOM_SEED)
     return Verdict(tuple(violations), () if violations else tuple(runs.waste), max_bytes)

@@ -82,7 +82,6 @@ class PlanOptions:
             raise InvalidInput(rule, f"groups of {self.group}", "use one of the two")
 
     def joined_by_port(self, first: int, second: int) -> bool:
-        """Return whether two ranks are in different boxes."""
         return bool(self.boxes) and self.boxes[first] != self.boxes[second]
 
 
@@ -191,8 +190,18 @@ class RankProgram:
     blocks: Sequence[ThreadBlock]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.blocks, ColumnBlocks):
-            object.__setattr__(self, "blocks", ColumnBlocks(_columns_of(self.blocks)))
+        if isinstance(self.blocks, ColumnBlocks):
+            return
+        items = [item for block in self.blocks for item in block.instructions]
+        places = [[(BUFFERS.index(place.buffer), place.offset) for place in (item.src, item.dst)] for item in items]
+        rows = [(OPS.index(item.op), *src, *dst, item.count) for item, (src, dst) in zip(items, places, strict=True)]
+        ends = [
+            (*(NO_PEER if peer is None else peer for peer in (block.send_peer, block.recv_peer)), block.channel)
+            for block in self.blocks
+        ]
+        waits = [[(wait.block, wait.step) for wait in item.waits] for item in items]
+        columns = columns_from(ends, [len(block.instructions) for block in self.blocks], rows, waits)
+        object.__setattr__(self, "blocks", ColumnBlocks(columns))
 
     @property
     def columns(self) -> RankColumns:
@@ -326,13 +335,6 @@ class ProgramViolation:
         place = ", ".join(f"{name} {value}" for name, value in named if value is not None)
         return ProgramViolation(rule, f"{place}: {message}" if place else message, rank, block, step)
 
-    @property
-    def position(self) -> Position | None:
-        """Rank, block and step, if all three are known."""
-        if self.rank is None or self.block is None or self.step is None:
-            return None
-        return self.rank, self.block, self.step
-
 
 OPS = tuple(Op)
 BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
@@ -387,16 +389,13 @@ class RankColumns:
 
     @property
     def lengths(self) -> Column:
-        """Number of instructions in each block."""
         return np.diff(self.first)
 
     @property
     def waits(self) -> Column:
-        """Number of waits of each instruction."""
         return np.diff(self.first_wait)
 
     def block_of_instruction(self) -> Column:
-        """Return the block of each instruction."""
         return np.repeat(np.arange(self.blocks), self.lengths)
 
 
@@ -462,20 +461,6 @@ class ColumnBlocks(Sequence[ThreadBlock]):
 
 _place = lru_cache(maxsize=2**16)(BufferRef)
 _wait = lru_cache(maxsize=2**16)(Wait)
-
-
-def _columns_of(blocks: Sequence[ThreadBlock]) -> RankColumns:
-    items = [item for block in blocks for item in block.instructions]
-    rows = [
-        (OPS.index(i.op), BUFFERS.index(i.src.buffer), i.src.offset, BUFFERS.index(i.dst.buffer), i.dst.offset, i.count)
-        for i in items
-    ]
-    ends = [
-        (*(NO_PEER if peer is None else peer for peer in (block.send_peer, block.recv_peer)), block.channel)
-        for block in blocks
-    ]
-    waits = [[(wait.block, wait.step) for wait in item.waits] for item in items]
-    return columns_from(ends, [len(block.instructions) for block in blocks], rows, waits)
 
 
 def columns_from(

@@ -230,7 +230,6 @@ class JsonFields:
         return JsonFields(self._values[name], f"{name} of {self._where}") if name in self._values else None
 
     def error(self, rule: str, value: object, hint: str) -> InvalidInput:
-        """Return an error that says which rule `value` breaks, and which object of the file contains it."""
         return InvalidInput(f"{rule} ({self._where})", value, hint)
 
     def _get(self, name: str, default: Any) -> Any:

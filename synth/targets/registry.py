@@ -392,7 +392,6 @@ class Resources:
 
 
 def resources_of(program: AnyProgram) -> Resources:
-    """Return the number of channels, blocks, steps and scratch chunks that `program` uses."""
     if isinstance(program, ExecutionPlan):
         steps = [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     else:

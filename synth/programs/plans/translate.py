@@ -126,18 +126,15 @@ class _Segment:
         return sum(1 + len(operation.body) for operation in self.operations[first:])
 
     def channel(self, lane: Lane, kind: Kind) -> int:
-        """Return the number of `lane` within the segment."""
         return self.lanes[kind].index(lane)
 
     def remote(self, peer: int, at: BufferRef, count: int, kind: Kind) -> Operand:
-        """Return chunks of another rank as an operand."""
         known = self.remotes[kind]
         if (peer, at.buffer) not in known:
             known.append((peer, at.buffer))
         return Operand(at.offset, count, remote=known.index((peer, at.buffer)))
 
     def wait(self, channels: Sequence[int], kind: Kind = "memory") -> None:
-        """Wait for a signal on each channel."""
         for some in _runs(channels, MAX_OPERATION_CHANNELS):
             self.operations.append(Operation(Action.WAIT, channels=some, kind=kind))
             self._hear(len(some))
@@ -149,7 +146,6 @@ class _Segment:
             self.operations.append(Operation(Action.SIGNAL, channels=some, kind=kind))
 
     def acquire(self, semaphores: Sequence[int]) -> None:
-        """Wait for each semaphore."""
         for some in _runs(semaphores, MAX_OPERATION_SEMAPHORES):
             self.operations.append(Operation(Action.ACQUIRE, semaphores=some))
             self._hear(len(some))
@@ -202,7 +198,6 @@ class _Segment:
             self.operations.append(Operation(Action.PIPELINE, pipeline=(part_bytes, chunks), body=body))
 
     def join(self) -> None:
-        """Let all threads of the block wait for each other."""
         self.operations.append(Operation(Action.NOP))
         self._heard = self._heard_by_several = self._moved = False
         self._read, self._written = [], []

@@ -253,7 +253,6 @@ def _placed(
     uses_packets = program.protocol == "LL"
 
     def scratch(rank: int, chunks: int) -> BufferRef:
-        """Allocate scratch chunks at `rank` and return their place."""
         free[rank] += chunks
         return BufferRef("s", free[rank] - chunks)
 
@@ -301,7 +300,6 @@ class BlockGroups:
     alone: frozenset[BlockId] = frozenset()
 
     def members(self, block: BlockId) -> int:
-        """Return the number of thread blocks that share each segment of `block`."""
         return 1 if block in self.alone else self.size
 
 
@@ -330,7 +328,6 @@ def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups
         parts[label].append(block)
 
     def segments(blocks: Sequence[BlockId] | Mapping[BlockId, int]) -> Counter[int]:
-        """Return the total number of segments of `blocks` for each rank."""
         total: Counter[int] = Counter()
         for block in blocks:
             total[block[0]] += len(cuts.get(block, (0,)))
@@ -403,11 +400,9 @@ class PlanWiring:
         return SegmentId(item[0], item[1], 0 if cuts is None else bisect_right(cuts, item[2]) - 1)
 
     def segments_of(self, rank: int, block: int) -> list[SegmentId]:
-        """Return all segments of a block in order."""
         return [SegmentId(rank, block, number) for number in range(len(self._cuts.get((rank, block), (0,))))]
 
     def steps_of(self, segment: SegmentId, body: ThreadBlock) -> range:
-        """Return the instruction numbers of `segment`, which is part of the block `body`."""
         cuts = [*self._cuts.get((segment.rank, segment.block), (0,)), len(body.instructions)]
         return range(cuts[segment.number], cuts[segment.number + 1])
 
