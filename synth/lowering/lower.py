@@ -1,7 +1,7 @@
 """Lowers a verified schedule to a program for a target."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
@@ -35,12 +35,20 @@ from chorale.synth.lowering.switches import (
     with_first_stored,
 )
 from chorale.synth.lowering.vector_layout import VectorLayout, buffers_of, rechunked, vector_layout_of
-from chorale.synth.programs.check_structure import TargetLimits, limit_violations
+from chorale.synth.programs.check_structure import TargetLimits, above, limit_violations
 from chorale.synth.programs.memory import BufferShape, switch_collective
-from chorale.synth.programs.plans.check_structure import exceeded_plan_limit
+from chorale.synth.programs.plans.check_structure import numbering_violations
 from chorale.synth.programs.plans.run import MAX_CLOCK_ENTRIES
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.programs.program import QUEUE_DEPTH, WHOLE_CHUNKS, PlanOptions, Program, Protocol
+from chorale.synth.programs.program import (
+    QUEUE_DEPTH,
+    WHOLE_CHUNKS,
+    AnyRank,
+    PlanOptions,
+    Program,
+    ProgramViolation,
+    Protocol,
+)
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.boxes import boxes_of
@@ -282,13 +290,14 @@ def _require_at_most(what: str, value: int, largest: int) -> None:
 
 def exceeded_limit(program: Program, limits: TargetLimits) -> str:
     """Return a message about the first limit that `program` exceeds, or "" if it fits. O(instructions)."""
-    largest = max(range(len(program.ranks)), key=lambda rank: len(program.ranks[rank].blocks))
-    blocks = len(program.ranks[largest].blocks)
-    for violation in limit_violations(program, limits):
+
+    def beyond_device(ranks: Sequence[AnyRank]) -> Iterator[ProgramViolation]:
+        rank = max(range(len(ranks)), key=lambda rank: len(ranks[rank].blocks))
+        blocks = len(ranks[rank].blocks)
+        return above("thread blocks that must run at once", blocks, limits.resident_threadblocks, rank)
+
+    for violation in (*limit_violations(program, limits), *beyond_device(program.ranks)):
         return violation.message
-    if blocks > limits.resident_threadblocks:
-        bound = limits.resident_threadblocks
-        return f"rank {largest}: thread blocks that must run at once: {blocks} is above the limit {bound}"
     if limits.one_sided_operations is None:
         return ""
     ports = sum(
@@ -303,10 +312,11 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
     if excess:
         return excess
     plan = plan_of(program)
-    excess = exceeded_plan_limit(plan, limits.resident_threadblocks)
+    for violation in (*beyond_device(plan.ranks), *numbering_violations(plan)):
+        return violation.message
     blocks = sum(len(body.blocks) for body in plan.ranks)
     ports = sum(len(body.port_peers) for body in plan.ranks)
-    return excess or exceeded_clock_limit(len(plan.ranks), blocks, ports, bool(ports) or plan.settings.packets)
+    return exceeded_clock_limit(len(plan.ranks), blocks, ports, bool(ports) or plan.settings.packets)
 
 
 def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -> str:

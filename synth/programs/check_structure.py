@@ -120,21 +120,21 @@ def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViol
     ranks = [body.columns for body in program.ranks]
     elements = [columns.blocks + int(written_steps(columns, limits).sum()) for columns in ranks]
     found = [
-        *_above("ranks", len(ranks), limits.ranks),
-        *_above("channels", program.channels, limits.channels),
-        *_above("elements of the file", 1 + len(ranks) + sum(elements), limits.elements),
+        *above("ranks", len(ranks), limits.ranks),
+        *above("channels", program.channels, limits.channels),
+        *above("elements of the file", 1 + len(ranks) + sum(elements), limits.elements),
     ]
     if limits.largest_max_bytes is not None:
-        found += _above("bytes of the vector", program.max_bytes, limits.largest_max_bytes)
+        found += above("bytes of the vector", program.max_bytes, limits.largest_max_bytes)
     for rank, columns in enumerate(ranks):
-        found += _above("thread blocks of a rank", columns.blocks, limits.threadblocks, rank)
+        found += above("thread blocks of a rank", columns.blocks, limits.threadblocks, rank)
         kept = 1 + len(ranks) + elements[rank]
-        found += _above("elements kept for one rank", kept, limits.elements_per_rank, rank)
+        found += above("elements kept for one rank", kept, limits.elements_per_rank, rank)
         for what, peers in (("sending", columns.send_peer), ("receiving", columns.recv_peer)):
             channels, counts = np.unique(columns.channel[peers != NO_PEER], return_counts=True)
             for channel, count in zip(channels.tolist(), counts.tolist(), strict=True):
                 name = f"{what} blocks of channel {channel}"
-                found += _above(name, count, limits.blocks_per_direction, rank)
+                found += above(name, count, limits.blocks_per_direction, rank)
         found += _limits_of_blocks(rank, columns, limits)
     return found
 
@@ -154,15 +154,15 @@ def _limits_of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> 
     suspects = (steps > limits.steps) | (waits > limits.waits) | reduces
     suspects[block_of[excessive]] = True
     for block in np.flatnonzero(suspects).tolist():
-        yield from _above("steps of a thread block", int(steps[block]), limits.steps, rank, block)
-        yield from _above("waits of a thread block", int(waits[block]), limits.waits, rank, block)
+        yield from above("steps of a thread block", int(steps[block]), limits.steps, rank, block)
+        yield from above("waits of a thread block", int(waits[block]), limits.waits, rank, block)
         first = int(columns.first[block])
         for item in np.flatnonzero(excessive & (block_of == block)).tolist():
             position = (rank, block, item - first)
-            yield from _above("chunks of an instruction", int(columns.count[item]), limits.count, *position)
-            yield from _above("chunk offset", int(offset[item]), limits.offset, *position)
+            yield from above("chunks of an instruction", int(columns.count[item]), limits.count, *position)
+            yield from above("chunk offset", int(offset[item]), limits.offset, *position)
             for other in columns.wait_block[columns.first_wait[item] : columns.first_wait[item + 1]].tolist():
-                yield from _above("id of a block that is waited on", other, last, *position)
+                yield from above("id of a block that is waited on", other, last, *position)
         if reduces[block] and limits.fused_reductions is not None:
             yield from _fused_runs(rank, block, columns, limits.fused_reductions)
 
@@ -194,10 +194,11 @@ def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> It
             message = "reductions that fuse into one must have equal counts"
             yield ProgramViolation.at("fused reductions", message, rank, block, item - begin)
         run = run + 1 if fuses else 1
-        yield from _above("reductions that fuse into one", run, longest, rank, block, item - begin)
+        yield from above("reductions that fuse into one", run, longest, rank, block, item - begin)
 
 
-def _above(what: str, value: int, largest: int, *position: int) -> Iterator[ProgramViolation]:
+def above(what: str, value: int, largest: int, *position: int) -> Iterator[ProgramViolation]:
+    """Yield a violation if `value` is above the limit `largest`."""
     if value > largest:
         yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", *position)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
@@ -116,8 +116,8 @@ def lift_with_findings(text: bytes, collective: CustomCollective | None = None) 
 
     collective: definition of the custom collective, required if the text only contains its name
     """
-    document = read_xml(text, collective)
-    return document.target.assemble(document.attributes, document.body)
+    document = read_xml(text)
+    return document.target.assemble(document.attributes, document.body, collective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class XmlDocument:
     def has_steps(self) -> bool:
         return any(len(rank.columns.op) for rank in self.body.ranks)
 
-    def fitting_targets(self) -> list[str]:
+    def fitting_targets(self, collective: CustomCollective | None = None) -> list[str]:
         """Return the names of all targets that could load the document: all rules that need no execution hold.
 
         O(targets * instructions).
@@ -141,13 +141,13 @@ class XmlDocument:
         for target in XML_TARGETS:
             if target.limits.single_wait == self.target.limits.single_wait or not self.has_steps:
                 with suppress(InvalidInput):
-                    lifted = target.assemble(self.attributes, self.body)
+                    lifted = target.assemble(self.attributes, self.body, collective)
                     if not lifted.findings and not structure_violations(lifted.program, target.limits):
                         found.append(target.name)
         return found
 
 
-def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
+def read_xml(text: bytes) -> XmlDocument:
     """Parse `text`. Raises InvalidInput if it is not a program for a known target. O(bytes)."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         fixes = {
@@ -168,11 +168,12 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
         raise InvalidInput("unknown target of a program: {}", found, f"known are {known}")
 
     root, body = read_document(text, choose)
-    document = XmlDocument(chosen[0], root.for_collective(collective), body)
+    document = XmlDocument(chosen[0], root, body)
     # The MSCCL scanner cannot read steps with several waits. A text without steps is valid in both forms.
     if chosen[0].limits.single_wait or not document.has_steps:
-        body = body._replace(text_findings=text_findings(text.decode(errors="replace")))
-    return XmlDocument(document.target, document.attributes, body)
+        found = text_findings(text.decode(errors="replace"))
+        return replace(document, body=body._replace(text_findings=found))
+    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +206,10 @@ def read_program(text: bytes, topology: Topology, collective: CustomCollective |
         plan = parse_plan(text, collective=collective)
         targets = [] if plan_structure_violations(plan) else [plan.target]
         return LiftResult(plan, judge(Lifted(plan, ()), topology), tuple(targets))
-    document = read_xml(text, collective)
-    lifted = document.target.assemble(document.attributes, document.body)
+    document = read_xml(text)
+    lifted = document.target.assemble(document.attributes, document.body, collective)
     verdict = judge(lifted, topology)
-    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(document.fitting_targets()))
+    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(document.fitting_targets(collective)))
 
 
 def read_checked(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> AnyProgram:

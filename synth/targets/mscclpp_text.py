@@ -261,13 +261,13 @@ _DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
 _COLLECTIVES = {name.value: name for name in STANDARD} | {spelling: name for name, spelling in COLLECTIVE_NAMES.items()}
 
 
-def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomCollective | None = None) -> ExecutionPlan:
+def parse_plan(text: bytes, collective: CustomCollective | None = None) -> ExecutionPlan:
     """Parse the plan in `text`. Raises InvalidInput if it is not a valid plan.
 
     collective: custom collective that replaces the collective named in the text
     """
-    if len(text) > most_bytes:
-        raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
+    if len(text) > MAX_BYTES:
+        raise InvalidInput(f"a plan must be at most {MAX_BYTES} bytes", len(text), "split the collective")
     require_small_json(text, "a plan")
     try:
         root = JsonFields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from chorale.synth.collective import STANDARD, Collective, CollectiveName, custom_collective
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
 from chorale.synth.programs.check_structure import MSCCL_BUFFERS, TargetLimits, require_valid_structure, written_steps
@@ -79,22 +80,29 @@ class XmlTarget:
         """Return the root element's attributes for `program`."""
 
     @abstractmethod
-    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Build the program from the root element's `attributes` and the `body`, following the rules of this target."""
+    def assemble(
+        self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
+    ) -> Lifted[Program]:
+        """Build the program from the root element's `attributes` and the `body`, following the rules of this target.
+
+        custom: definition of the collective, if it was given separately from the file
+        """
 
     def stated_max_bytes(self, max_bytes: int) -> int:
         """Return the value of the attribute `maxBytes` in a file for vectors of up to `max_bytes` bytes."""
         return max_bytes
 
 
-def _read_collective(attributes: XmlAttributes, alias: Mapping[str, str]) -> Collective:
+def _read_collective(
+    attributes: XmlAttributes, alias: Mapping[str, str], custom: CustomCollective | None
+) -> Collective:
     """Return the collective that attribute `coll` names, possibly by an alias. `root` defaults to 0 if it is rooted."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
     text = attributes.text("coll")
-    if attributes.collective is not None:
-        return custom_collective(attributes.collective)
+    if custom is not None:
+        return custom_collective(custom)
     name = next((each for each in STANDARD if each.value == alias.get(text, text)), None)
     if name is None:
         names = ", ".join(each.value for each in STANDARD)
@@ -184,7 +192,9 @@ class OneCclXml(XmlTarget):
         root |= {"inplace": int(program.in_place), "minBytes": program.min_bytes, "maxBytes": program.max_bytes}
         return root | {"origin": program.origin} if program.origin else root
 
-    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+    def assemble(
+        self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
+    ) -> Lifted[Program]:
         attributes.refuse_unknown(ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
             raise InvalidInput("unknown format of a program: {}", attributes.text("format"), FORMAT)
@@ -195,7 +205,7 @@ class OneCclXml(XmlTarget):
                 rule = f"switches of {attributes.location} must be fewer nodes than ngpus, with one space between them"
                 raise InvalidInput(rule, repr(text), 'write it as in "8 9"')
             switches = tuple(map(int, words))
-        collective = _read_collective(attributes.for_collective(None) if switches else attributes, {})
+        collective = _read_collective(attributes, {}, None if switches else custom)
         if switches:
             collective = switch_collective(collective, len(body.ranks) - len(switches), len(switches))
         return Lifted(replace(_program_of(self, attributes, body, collective), switches=switches), body.findings)
@@ -262,11 +272,13 @@ class MscclXml(XmlTarget):
             root["root"] = program.collective.root
         return root | {"origin": program.origin} if program.origin else root
 
-    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+    def assemble(
+        self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
+    ) -> Lifted[Program]:
         """Return the program in `body`, with a finding for everything that the runtime would reject or misread."""
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
         max_bytes = 0 if above > LARGEST_BYTES else above - 1
-        program = _program_of(self, attributes, body, _read_collective(attributes, {}), max_bytes)
+        program = _program_of(self, attributes, body, _read_collective(attributes, {}, custom), max_bytes)
         findings = (*body.text_findings, *_msccl_findings(attributes, program, above), *body.findings)
         return Lifted(program, findings, notices=body.notices)
 
@@ -351,9 +363,11 @@ class MscclExecutorXml(XmlTarget):
             root["root"] = program.collective.root
         return root | {"origin": program.origin} if program.origin else root
 
-    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+    def assemble(
+        self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
+    ) -> Lifted[Program]:
         """Return the program in `body` and the faults in its text; in place if the file allows both placements."""
-        collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value})
+        collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value}, custom)
         program = _program_of(self, attributes, body, collective)
         both = program.in_place and attributes.flag("outofplace", False)
         twin = replace(program, in_place=False) if both else None
@@ -371,7 +385,7 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
     for name in _REQUIRED:
         if name not in attributes:
             yield ProgramViolation.at("header", f"{attributes.location} must have {name}, which the loader requires")
-    if attributes.collective is not None and attributes.text("coll") not in _KNOWN:
+    if program.collective.custom is not None and attributes.text("coll") not in _KNOWN:
         yield ProgramViolation.at("header", f'the loader knows no coll="{attributes.text("coll")}"')
     if attributes.text("coll") == CollectiveName.REDUCE_SCATTER:
         yield ProgramViolation.at("header", f'the loader knows coll="{REDUCE_SCATTER}" only')

@@ -17,7 +17,6 @@ from xml.parsers import expat
 
 import numpy as np
 
-from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.programs.program import (
@@ -148,24 +147,12 @@ _KNOWN_NUMBERS: dict[str, int] = {str(number): number for number in range(-1, 2*
 
 
 class XmlAttributes:
-    """Checked access to the attributes of one XML element. Errors name the element and its line.
+    """Checked access to the attributes of one XML element. Errors name the element and its line."""
 
-    collective: custom collective that the program executes, if it was given separately from the file
-    """
+    __slots__ = ("_element", "_line", "_values")
 
-    __slots__ = ("_element", "_line", "_values", "collective")
-
-    def __init__(
-        self, element: str, line: int, values: Mapping[str, str], collective: CustomCollective | None = None
-    ) -> None:
-        self._element = element
-        self._line = line
-        self._values = values
-        self.collective = collective
-
-    def for_collective(self, collective: CustomCollective | None) -> XmlAttributes:
-        """Return a copy in which `collective` replaces the collective named by the attribute `coll`."""
-        return XmlAttributes(self._element, self._line, self._values, collective)
+    def __init__(self, element: str, line: int, values: Mapping[str, str]) -> None:
+        self._element, self._line, self._values = element, line, values
 
     @property
     def location(self) -> str:
@@ -263,23 +250,21 @@ LimitsChooser = Callable[[Mapping[str, str]], TargetLimits]
 """Function that finds a document's target from its root attributes and returns the target's limits."""
 
 
-def read_document(
-    text: bytes, choose: LimitsChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
-) -> tuple[XmlAttributes, DocumentBody]:
+def read_document(text: bytes, choose: LimitsChooser) -> tuple[XmlAttributes, DocumentBody]:
     """Parse a program document and return its root attributes and contents. O(bytes) time.
 
     Like the MSCCL loaders, this function ignores unknown elements and reads only the first <algo> if a file has several
     documents. Both cases are reported as notices; in oneccl-xml they are errors. Memory use is proportional to the
     number of elements. Reading stops with InvalidInput at the first element that exceeds a limit on number or length.
     """
-    if len(text) > most_bytes:
-        raise InvalidInput(f"a program must be at most {most_bytes} bytes", len(text), "split the collective")
+    if len(text) > MAX_TEXT_BYTES:
+        raise InvalidInput(f"a program must be at most {MAX_TEXT_BYTES} bytes", len(text), "split the collective")
     builders: list[_Builder] = []
     first: int | None = 0
     while first is not None:
         if len(builders) == MAX_DOCUMENTS:
             raise InvalidInput(f"a file must have at most {MAX_DOCUMENTS} documents", "more", "split the file")
-        builders.append(_Builder(choose, most_elements, sum(builder.elements for builder in builders)))
+        builders.append(_Builder(choose, sum(builder.elements for builder in builders)))
         first = _parse(builders[-1], text, first)
     chosen = next((builder for builder in builders if builder.root is not None), None)
     if chosen is None or chosen.root is None or chosen.limits is None:
@@ -320,7 +305,7 @@ def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
 class _Builder:
     """Handles parser events for one document. `root` and `limits` are None if the document is not a program."""
 
-    def __init__(self, choose: LimitsChooser, most_elements: int, elements_before: int) -> None:
+    def __init__(self, choose: LimitsChooser, elements_before: int) -> None:
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
         self.parser.XmlDeclHandler = _refuse_encodings
@@ -328,9 +313,7 @@ class _Builder:
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
         self.parser.StartDoctypeDeclHandler = _refuse_doctype
-        self._choose = choose
-        self._most_elements = most_elements
-        self._elements_before = elements_before
+        self._choose, self._elements_before = choose, elements_before
         self.root: XmlAttributes | None = None
         self.limits: TargetLimits | None = None
         self._single_wait = True
@@ -359,8 +342,8 @@ class _Builder:
     def _start(self, element: str, values: dict[str, str]) -> None:
         self.elements += 1
         line = self.parser.CurrentLineNumber
-        if self._elements_before + self.elements > self._most_elements:
-            rule = f"a program must have at most {self._most_elements} elements"
+        if self._elements_before + self.elements > MAX_ELEMENTS:
+            rule = f"a program must have at most {MAX_ELEMENTS} elements"
             raise InvalidInput(rule, f"more in line {line}", "split the collective")
         if len(values) > MAX_ATTRIBUTES:
             rule = f"<{element}> in line {line} must have at most {MAX_ATTRIBUTES} attributes"

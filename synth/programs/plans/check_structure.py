@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.programs.check_structure import collective_violations
+from chorale.synth.programs.check_structure import above, collective_violations
 from chorale.synth.programs.memory import declared_chunks
 from chorale.synth.programs.plans.plan import (
     MAX_BARRIERS,
@@ -115,20 +115,11 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
     return found or [*_signal_faults(plan), *_semaphore_faults(plan), *_barrier_faults(plan)]
 
 
-def exceeded_plan_limit(plan: ExecutionPlan, resident_blocks: int) -> str:
-    """Return a message about the first executor limit that a rank of `plan` exceeds, or "" if none is exceeded.
-
-    resident_blocks: maximum number of thread blocks per rank, because all of them must run simultaneously
-    """
-    rank, body = max(enumerate(plan.ranks), key=lambda item: len(item[1].blocks))
-    if len(body.blocks) > resident_blocks:
-        blocks = len(body.blocks)
-        return f"rank {rank}: thread blocks that must run at once: {blocks} is above the limit {resident_blocks}"
+def numbering_violations(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
+    """Yield a violation for each executor limit that a block of `plan` exceeds, and each number that its rank lacks."""
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
-            for violation in _numbering_faults(body, rank, index, block):
-                return violation.message
-    return ""
+            yield from _numbering_faults(body, rank, index, block)
 
 
 def _plan_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
@@ -136,13 +127,8 @@ def _plan_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     yield from collective_violations(plan)
     if plan.min_bytes > plan.max_bytes or plan.max_bytes == 0:
         yield ProgramViolation.at("never used", f"no size is from {plan.min_bytes} to {plan.max_bytes} bytes")
-    limits = (
-        ("num_threads_per_block", plan.settings.threads, MAX_BLOCK_THREADS),
-        ("min_message_size", plan.min_bytes, LARGEST_MIN_BYTES),
-    )
-    for what, value, largest in limits:
-        if value > largest:
-            yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}")
+    yield from above("num_threads_per_block", plan.settings.threads, MAX_BLOCK_THREADS)
+    yield from above("min_message_size", plan.min_bytes, LARGEST_MIN_BYTES)
     if plan.settings.vector_bytes not in VECTOR_BYTES:
         yield ProgramViolation.at("limit", f"vector_bytes must be 8 or 16, not {plan.settings.vector_bytes}")
     if plan.origin and plan.max_bytes > largest_bytes(plan.chunks, max(body.scratch_chunks for body in plan.ranks)):
@@ -169,8 +155,7 @@ def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -
         ("remote buffers of a thread block", max(len(block.remotes), len(block.port_remotes)), MAX_BLOCK_REMOTES),
     )
     for what, value, largest in limits:
-        if value > largest:
-            yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", rank, index)
+        yield from above(what, value, largest, rank, index)
     numbered = (
         ("channel", block.channels, len(body.peers)),
         ("channel", block.port_channels, len(body.port_peers)),
@@ -403,6 +388,4 @@ def _barrier_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
             if sizes[number] != {len(counts)} or len({tuple(sorted(c.items(), key=str)) for c in counts.values()}) > 1:
                 message = f"barrier {number} is for {sorted(sizes[number])} blocks, {len(counts)} come to it"
                 yield ProgramViolation.at("barrier", message, rank)
-            if number >= MAX_BARRIERS:
-                message = f"barrier: {number} is above the limit {MAX_BARRIERS - 1}"
-                yield ProgramViolation.at("limit", message, rank)
+            yield from above("barrier", number, MAX_BARRIERS - 1, rank)
