@@ -136,7 +136,7 @@ class Shown(ABC):
         return f"<table>{caption}{cells}</table>"
 
 
-SomeSchedule: TypeAlias = VerifiedSchedule | AnySchedule | str | Path
+SomeSchedule: TypeAlias = "VerifiedSchedule | AnySchedule | str | Path"
 """A schedule argument: a result of `synthesize` or `verify`, an unverified schedule, or a file name."""
 
 

@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     import highspy
     import networkx
     import pyarrow as arrow
-    from networkx.algorithms import isomorphism
     from pyarrow import parquet
     from scipy import optimize, sparse, special
     from scipy.sparse import csgraph
 else:
     highspy = LazyModule("highspy")
     networkx = LazyModule("networkx")
-    isomorphism = LazyModule("networkx.algorithms.isomorphism")
     arrow = LazyModule("pyarrow")
     parquet = LazyModule("pyarrow.parquet")
     optimize = LazyModule("scipy.optimize")

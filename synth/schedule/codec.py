@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -49,12 +49,11 @@ def to_parquet(schedule: AnySchedule) -> bytes:
     schedule is not expanded; the column `part` says to which of its parts each row belongs. The columns are
     delta-encoded, because neighbouring rows have similar numbers.
     """
-    if schedule.form == "columns":
-        expanded = schedule.expand()
-        columns = dict(zip(COLUMN_NAMES, expanded.transfers.columns, strict=True))
-        columns |= {"src": expanded.src.astype(np.uint32), "dst": expanded.dst.astype(np.uint32)}
+    if isinstance(schedule, Schedule):
+        columns = dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True))
+        columns |= {"src": schedule.src.astype(np.uint32), "dst": schedule.dst.astype(np.uint32)}
     else:
-        bases = [part.base for part in cast("symmetric.SymmetricSchedule", schedule).parts]
+        bases = [part.base for part in schedule.parts]
         joined = (
             np.concatenate(each).astype(np.uint32) for each in zip(*(base.columns for base in bases), strict=True)
         )
@@ -165,11 +164,10 @@ def _metadata(schedule: AnySchedule) -> dict[str, Any]:
             **({} if collective.sizes is None else {"sizes": list(collective.sizes)}),
             **({} if collective.members is None else {"members": list(map(list, collective.members))}),
         }
-    compact = cast("symmetric.SymmetricSchedule", schedule)
     parts: list[dict[str, Any]] = []
-    for part in compact.parts:
+    for part in schedule.parts:
         facts: dict[str, Any] = {
-            "name": "scatter" if part is compact.scatter else "gather",
+            "name": "scatter" if part is schedule.scatter else "gather",
             "steps": part.steps,
             "chunks_per_shard": part.chunks_per_shard,
             "certificate": dict(part.certificate),
@@ -201,7 +199,7 @@ def _parse_document(text: bytes) -> dict[str, Any]:
     return document
 
 
-_S = TypeVar("_S", bound=AnySchedule)
+_S = TypeVar("_S", bound="AnySchedule")
 
 
 def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: bool) -> _S:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import lcm
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 Column = NDArray[np.unsignedinteger]
 
@@ -161,42 +164,11 @@ MAX_TRANSFERS = 2**27
 """Maximum number of rows to which a symmetric schedule is expanded."""
 
 
-class AnySchedule(Protocol):
-    """A schedule, either in columns with the rows of all ranks, or symmetric with the rows of a few ranks.
+AnySchedule: TypeAlias = "Schedule | SymmetricSchedule"
+"""A schedule, either in columns with the rows of all ranks, or symmetric with the rows of a few ranks.
 
-    certificate:    the method's claim that the schedule is optimal, with the proof, as a JSON-compatible mapping
-    transfer_count: number of rows in the expanded schedule
-    is_in_network:  whether switches add or multicast data
-    expand:         returns the equivalent schedule in columns; raises InvalidInput above `max_rows` rows
-    """
-
-    @property
-    def topology(self) -> Topology: ...
-    @property
-    def collective(self) -> Collective: ...
-    @property
-    def form(self) -> Form: ...
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def chunks_per_shard(self) -> int: ...
-    @property
-    def trees_per_root(self) -> int | None: ...
-    @property
-    def transfer_count(self) -> int: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[str, Parameter]: ...
-    @property
-    def certificate(self) -> Mapping[str, Any]: ...
-    @property
-    def is_in_network(self) -> bool: ...
-    @property
-    def id(self) -> str: ...
-    def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule: ...
+`expand` returns the equivalent schedule in columns, with `transfer_count` rows. Raises InvalidInput above a limit.
+"""
 
 
 def schedule_repr(schedule: AnySchedule) -> str:

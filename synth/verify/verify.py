@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +43,6 @@ from chorale.synth.verify.verified import (
     cost_of,
     summarize,
 )
-
-if TYPE_CHECKING:
-    from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 MEMORY_BYTES = 2**29
 """Approximate limit on the size of the tables in bytes. If it is not enough, shards are replayed in several windows."""
@@ -106,12 +102,12 @@ def inspect(
     schedule: AnySchedule, size_bytes: int | None = None
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     """Return (violations, verified schedule or None if there are violations) for `schedule`; see `verify`."""
-    if schedule.form == "columns":
-        violations, facts = _inspect_columns(schedule.expand(), size_bytes)
+    if isinstance(schedule, Schedule):
+        violations, facts = _inspect_columns(schedule, size_bytes)
     else:
         from chorale.synth.verify.symmetric import inspect_symmetric  # noqa: PLC0415 (only large schedules need it)
 
-        violations, facts = inspect_symmetric(cast("SymmetricSchedule", schedule), size_bytes)
+        violations, facts = inspect_symmetric(schedule, size_bytes)
     return violations, None if facts is None else VerifiedSchedule(schedule, *facts)
 
 
