@@ -11,7 +11,6 @@ same largest prime factor share most of this work, so they form one task, which 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from heapq import heapreplace
 from itertools import groupby
 from typing import Any, Literal
 
@@ -363,7 +362,6 @@ def find(
 
 Frontier = tuple[TopologyCandidate, ...]
 
-_MOST_TASKS = 64
 _FIXED_COST = 500
 """Finding the constructions for one size takes about as long as scoring a network with this many nodes."""
 
@@ -377,21 +375,8 @@ def find_all(
     checked; all other costs are computed. No schedules are made.
     """
     enter: Stage = stage or (lambda _name: None)
-    tasks = _tasks(sorted(set(queries), key=lambda query: query.nodes))
-    frontiers: dict[FinderQuery, Frontier] = {}
-    for task, results in zip(tasks, executor.map(_frontiers, tasks, None, enter("frontiers")), strict=True):
-        frontiers |= zip(task, results, strict=True)
-    return {query: frontiers[query] for query in sorted(frontiers, key=lambda query: query.nodes)}
-
-
-def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
-    """Group queries by the largest prime factor of their node count. Groups that take longest come first."""
-
-    def cost_of(group: Sequence[FinderQuery]) -> int:
-        return sum(_FIXED_COST + query.nodes for query in group)
-
-    groups: dict[int, list[FinderQuery]] = {}
-    for query in queries:
+    groups: dict[int, list[FinderQuery]] = {}  # queries by the largest prime factor of their node count
+    for query in sorted(set(queries), key=lambda query: query.nodes):
         factor, rest = 2, query.nodes
         while factor * factor <= rest:
             if rest % factor:
@@ -399,12 +384,12 @@ def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
             else:
                 rest //= factor
         groups.setdefault(rest, []).append(query)
-    tasks = [(0, number, list[FinderQuery]()) for number in range(min(len(groups), _MOST_TASKS))]
-    for group in sorted(groups.values(), key=cost_of, reverse=True):
-        cost, number, task = tasks[0]
-        heapreplace(tasks, (cost + cost_of(group), number, task + group))
-    longest_first = sorted(tasks, key=lambda task: (-task[0], task[1]))
-    return [tuple(sorted(task, key=lambda query: query.nodes)) for _, _, task in longest_first]
+    # Tasks that take longest come first.
+    tasks = sorted(groups.values(), key=lambda group: sum(_FIXED_COST + query.nodes for query in group), reverse=True)
+    frontiers: dict[FinderQuery, Frontier] = {}
+    for task, results in zip(tasks, executor.map(_frontiers, tasks, None, enter("frontiers")), strict=True):
+        frontiers |= zip(task, results, strict=True)
+    return {query: frontiers[query] for query in sorted(frontiers, key=lambda query: query.nodes)}
 
 
 def _frontiers(_shared: None, queries: Sequence[FinderQuery]) -> list[Frontier]:

@@ -135,7 +135,7 @@ _ALL = (
     ),
     Algorithm(
         "traditional-torus", "bucket whose ports do not wait for each other", _SCATTERED,
-        "grid.algorithms", "traditional_torus",
+        "grid.algorithms", "bucket", synchronised=False,
     ),
     Algorithm(
         "recursive-doubling", "exchange of complete vectors, on one port", _WHOLE,

@@ -53,8 +53,20 @@ def hypercube_trees(network: ForestNetwork) -> Trees | None:
         return None
     supply = int(network.supply[roots[0]])
     weight = -(-supply // dimensions)
-    label = _labels(network, int(roots[0]), dimensions)
-    if label is None or supply == 1 or network.capacity.min() < weight:
+    # Label nodes, 0 at the root, such that every arc of a hypercube changes one bit. The root's neighbours get one bit
+    # each. In a hypercube, every other node has the bits of all its neighbours that are nearer to the root.
+    first = np.flatnonzero(network.src == roots[0])
+    if len(first) != dimensions or supply == 1 or network.capacity.min() < weight:
+        return None
+    label = np.full(network.nodes, -1, dtype=np.int64)
+    label[roots[0]] = 0
+    label[network.dst[first]] = 1 << np.arange(dimensions)
+    while (ahead := (label[network.src] >= 0) & (label[network.dst] < 0)).any():
+        src, dst = network.src[ahead], network.dst[ahead]
+        label[dst] = 0
+        np.bitwise_or.at(label, dst, label[src])
+    change = label[network.src] ^ label[network.dst]
+    if not np.array_equal(np.sort(label), np.arange(network.nodes)) or (change & (change - 1)).any():
         return None
     count = -(-supply // weight)
     weights = np.full(count, weight, dtype=np.int64)
@@ -69,25 +81,6 @@ def hypercube_trees(network: ForestNetwork) -> Trees | None:
         parents[network.dst[enters]] = enters
     parent_arc[:, roots[0]] = -1
     return Trees(np.repeat(roots, count).astype(np.int32), weights, parent_arc)
-
-
-def _labels(network: ForestNetwork, root: int, dimensions: int) -> NDArray[np.int64] | None:
-    """Return node labels, 0 at `root`, such that every arc changes one bit, or None if the network is no hypercube.
-
-    The root's neighbours get one bit each. In a hypercube, every other node has the bits of all its neighbours that are
-    nearer to the root.
-    """
-    first = np.flatnonzero(network.src == root)
-    label = np.full(network.nodes, -1, dtype=np.int64)
-    label[root] = 0
-    label[network.dst[first]] = 1 << np.arange(len(first))
-    while (ahead := (label[network.src] >= 0) & (label[network.dst] < 0)).any():
-        src, dst = network.src[ahead], network.dst[ahead]
-        label[dst] = 0
-        np.bitwise_or.at(label, dst, label[src])
-    change = label[network.src] ^ label[network.dst]
-    is_hypercube = len(first) == dimensions and np.array_equal(np.sort(label), np.arange(network.nodes))
-    return label if is_hypercube and not (change & (change - 1)).any() else None
 
 
 Hops = NDArray[np.uint16]
@@ -118,11 +111,6 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
     needs[node] = 0
     left = network.capacity[row].copy()
     return InArcShares(*native.in_arc_shares(network.src[row], left, needs, hops, node, int(row.start), beside))
-
-
-def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
-    """Return the numbers 0 to count - 1, int32, in an order that depends on `seed` (at least 0)."""
-    return np.argsort(splitmix(np.arange(count) + seed * count)).astype(np.int32)
 
 
 MOST_WORK = 2**25
@@ -348,7 +336,8 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
 
     late: whether layered trees are used if growing trees becomes slow and the layered trees are a complete packing
     """
-    packing = _Packing(network, shuffled_order(network.nodes, seed))
+    order = np.argsort(splitmix(np.arange(network.nodes) + seed * network.nodes)).astype(np.int32)
+    packing = _Packing(network, order)
     index = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
     index[packing.arcs.name], index[-1] = np.arange(len(packing.arcs.name)), -1
     packing.add(Trees(first.root, first.weight, index[first.parent_arc]))

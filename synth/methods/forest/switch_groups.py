@@ -54,7 +54,15 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
     lower one has switches nearer to ranks, reaches far fewer ranks, or has far wider arcs. A rail that lacks a rank is
     not below the other rails.
     """
-    heights = _heights(network, fabric, level, int(fabric.max(initial=-1)) + 1)
+    count, switches = int(fabric.max(initial=-1)) + 1, fabric >= 0
+    highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    np.maximum.at(highest, fabric[switches], level[switches])
+    entering = (fabric[network.src] < 0) & (fabric[network.dst] >= 0)
+    reached = np.unique(fabric[network.dst[entering]].astype(np.int64) * network.nodes + network.src[entering])
+    ranks = np.bincount(reached // network.nodes, minlength=count)
+    np.maximum.at(fattest, fabric[network.dst[entering]], network.capacity[entering])
+    sizes, widths = _magnitudes(ranks), _magnitudes(fattest)
+    heights = [(int(highest[one]), sizes[int(ranks[one])], -widths[int(fattest[one])]) for one in range(count)]
     distinct = sorted(set(heights))
     row_of = np.array([distinct.index(height) for height in heights], dtype=np.int64)
     rows = np.empty((len(distinct), network.nodes), dtype=np.int32)
@@ -64,18 +72,6 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
         usable = arc_row < row
         rows[row] = connected_labels(network.nodes, network.src[usable], network.dst[usable])
     return rows, row_of
-
-
-def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int) -> list[tuple[int, int, int]]:
-    switches = fabric >= 0
-    highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    np.maximum.at(highest, fabric[switches], level[switches])
-    entering = (fabric[network.src] < 0) & (fabric[network.dst] >= 0)
-    reached = np.unique(fabric[network.dst[entering]].astype(np.int64) * network.nodes + network.src[entering])
-    ranks = np.bincount(reached // network.nodes, minlength=count)
-    np.maximum.at(fattest, fabric[network.dst[entering]], network.capacity[entering])
-    sizes, widths = _magnitudes(ranks), _magnitudes(fattest)
-    return [(int(highest[one]), sizes[int(ranks[one])], -widths[int(fattest[one])]) for one in range(count)]
 
 
 def _magnitudes(values: Integers) -> dict[int, int]:
@@ -145,8 +141,17 @@ def switch_groups_of(
     label = clusters[row_of[of_group], around]
     ports, port_of = np.unique(np.stack([of_group, label, around], axis=1), axis=0, return_inverse=True)
     distinct, cluster_of = np.unique(ports[:, :2], axis=0, return_inverse=True)
-    place, sizes = _places(group, np.flatnonzero(group >= 0), count)
-    length, tables = _distance_tables(network, group, place, sizes)
+    members = np.flatnonzero(group >= 0)
+    first, ordered = _rows(group[members], members, count)
+    place, sizes = np.zeros(len(group), dtype=np.int64), np.diff(first)
+    place[ordered] = np.arange(len(ordered)) - np.repeat(first[:-1], sizes)
+    arcs = np.flatnonzero(inside)
+    first, inner = _rows(src_group[arcs], arcs, count)
+    length, tables = np.zeros(len(network.src), dtype=np.int64), []
+    for index, size in enumerate(sizes.tolist()):
+        own = inner[first[index] : first[index + 1]]
+        length[own], table = spreading_lengths(size, place[network.src[own]], place[network.dst[own]])
+        tables.append(table)
     offsets = np.searchsorted(ports[:, 0], np.arange(count + 1))
     seen: dict[bytes, int] = {}
     turn = np.zeros(count, dtype=np.int64)
@@ -175,28 +180,6 @@ def _rows(owner: NDArray[np.integer], values: NDArray[np.integer], count: int) -
     """Return (offsets, values) of compressed rows: the values of owner v are `values[offsets[v]:offsets[v + 1]]`."""
     order = np.argsort(owner, kind="stable")
     return np.searchsorted(owner[order], np.arange(count + 1)).astype(np.int64), values[order].astype(np.int64)
-
-
-def _places(group: Ranks, members: NDArray[np.integer], count: int) -> tuple[Integers, Integers]:
-    offsets, ordered = _rows(group[members], members, count)
-    place = np.zeros(len(group), dtype=np.int64)
-    place[ordered] = np.arange(len(ordered)) - np.repeat(offsets[:-1], np.diff(offsets))
-    return place, np.diff(offsets)
-
-
-def _distance_tables(
-    network: ForestNetwork, group: Ranks, place: Integers, sizes: Integers
-) -> tuple[Integers, list[Distances]]:
-    """Return (length per arc, distance table of each group)."""
-    from_group = group[network.src]
-    inside = np.flatnonzero((from_group == group[network.dst]) & (from_group >= 0))
-    offsets, inner = _rows(from_group[inside], inside, len(sizes))
-    length, tables = np.zeros(len(network.src), dtype=np.int64), []
-    for index, size in enumerate(sizes.tolist()):
-        own = inner[offsets[index] : offsets[index + 1]]
-        length[own], table = spreading_lengths(size, place[network.src[own]], place[network.dst[own]])
-        tables.append(table)
-    return length, tables
 
 
 def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers, Distances]:

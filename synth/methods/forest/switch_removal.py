@@ -229,8 +229,13 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
         InvalidInput: if a switch cannot be removed; the message names it.
     """
     removal = _Removal(network, patience)
-    removal.remove_series()
-    removal.remove_fabrics()
+    chosen, splits = series_switches(network)
+    while chosen.any():
+        removal.split = without_switches(split_off(removal.split, splits), chosen)
+        chosen, splits = series_switches(removal.split.network)
+    rounds = FABRIC_ROUNDS
+    while rounds and removal.anything_left() and removal.remove_fabrics():
+        rounds -= 1
     while removal.anything_left():
         removal.remove_lowest(names)
     # Only the ranks remain as nodes. The pieces of each arc are sorted by path length.
@@ -276,21 +281,12 @@ class _Removal:
             return False
         return True
 
-    def remove_series(self) -> None:
-        chosen, splits = series_switches(self.split.network)
-        while chosen.any():
-            self.split = without_switches(split_off(self.split, splits), chosen)
-            chosen, splits = series_switches(self.split.network)
-
-    def remove_fabrics(self) -> None:
-        for _ in range(FABRIC_ROUNDS):
-            if not self.anything_left():
-                return
-            network = self.split.network
-            group = fabrics(network)
-            groups = switch_groups_of(network, group, *clusters_below(network, group, self.level))
-            if not self._advance(groups, whole_fabrics=True):
-                return
+    def remove_fabrics(self) -> bool:
+        """Split off arcs at all connected components of switches. Return False if that makes no progress."""
+        network = self.split.network
+        group = fabrics(network)
+        groups = switch_groups_of(network, group, *clusters_below(network, group, self.level))
+        return self._advance(groups, whole_fabrics=True)
 
     def remove_lowest(self, names: Sequence[str]) -> None:
         """Remove a maximal set of the lowest switches without arcs between them. Raises InvalidInput if that fails."""

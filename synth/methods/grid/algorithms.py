@@ -129,25 +129,13 @@ def bucket(
     With `all_ports`, one collective per direction begins in each dimension and moves on to the next dimension when it
     has finished. If `synchronised`, all wait for the collectives in the longest dimension before they move on, so no
     two share a link. A reduce_scatter then takes dimensions * (longest size - 1) steps, in which shorter dimensions
-    send their blocks in pieces. Otherwise, each moves on immediately, which takes the sum of size - 1 steps; if sizes
-    differ, they share links with slower collectives. Bandwidth-optimal on tori with equal sizes >= 3.
+    send their blocks in pieces. Bandwidth-optimal on tori with equal sizes >= 3.
+
+    Otherwise, each moves on immediately, which takes the sum of size - 1 steps; if sizes differ, they share links with
+    slower collectives. This is the baseline that the BFB papers call the traditional torus schedule. Source: Zhao et
+    al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.3.
     """
-    return _bucket(topology, collective, "bucket", synchronised, all_ports)
-
-
-def traditional_torus(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return the baseline that the BFB papers call the traditional torus schedule: `bucket`, not synchronised.
-
-    Rings run in all dimensions in parallel; each part of the data passes through them in turn, in the sum of size - 1
-    steps. Bandwidth-optimal only if all sizes are equal. Source: Zhao et al., "Efficient Direct-Connect Topologies for
-    Collective Communications", section 5.3.
-    """
-    return _bucket(topology, collective, "traditional-torus", synchronised=False, all_ports=True)
-
-
-def _bucket(
-    topology: Topology, collective: Collective, method: str, synchronised: bool, all_ports: bool
-) -> CollectivePattern:
+    method = "bucket" if synchronised else "traditional-torus"
     require_collective(method, collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
     lines = [ring_line(size) for size in grid_shape(topology)]
     order = synchronised_dimensions if synchronised else dimension_by_dimension

@@ -39,7 +39,7 @@ from chorale.synth.finder.cayley_search import (
     write_log,
 )
 from chorale.synth.finder.constructions import BaseSources, Constructions, traits_of
-from chorale.synth.finder.find import FinderQuery, _tasks, check_claims, confirm, find, find_all
+from chorale.synth.finder.find import FinderQuery, check_claims, confirm, find, find_all
 from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import synthesize
@@ -295,20 +295,6 @@ def test_the_best_for_a_workload():
     assert workload.best(candidates[::-1]) == best
     assert Workload(Fraction(1000), 1, Fraction(100)).best(candidates) == candidates[0]
     assert Workload(Fraction(0), 2**30, Fraction(1)).best(candidates) == candidates[-1]
-
-
-def largest_prime_factor(number: int) -> int:
-    return max(one for one in range(2, number + 1) if number % one == 0 and all(one % other for other in range(2, one)))
-
-
-def test_tasks_hold_every_size_once() -> None:
-    queries = [FinderQuery(nodes, 4) for nodes in range(5, 400)]
-    tasks = _tasks(queries)
-    assert len(tasks) == 64
-    assert sorted((query for task in tasks for query in task), key=lambda query: query.nodes) == queries
-    factors = [{largest_prime_factor(query.nodes) for query in task} for task in tasks]
-    assert len(set().union(*factors)) == sum(map(len, factors))
-    assert len(_tasks(queries[:3])) == len({5, 3, 7})
 
 
 def claim(spec: str, method: str = "bfb") -> TopologyCandidate:

@@ -1,6 +1,7 @@
 """Swing, bucket, recursive doubling, halving and double binary trees against definitions and sums; grid routes."""
 
 from fractions import Fraction
+from functools import partial
 from math import log2
 
 import numpy as np
@@ -28,7 +29,6 @@ from chorale.synth.methods.grid.algorithms import (
     swing_latency,
     swing_line,
     swing_peers,
-    traditional_torus,
 )
 from chorale.synth.methods.grid.pattern import PairRoutes, TorusLinks, minimal_paths, pair_routes
 from chorale.synth.methods.grid.steps import grid_shape
@@ -40,6 +40,8 @@ from chorale.synth.topology.topology import Topology
 from tests.patterns import verified_with_traffic
 from tests.strategies import strongly_connected_topologies
 from tests.synthesis import synthesized
+
+traditional_torus = partial(bucket, synchronised=False)
 
 
 @pytest.mark.parametrize(
