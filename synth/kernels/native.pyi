@@ -67,6 +67,27 @@ def price_distances(
     O(sources * links * log(links)).
     """
 
+def relieve_flows(
+    incoming: Ints,
+    outgoing: Ints,
+    outgoing_links: Ranks,
+    src: Ranks,
+    dst: Ranks,
+    source: Ints,
+    target: Ints,
+    amount: Ints,
+    offsets: Ints,
+    links: Ranks,
+    room: Reals,
+    rounds: int,
+    flows: Matrix[np.float64],
+) -> None:
+    """Move parts of paths from links with more than their `room` to the cheapest paths, until nothing helps.
+
+    Path i carries `amount[i]` over `links[offsets[i]:offsets[i + 1]]`. Adds the result to `flows`, [sources, links].
+    O(links * log(links)) per source and round, and per path that is moved.
+    """
+
 def route(
     incoming: Ints,
     outgoing: Ints,

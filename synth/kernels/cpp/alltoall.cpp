@@ -1,6 +1,9 @@
 // All-to-all: flows by link prices, integral flows, distances by prices, and equivalent rows of the linear program.
+#include <map>
+
 #include "heap.hpp"
 #include "modules.hpp"
+#include "relief.hpp"
 #include "splitmix.hpp"
 
 namespace chorale {
@@ -269,6 +272,52 @@ void price_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, 
     }
 }
 
+// Moves parts of paths from busy links to the cheapest paths, and writes the flow of each source on each link.
+void relieve_flows(Span<const Int> incoming, Span<const Int> outgoing, Span<const Rank> outgoing_links,
+                   Span<const Rank> src, Span<const Rank> dst, Span<const Int> source, Span<const Int> target,
+                   Span<const Int> amount, Span<const Int> offsets, Span<const Rank> links, Span<const double> room,
+                   Int rounds, Span<double, 2> flows) {
+    using Path = std::vector<Rank>;
+    std::vector<std::map<std::pair<Int, Path>, Int>> amounts(flows.shape[0]);  // by source; of (target, path)
+    LinkLoads loads({room.begin(), room.end()});
+    for (Int i = 0; i < source.size(); ++i) {
+        const auto path = links.part(offsets[i], offsets[i + 1]);
+        amounts[source[i]][{target[i], Path(path.begin(), path.end())}] += amount[i];
+        loads.add(path, static_cast<double>(amount[i]));
+    }
+    auto prices = zeros<double>(src.size());
+    auto distances = zeros<double>(1, outgoing.size() - 1);
+    auto from = zeros<Rank>(1);
+    const auto cost = [&](Int link) { return distances(0, src[link]) + prices[link]; };
+    loads.relieve(rounds, [&](Int) {
+        for (from[0] = 0; from[0] < flows.shape[0]; ++from[0]) {
+            std::vector<std::pair<Int, Path>> busy;
+            for (const auto& [piece, units] : amounts[from[0]])
+                if (units > 0 && loads.is_busy(piece.second)) busy.push_back(piece);
+            if (busy.empty()) continue;
+            for (Int link = 0; link < src.size(); ++link) prices[link] = loads.price(link) + 1e-6;
+            price_distances(outgoing, outgoing_links, dst, prices, from, distances);
+            for (const auto& piece : busy) {
+                Path path;
+                for (Int node = piece.first; node != from[0]; node = src[path.back()]) {
+                    Int best = incoming[node];
+                    for (Int link = best; link < incoming[node + 1]; ++link)
+                        if (cost(link) < cost(best)) best = link;
+                    path.push_back(static_cast<Rank>(best));
+                }
+                std::reverse(path.begin(), path.end());
+                if (loads.price_of(path) >= loads.price_of(piece.second)) continue;
+                const Int part = loads.move(piece.second, path, amounts[from[0]][piece]);
+                amounts[from[0]][piece] -= part;
+                amounts[from[0]][{piece.first, path}] += part;
+            }
+        }
+    });
+    for (Int row = 0; row < flows.shape[0]; ++row)
+        for (const auto& [piece, units] : amounts[row])
+            for (const Rank link : piece.second) flows(row, link) += static_cast<double>(units);
+}
+
 // Converts approximate flows to integral flows that deliver every unit.
 
 constexpr double TRACE = 1e-15;
@@ -474,6 +523,7 @@ void bind_alltoall(nanobind::module_& module) {
     define(module, "cancel_cycles", cancel_cycles);
     define(module, "add_priced_loads", add_priced_loads);
     define(module, "price_distances", price_distances);
+    define(module, "relieve_flows", relieve_flows);
     define(module, "route", route);
     define(module, "peel", peel);
     define(module, "column_colours", column_colours);

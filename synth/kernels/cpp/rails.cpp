@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "modules.hpp"
+#include "relief.hpp"
 
 namespace chorale {
 namespace {
@@ -191,40 +192,34 @@ auto split_over_rails(Span<const Int, 2> amounts, Span<const Rank, 2> members, S
     return pieces.arrays();
 }
 
-// Moves pieces from lanes and NICs that are busier than a limit to other paths, until none is or nothing helps.
-//
-// Each move lowers the sum over all links of the squares of what exceeds the limit. If a split within the limit exists
-// and paths have one relay in each box, the moves approach it.
+// Moves pieces from lanes and NICs that are busier than a limit to other paths, with one relay in each box.
 class Relief {
 public:
     Relief(Span<const Rank, 2> members, Span<const Rank> place, Span<const Rank> rail, Span<const Int, 2> lanes,
            Span<const Int, 2> nics, bool has_switch, double limit)
-        : members_(members), place_(place), rail_(rail), box_(place.size()), ranks_(place.size()), places_(members.shape[1]),
-          has_switch_(has_switch), nics_(has_switch ? 2 * ranks_ : ranks_ * places_),
-          room_(nics_ + 2 * ranks_), load_(room_.size()) {
+        : members_(members), place_(place), rail_(rail), box_(place.size()), ranks_(place.size()),
+          places_(members.shape[1]), has_switch_(has_switch), nics_(has_switch ? 2 * ranks_ : ranks_ * places_),
+          loads_(rooms(lanes, nics, limit)) {
         for (Int b = 0; b < members.shape[0]; ++b)
             for (const Rank rank : members.row(b)) box_[rank] = b;
-        const Int columns = lanes.shape[1];
-        for (Int i = 0; i < nics_; ++i) room_[i] = limit * static_cast<double>(lanes(i / columns, i % columns));
-        for (Int i = 0; i < 2 * ranks_; ++i) room_[nics_ + i] = limit * static_cast<double>(nics(i / ranks_, i % ranks_));
-        for (const double room : room_) per_room_.push_back(1 / std::max(room, kSlight));
     }
 
     void relieve(Pieces& pieces, Int rounds) {
-        for (Int i = 0; i < count_of(pieces); ++i) add(path_of(pieces, i), static_cast<double>(pieces.amount[i]));
-        double before = std::numeric_limits<double>::max();
-        for (Int round = 0; round < rounds; ++round) {
-            double squares = 0;
-            for (Int link = 0; link < static_cast<Int>(room_.size()); ++link)
-                if (load_[link] > room_[link]) squares += room_[link] * excess(link, 0) * excess(link, 0);
-            if (squares == 0 || squares > kSlow * before) break;
-            before = squares;
+        for (Int i = 0; i < count_of(pieces); ++i) loads_.add(path_of(pieces, i), static_cast<double>(pieces.amount[i]));
+        loads_.relieve(rounds, [&](Int round) {
             for (Int i = 0, count = count_of(pieces); i < count; ++i)
                 if (pieces.amount[i] > 0) move(pieces, i, round);
-        }
+        });
     }
 
 private:
+    static std::vector<double> rooms(Span<const Int, 2> lanes, Span<const Int, 2> nics, double limit) {
+        std::vector<double> result;
+        for (const auto& table : {lanes, nics})
+            for (Int row = 0; row < table.shape[0]; ++row)
+                for (const Int width : table.row(row)) result.push_back(limit * static_cast<double>(width));
+        return result;
+    }
     // The lanes and NICs of a path.
     struct Path {
         std::array<Int, 6> links;
@@ -235,11 +230,6 @@ private:
     };
 
     static Int count_of(const Pieces& pieces) { return static_cast<Int>(pieces.amount.size()); }
-    double use(Int link) const { return load_[link] * per_room_[link]; }
-    double excess(Int link, double more) const { return std::max(0.0, (load_[link] + more) * per_room_[link] - 1); }
-    void add(const Path& path, double amount) {
-        for (const Int link : path) load_[link] += amount;
-    }
     void add_lane(Path& path, Int from, Int to) const {
         if (!has_switch_) return path.add(from * places_ + place_[to]);
         path.add(from);
@@ -292,38 +282,17 @@ private:
 
     void move(Pieces& pieces, Int i, Int round) {
         const Path old = path_of(pieces, i);
-        double busiest = 0, old_price = 0;
-        for (const Int link : old) busiest = std::max(busiest, use(link));
-        if (busiest <= 1) return;
-        const auto price_of = [&](const Path& path) {
-            double price = 0;
-            for (const Int link : path) price += excess(link, 0) + kSlight * use(link);
-            return price;
-        };
-        old_price = price_of(old);
+        if (!loads_.is_busy(old)) return;
         const Rank source = pieces.source[i], target = pieces.target[i];
         Rank sender = -1, receiver = -1;
-        double best = old_price;
+        const double before = loads_.price_of(old);
+        double best = before;
         each_choice(source, target, round, [&](Rank out, Rank in) {
-            const double price = price_of(path(source, target, out, in));
+            const double price = loads_.price_of(path(source, target, out, in));
             if (price < best) std::tie(best, sender, receiver) = std::tie(price, out, in);
         });
-        if (best >= old_price) return;
-        const Path now = path(source, target, sender, receiver);
-        // Bisection: the amount for which both paths exceed the limit by the same
-        add(old, -static_cast<double>(pieces.amount[i]));
-        const double all = static_cast<double>(pieces.amount[i]);
-        double low = 0, high = all;
-        for (int step = 0; step < 12; ++step) {
-            const double middle = (low + high) / 2;
-            double gain = 0;
-            for (const Int link : old) gain += excess(link, all - middle);
-            for (const Int link : now) gain -= excess(link, middle);
-            (gain > 0 ? low : high) = middle;
-        }
-        const Int part = std::min(static_cast<Int>(high + 0.5), pieces.amount[i]);
-        add(old, all - static_cast<double>(part));
-        add(now, static_cast<double>(part));
+        if (best >= before) return;
+        const Int part = loads_.move(old, path(source, target, sender, receiver), pieces.amount[i]);
         if (part == 0) return;
         pieces.amount[i] -= part;
         Word key = 0;
@@ -334,14 +303,13 @@ private:
     }
 
     static constexpr Int kBoxes = 4;
-    static constexpr double kSlight = 1e-4, kSlow = 0.98;
     Span<const Rank, 2> members_;
     Span<const Rank> place_, rail_;
     std::vector<Int> box_;
     Int ranks_, places_;
     bool has_switch_;
     Int nics_;
-    std::vector<double> room_, load_, per_room_;
+    LinkLoads loads_;
     std::unordered_map<Word, Int> moved_;
 };
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP as ALLTOALL_GAP
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate, approximate, choose_method
 from chorale.synth.methods.alltoall.balance import Flows, IntegralFlows, Router, SharedFlows, balanced, best_of
@@ -44,6 +45,7 @@ from chorale.synth.topology.topology import Topology
 DEFAULT_GAP = Fraction(1, 200)
 _LARGEST_LOAD = 2**58
 _FINE_UNITS = 720720
+_LIMITS, _MOVES, _BELOW = 4, 60, Fraction(1, 50)
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
 _MOST_CELLS = 2**17
@@ -163,7 +165,7 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
         return rails
     if not isinstance(plan, FlowPlan):
         return plan_traffic(topology, matrix, gap=gap)
-    best: TrafficPlan = _flows_along(plan, matrix, gap)
+    best: TrafficPlan = _relieved(_flows_along(plan, matrix, gap), gap)
     chosen = choose_method(reduced_problem(topology, plan.problem), None)
     for method in dict.fromkeys((chosen, "lp")):
         if best.gap <= gap:
@@ -171,6 +173,40 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
         best = _better(best, _plan_flows(topology, matrix, None, gap / 2, method, None))
     best = _no_slower_than_usual(best) if isinstance(best, FlowPlan) else best
     return best if rails is None else _better(rails, best)
+
+
+def _relieved(plan: FlowPlan, gap: Fraction) -> FlowPlan:
+    """Return `plan` after parts of busy paths moved to cheaper ones, until it is within `gap` of its bound or stuck.
+
+    The links that stay busy for a limit just below the time that was reached have prices that prove a bound.
+    """
+    problem = plan.problem
+    width = problem.class_capacity[problem.link_class] / problem.scale
+    index = np.zeros(len(plan.topology.links), dtype=np.int32)
+    index[problem.link_ids] = np.arange(problem.link_count)
+
+    def moved(plan: FlowPlan, limit: Fraction) -> Flows:
+        paths, flows = plan.paths(), np.zeros(plan.flows.shape)
+        columns = map(np.ascontiguousarray, (paths.source, paths.target, paths.amount, paths.offsets))
+        network = problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst
+        room = float(limit / plan.chunks.chunk) * width
+        native.relieve_flows(*network, *columns, index[paths.links], room, _MOVES, flows)
+        return flows
+
+    best, limit = plan, plan.bound.time
+    for _ in range(_LIMITS):
+        if best.gap <= gap:
+            break
+        flows = moved(best, limit)
+        tried = _routed(plan.topology, plan.matrix, problem, plan.chunks, flows, best.bound, "warm")
+        best = tried if tried.time < best.time else best
+        limit = best.time * (1 - _BELOW)
+        excess = moved(best, limit).sum(axis=0) / (float(limit / plan.chunks.chunk) * width) - 1
+        candidates = [integer_prices(excess), (excess > excess.max() / 2).astype(np.int64)]
+        bound = _bound(plan.topology, problem, plan.matrix, candidates)
+        best = replace(best, bound=max(best.bound, bound, key=lambda each: each.time))
+        limit = (best.bound.time + best.time) / 2
+    return best
 
 
 def _flows_along(plan: FlowPlan, matrix: TrafficMatrix, gap: Fraction) -> FlowPlan:

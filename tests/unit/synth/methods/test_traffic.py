@@ -147,6 +147,20 @@ def test_skews_are_planned_at_the_bound_and_again_within_half_a_percent(spec):
         assert 0 <= plan.gap <= Fraction(1, 200)
 
 
+@pytest.mark.parametrize("spec", ["torus:4x4", "torus:3x3", "dragonfly:2,1,1"])
+def test_plans_of_changed_traffic_need_no_new_flows(spec):
+    topology = parse_topology(spec)
+    ranks = topology.compute_count
+    plan = plan_traffic(topology, zipf_matrix(ranks, 1.2, 0))
+    for seed in (1, 2):
+        plan = replan(plan, zipf_matrix(ranks, 0.9, seed))
+        assert plan.method == "warm"
+        assert plan.gap < Fraction(1, 500)
+        assert check_traffic_certificate(topology, certificate_of(plan)) == plan.bound.time
+        schedule = traffic_schedule(plan)
+        assert verify(schedule).cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk == plan.time
+
+
 def test_equal_amounts_are_the_all_to_all():
     topology = parse_topology("mesh:2x3")
     rate = alltoall_rate(topology)
