@@ -212,7 +212,7 @@ def verify(schedule: SomeSchedule, size_bytes: int | None = None) -> DesignedSch
 
 
 def _verified(schedule: SomeSchedule) -> VerifiedSchedule:
-    return schedule if isinstance(schedule, VerifiedSchedule) else verify_schedule(schedule)
+    return schedule if isinstance(schedule, VerifiedSchedule) else verify(schedule)
 
 
 @in_words_of_arguments
