@@ -9,7 +9,6 @@ runtime may split chunks into pieces and pipeline reductions piece by piece, but
 element. The vector size only determines which chunk an element is in.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -23,8 +22,8 @@ from chorale.synth.programs.memory import layout_of, shape_of, words_of
 from chorale.synth.programs.plans.moves import Move, Step, pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.run import PlanRun
-from chorale.synth.programs.program import Op, Program, chunks_moved
-from chorale.synth.programs.rounds import Connection, ends_of_block, execution_order
+from chorale.synth.programs.program import Op, Position, Program, chunks_moved
+from chorale.synth.programs.rounds import execution_order
 
 MAX_MOVES = 2**22
 """`order_of_additions` returns None for programs that move more chunks than this, because it would take too long."""
@@ -168,15 +167,13 @@ def _executed(program: Program, sum_of: SumOf) -> list[list[int | None]]:
     memory: list[list[int | None]] = [[None] * layout.cells for layout in layouts]
     for rank, layout in enumerate(layouts):
         memory[rank][layout.input_base : layout.input_base + program.chunks] = [rank] * program.chunks
-    messages: dict[Connection, deque[list[int | None]]] = defaultdict(deque)
+    sent: dict[Position, list[int | None]] = {}
     order, stuck = execution_order(program)
     if stuck:
         raise _wrong("it hangs")
-    for rank, index, step in order:
-        block, own = program.ranks[rank].blocks[index], memory[rank]
-        item = block.instructions[step]
-        incoming, outgoing = ends_of_block(rank, block)
-        operands: list[list[int | None]] = [messages[incoming].popleft()] if item.op.receives else []
+    for (rank, index, step), sender in order:
+        own, item = memory[rank], program.ranks[rank].blocks[index].instructions[step]
+        operands: list[list[int | None]] = [] if sender is None else [sent.pop(sender)]
         for place, is_read in ((item.src, item.op.reads_src), (item.dst, item.op is Op.REDUCE)):
             if is_read:
                 cell = layouts[rank].cell(place)
@@ -189,7 +186,7 @@ def _executed(program: Program, sum_of: SumOf) -> list[list[int | None]]:
             cell = layouts[rank].cell(item.dst)
             own[cell : cell + len(values)] = values
         if item.op.sends:
-            messages[outgoing].append(values)
+            sent[rank, index, step] = values
     return memory
 
 

@@ -14,7 +14,7 @@ dependences; no round is empty.
 """
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -36,7 +36,11 @@ def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection
     return (source, rank, block.channel), (rank, target, block.channel)
 
 
-def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Position], list[Position]]:
+Order = list[tuple[Position, Position | None]]
+"""Instructions in a valid order, each with the instruction that sent the message that it receives, if any."""
+
+
+def execution_order(program: Program, depth: float = math.inf) -> tuple[Order, list[Position]]:
     """Return (valid order of the instructions, instructions at which blocks hang in a deadlock).
 
     Identical programs give identical orders. O(instructions * blocks that wait for one another).
@@ -59,9 +63,9 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Pos
             woken[at].append(sender)
         for other in {wait.block for item in block.instructions for wait in item.waits}:
             woken[at[0], other].append(at)
-    order: list[Position] = []
+    order: Order = []
     done = dict.fromkeys(blocks, 0)
-    under_way: Counter[Connection] = Counter()
+    under_way: dict[Connection, deque[Position]] = defaultdict(deque)
     ready, waiting = deque(blocks), set(blocks)
     while ready:
         at = ready.popleft()
@@ -73,13 +77,13 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Pos
             if (
                 any(done[rank, wait.block] <= wait.step for wait in item.waits)
                 or (item.op.receives and not under_way[incoming])
-                or (item.op.sends and under_way[outgoing] >= depth)
+                or (item.op.sends and len(under_way[outgoing]) >= depth)
             ):
                 break
-            order.append((*at, done[at]))
+            order.append(((*at, done[at]), under_way[incoming].popleft() if item.op.receives else None))
+            if item.op.sends:
+                under_way[outgoing].append((*at, done[at]))
             done[at] += 1
-            under_way[incoming] -= item.op.receives
-            under_way[outgoing] += item.op.sends
         for other_block in woken[at] if done[at] > before else ():
             if other_block not in waiting:
                 waiting.add(other_block)
@@ -274,20 +278,18 @@ def rounds_of(program: Program) -> tuple[RankRounds, ...]:
     return tuple(result)
 
 
-def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]) -> list[_Delivery]:
+def _deliveries(program: Program, order: Order, times: list[_RankTimes]) -> list[_Delivery]:
     """Execute the instructions in `order`, record memory accesses in `times`, and return all messages."""
     found: list[_Delivery] = []
-    queues: dict[Connection, deque[_Message]] = defaultdict(deque)
+    sent: dict[Position, _Message] = {}
     messages = 0
-    for rank, index, number in order:
-        block, own = program.ranks[rank].blocks[index], times[rank]
-        step = block.instructions[number]
+    for (rank, index, number), sender in order:
+        own, step = times[rank], program.ranks[rank].blocks[index].instructions[number]
         op, count = step.op, step.count
-        incoming, outgoing = ends_of_block(rank, block)
         source = own.layout.cell(step.src) if op.reads_src else -1
         target = own.layout.cell(step.dst) if op.writes_dst else -1
-        if op.receives:
-            message = queues[incoming].popleft()
+        if sender is not None:
+            message = sent.pop(sender)
             if message.chunks != count:
                 sizes = f"{message.chunks} chunks from rank {message.sender} to rank {rank}, which receives {count}"
                 raise InvalidInput(
@@ -306,7 +308,7 @@ def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]
             own.local(LocalStep(target, left, right, count))
         if op.sends:
             first = source if op == Op.SEND else target
-            queues[outgoing].append(_Message(messages, rank, first, count, own.send(first, count)))
+            sent[rank, index, number] = _Message(messages, rank, first, count, own.send(first, count))
             messages += 1
     return found
 

@@ -21,7 +21,7 @@ thread blocks, which exchange signals with each member of a group.
 """
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -35,11 +35,10 @@ from numpy.typing import NDArray
 from chorale.synth.programs.memory import layout_of
 from chorale.synth.programs.plans.plan import Kind
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Position, Program, ThreadBlock
-from chorale.synth.programs.rounds import Connection, ends_of_block, execution_order
+from chorale.synth.programs.rounds import Connection, Order, ends_of_block, execution_order
 
 VectorClock = NDArray[np.signedinteger[Any]]
 """int[blocks of all ranks]: for each block, how many of its instructions are known to be done."""
-_NONE: Mapping[Position, Position] = MappingProxyType({})
 
 
 class MessageOrder(NamedTuple):
@@ -62,7 +61,10 @@ class _Access(NamedTuple):
 
 
 def message_order(
-    program: Program, receive_of: Mapping[Position, Position], read_late: Mapping[Position, Position] = _NONE
+    program: Program,
+    executed: Order,
+    receive_of: Mapping[Position, Position],
+    read_late: Mapping[Position, Position] = MappingProxyType({}),
 ) -> MessageOrder:
     """Return which messages of the sound `program` need no intermediate copy. O(instructions * blocks).
 
@@ -71,6 +73,7 @@ def message_order(
 
     Args:
         program: A program without faults.
+        executed: Its instructions in a valid order.
         receive_of: The receive that matches each send.
         read_late: The matching receives of those sends whose chunks may be read until the receive is done.
     """
@@ -87,24 +90,23 @@ def message_order(
         for wait in item.waits
     }
     after: dict[Position, VectorClock] = {}  # clock at the end of each instruction that others wait for
-    sent: dict[Connection, deque[tuple[VectorClock, VectorClock]]] = defaultdict(deque)
+    sent: dict[Position, tuple[VectorClock, VectorClock]] = {}
     # By rank and cell: (block, step) of the last write and of later reads. Earlier accesses happen before these.
     accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     writes: dict[tuple[int, int], list[_Access]] = defaultdict(list)
     sends: list[tuple[_Access, range]] = []
     direct: set[Position] = set()
-    for position in execution_order(program)[0]:
+    for position, sender in executed:
         rank, index, step = position
-        body, block = program.ranks[rank].blocks[index], first[rank] + index
-        item, clock = body.instructions[step], clocks[block]
-        incoming, outgoing = ends_of_block(rank, body)
+        block = first[rank] + index
+        item, clock = program.ranks[rank].blocks[index].instructions[step], clocks[block]
         starts = layouts[rank].cell(item.src), layouts[rank].cell(item.dst)
         read = range(starts[0], starts[0] + item.count) if item.op.reads_src else range(0)
         written = range(starts[1], starts[1] + item.count) if item.op.writes_dst else range(0)
         for wait in item.waits:
             np.maximum(clock, after[rank, wait.block, wait.step], out=clock)
-        if item.op.receives:
-            put, known = sent[incoming].popleft()
+        if sender is not None:
+            put, known = sent.pop(sender)
             np.maximum(clock, known, out=clock)
             is_free = all(put[user] > at for cell in written for user, at in accesses[rank, cell])
             if item.op.writes_dst and not item.op.reads_src and is_free:
@@ -126,7 +128,7 @@ def message_order(
                 reader = read_late[position]
                 for cell in cells:
                     accesses[rank, cell].append((first[reader[0]] + reader[1], reader[2]))
-            sent[outgoing].append((before, clock.copy()))
+            sent[position] = before, clock.copy()
         if position in waited:
             after[position] = clock.copy()
 
@@ -187,35 +189,19 @@ def deliveries_of(program: Program) -> Deliveries:
 
     O(instructions * blocks).
     """
-    pairs = _pairs(program)
+    executed = execution_order(program)[0]
+    pairs = {send: receive for receive, send in executed if send is not None}
     if program.protocol == "LL":
         return _placed(program, pairs, {}, MessageOrder(frozenset(), frozenset()))
-    order = message_order(program, pairs)
+    order = message_order(program, executed, pairs)
     carriers = {send: _carrier(program, send, receive, order) for send, receive in pairs.items()}
     late = {
         send: pairs[send]
         for send, carrier in carriers.items()
         if carrier is not Carrier.SENDER and send in order.lasting
     }
-    direct = message_order(program, pairs, late).direct if late else order.direct
+    direct = message_order(program, executed, pairs, late).direct if late else order.direct
     return _placed(program, pairs, carriers, MessageOrder(direct, order.lasting))
-
-
-def _pairs(program: Program) -> dict[Position, Position]:
-    """Return the receive that matches each send. A connection's k-th receive matches its k-th send."""
-    sends: dict[Connection, list[Position]] = defaultdict(list)
-    receives: dict[Connection, list[Position]] = defaultdict(list)
-    for position, block, item in _instructions(program):
-        incoming, outgoing = ends_of_block(position[0], block)
-        if item.op.sends:
-            sends[outgoing].append(position)
-        if item.op.receives:
-            receives[incoming].append(position)
-    return {
-        send: receive
-        for connection, items in sends.items()
-        for send, receive in zip(items, receives[connection], strict=True)
-    }
 
 
 def _instructions(program: Program) -> Iterator[tuple[Position, ThreadBlock, Instruction]]:
