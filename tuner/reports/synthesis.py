@@ -423,6 +423,6 @@ def shards_bound(
         "at best": tables.time_per_byte_text(best.bound.value, unit),
         "algbw": f"{document['algbw']:.6g} {unit}",
         "bottleneck": f"{best.bound.kind} {', '.join(certificate['nodes'][:12])}",
-        "trees per unit of a shard": str(best.trees),
+        "trees per unit of a shard": str(best.k),
     }
     return tables.Result(document, tables.facts_table(f"{document['collective']} on {topology.spec}", rows.items()))
