@@ -73,7 +73,7 @@ class AllToAllPlan:
 
     @property
     def method(self) -> str:
-        """Return how the plan was found: `two level`, `direct`, `sender rail`, `receiver rail`, `lp` or `prices`."""
+        """Return how the plan was found: `two level`, `moves`, `lp`, `prices`, `direct`, `sender` or `receiver rail`."""
         return self.plan.method
 
     @property

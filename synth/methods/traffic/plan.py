@@ -47,8 +47,8 @@ class TrafficPlan(ABC):
     time:   time that the busiest link needs
     fluid:  best known time of flows that may split chunks; at most `time`
     bound:  lower bound on the time of any plan
-    method: how the plan was found: "lp", "prices", "warm" (along the flows of an earlier plan) or "two level"; or
-            "direct", "sender rail" or "receiver rail" if that is no slower
+    method: how the plan was found: "lp", "prices", "moves" (from the usual paths), "warm" (from an earlier plan) or
+            "two level"; or "direct", "sender rail" or "receiver rail" if that is no slower
     """
 
     topology: Topology

@@ -1,10 +1,11 @@
 """Plans given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
 
-The first plan solves the linear program or, on large networks, descends in link prices. A later plan sends the new
-traffic along the earlier flows, in the same proportions, and descends in prices if the result is not close enough to
-the bound. Bounds follow from prices: each unit from s to t costs at least the price distance, and in time T, the data
-on a link cost at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any
-prices. Equal prices on the links into a set of nodes give the bound of that cut.
+The first plan solves the linear program. On larger networks, parts of shortest paths move from busy links to cheaper
+paths; if that is not close enough to the bound, the linear program is solved, or link prices descend. A later plan
+sends the new traffic along the earlier flows, in the same proportions, and moves parts of them. Bounds follow from
+prices: each unit from s to t costs at least the price distance, and in time T, the data on a link cost at most T *
+price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices on the
+links into a set of nodes give the bound of that cut.
 
 Also computes the time without a plan: if traffic is sent as libraries send it, in rounds, or as if all sizes were
 equal.
@@ -48,6 +49,8 @@ _FINE_UNITS = 720720
 _LIMITS, _MOVES, _BELOW = 4, 60, Fraction(1, 50)
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
+_FEW_CELLS = 2**12
+"""Up to this number of ranks * links, the linear program is fast, so that its plans, which are exact, are used."""
 _MOST_CELLS = 2**17
 """Above this limit of ranks * links, planning flows would take minutes; the closed form is used if there is one."""
 TPlan = TypeVar("TPlan", bound=TrafficPlan)
@@ -130,6 +133,14 @@ def _plan_flows(
     require_schedule_size(topology, None)
     counts = chunk_counts(matrix, chunks)
     problem = _problem_of(topology, counts)
+    if method is None and chunks is None and len(problem.demand) * problem.link_count > _FEW_CELLS:
+        nothing, none = np.zeros((len(problem.demand), problem.link_count), dtype=np.int64), Fraction(2**60)
+        bound = _bound(topology, problem, matrix, [])
+        usual = _no_slower_than_usual(FlowPlan(topology, matrix, counts, none, none, bound, "", problem, nothing))
+        fine = _in_finer_chunks(usual, usual.flows.astype(np.float64), _FINE_GAP)
+        moved = _no_slower_than_usual(_relieved(fine, _FINE_GAP, "moves"))
+        if moved.gap <= gap:
+            return moved
     reduction = reduced_problem(topology, problem)
     chosen = choose_method(reduction, method)
     solution = approximate(reduction, chosen, gap, report)
@@ -150,8 +161,7 @@ def _plan_flows(
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
     """Return a plan for `matrix` along the flows in `plan`, or a new plan if their time is not within `gap`.
 
-    New flows are found as for a first plan and, if a price descent is not good enough, by the linear program. Boxes
-    with rails are planned in closed form again.
+    New flows are found as for a first plan. Boxes with rails are planned in closed form again.
 
     Raises:
         InvalidInput: if the matrix is for another number of ranks.
@@ -165,17 +175,14 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
         return rails
     if not isinstance(plan, FlowPlan):
         return plan_traffic(topology, matrix, gap=gap)
-    best: TrafficPlan = _relieved(_flows_along(plan, matrix, gap), gap)
-    chosen = choose_method(reduced_problem(topology, plan.problem), None)
-    for method in dict.fromkeys((chosen, "lp")):
-        if best.gap <= gap:
-            break
-        best = _better(best, _plan_flows(topology, matrix, None, gap / 2, method, None))
+    best: TrafficPlan = _relieved(_flows_along(plan, matrix, gap), gap, "warm")
+    if best.gap > gap:
+        best = _better(best, _plan_flows(topology, matrix, None, gap / 2, None, None))
     best = _no_slower_than_usual(best) if isinstance(best, FlowPlan) else best
     return best if rails is None else _better(rails, best)
 
 
-def _relieved(plan: FlowPlan, gap: Fraction) -> FlowPlan:
+def _relieved(plan: FlowPlan, gap: Fraction, method: str) -> FlowPlan:
     """Return `plan` after parts of busy paths moved to cheaper ones, until it is within `gap` of its bound or stuck.
 
     The links that stay busy for a limit just below the time that was reached have prices that prove a bound.
@@ -198,7 +205,7 @@ def _relieved(plan: FlowPlan, gap: Fraction) -> FlowPlan:
         if best.gap <= gap:
             break
         flows = moved(best, limit)
-        tried = _routed(plan.topology, plan.matrix, problem, plan.chunks, flows, best.bound, "warm")
+        tried = _routed(plan.topology, plan.matrix, problem, plan.chunks, flows, best.bound, method)
         best = tried if tried.time < best.time else best
         limit = best.time * (1 - _BELOW)
         excess = moved(best, limit).sum(axis=0) / (float(limit / plan.chunks.chunk) * width) - 1
@@ -282,7 +289,9 @@ def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
             flows[source] = paths.loads(first[[source]], np.array([source]))
             if len(starts):
                 flows[source] += paths.loads(second[starts], starts)
-        plan = replace(plan, flows=flows, time=time, fluid=min(plan.fluid, time), method=name)
+        # Rounding removes cycles, which a path over a relay may have
+        shares = flows.astype(np.float64)
+        plan = _routed(plan.topology, plan.matrix, problem, plan.chunks, shares, plan.bound, name, plan.fluid)
     return plan
 
 

@@ -161,6 +161,17 @@ def test_plans_of_changed_traffic_need_no_new_flows(spec):
         assert verify(schedule).cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk == plan.time
 
 
+@pytest.mark.parametrize("spec", ["torus:6x6", "mi250:2"])
+def test_parts_of_usual_paths_move_until_the_bound_is_near(spec):
+    topology = parse_topology(spec)
+    plan = plan_traffic(topology, zipf_matrix(topology.compute_count, 1.2, 0))
+    assert plan.method == "moves"
+    assert plan.gap < Fraction(1, 1000)
+    assert check_traffic_certificate(topology, certificate_of(plan)) == plan.bound.time
+    schedule = traffic_schedule(plan)
+    assert verify(schedule).cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk == plan.time
+
+
 def test_equal_amounts_are_the_all_to_all():
     topology = parse_topology("mesh:2x3")
     rate = alltoall_rate(topology)
