@@ -73,7 +73,10 @@ class AllToAllPlan:
 
     @property
     def method(self) -> str:
-        """Return how the plan was found: `two level`, `moves`, `lp`, `prices`, `direct`, `sender` or `receiver rail`."""
+        """Return how the plan was found.
+
+        `two level`, `moves`, `lp`, `prices`, or what libraries do: `direct`, `sender rail`, `receiver rail`.
+        """
         return self.plan.method
 
     @property
