@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
@@ -203,44 +204,37 @@ def require_reach(topology: Topology) -> None:
         raise InvalidInput(rule, f"{hops} hops, {len(links)} links", "use a smaller network, or one with shorter paths")
 
 
+MAX_PRICED_CELLS = 2**18
+"""Largest product of ranks and links for which the hop-count bound is computed. Checking it then takes a second."""
+
+
 def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
     require_reach(topology)
     if collective.name == CollectiveName.ALLREDUCE:
         yield from allreduce_bounds(topology)
     elif collective.name == CollectiveName.ALLTOALL:
-        yield from _alltoall_bounds(topology)
+        # Data that single ranks, allgather bottlenecks, and boxes must exchange with the rest of the network.
+        for spread in (ALLGATHER, REDUCE_SCATTER):
+            search = search_for(topology, spread)
+            cuts = chain((cut for _, cut in improving_cuts(search)), _boxes(topology))
+            for cut in cuts:
+                inside = int(np.count_nonzero(cut < topology.compute_count))
+                time = inside * search.time_per_shard(cut) / topology.compute_count
+                yield Bound(cut_direction(spread), node_set(cut), time)
+        if topology.compute_count * len(topology.links) <= MAX_PRICED_CELLS:
+            # The total hop count of all data divided by the total bandwidth: with a price of 1 for every link, a path
+            # costs at least its number of hops. Prices from `chorale.synth.methods.alltoall` prove better bounds.
+            ranks = topology.compute_count
+            hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
+            integers, scale = topology.links.integer_bandwidths()
+            time = Fraction(hops * scale, int(integers.sum()) * ranks)
+            yield Bound("alltoall-prices", (), time, prices=(1,) * len(topology.links))
     else:
         parts = shards_of_vector(topology, collective)
         for time, cut in improving_cuts(search_for(topology, collective)):
             yield Bound(cut_direction(collective), node_set(cut), time / parts)
         if topology.switch_count and (limited := switch_bound(topology, collective)) is not None:
             yield limited
-
-
-MAX_PRICED_CELLS = 2**18
-"""Largest product of ranks and links for which the hop-count bound is computed. Checking it then takes a second."""
-
-
-def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield lower bounds on an all-to-all's time.
-
-    Some follow from the data that single ranks, allgather bottlenecks, and boxes (nodes joined by wider links) must
-    exchange with the rest of the network. The last bound is the total hop count of all data divided by the total
-    bandwidth. Link prices from `chorale.synth.methods.alltoall` prove better bounds.
-    """
-    for spread in (ALLGATHER, REDUCE_SCATTER):
-        search = search_for(topology, spread)
-        for _, cut in improving_cuts(search):
-            yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
-        for box in _boxes(topology):
-            yield Bound(cut_direction(spread), node_set(box), _exchange_time(search, box))
-    if topology.compute_count * len(topology.links) <= MAX_PRICED_CELLS:
-        # With a price of 1 for every link, a path costs at least the number of hops from its source to its target.
-        ranks = topology.compute_count
-        hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
-        integers, scale = topology.links.integer_bandwidths()
-        time = Fraction(hops * scale, int(integers.sum()) * ranks)
-        yield Bound("alltoall-prices", (), time, prices=(1,) * len(topology.links))
 
 
 def _boxes(topology: Topology) -> Iterator[Nodes]:
@@ -256,13 +250,6 @@ def _boxes(topology: Topology) -> Iterator[Nodes]:
         seconds = inside * (ranks - inside) / np.maximum(entering, rates.min())
         if seconds.any():  # approximate, but only used to choose a box, whose bound is computed exactly
             yield np.flatnonzero(labels == int(np.argmax(seconds)))
-
-
-def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
-    """Return the least time per byte in which the ranks inside `cut` can receive their data from all ranks outside."""
-    ranks = search.topology.compute_count
-    inside = int(np.count_nonzero(cut < ranks))
-    return inside * search.time_per_shard(cut) / ranks
 
 
 _MOST_NEIGHBOURS = 16

@@ -73,7 +73,11 @@ def place_nodes(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable
     np.fill_diagonal(wanted, 0)
     at = _best_place(wanted, present) if cables else np.arange(count)
     placed = tuple(names[host] for host in at)
-    new = Counter(_cables(wanted, placed, two_way))
+    new: Counter[Cable] = Counter()
+    for src, dst in zip(*(ends.tolist() for ends in np.nonzero(wanted)), strict=True):
+        one, other = placed[src], placed[dst]
+        if not two_way or one < other:
+            new[one, other] += int(wanted[src, dst])
     old = Counter(cables)
     kept, added, removed = new & old, new - old, old - new
     return Cabling(placed, *(tuple(sorted(part.elements())) for part in (kept, added, removed)))
@@ -101,12 +105,3 @@ def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64]) -> ND
         if most == np.minimum(wanted.sum(), present.sum()):
             break
     return best
-
-
-def _cables(wanted: NDArray[np.float64], hosts: Sequence[str], two_way: bool) -> list[Cable]:
-    cables: list[Cable] = []
-    for src, dst in zip(*(ends.tolist() for ends in np.nonzero(wanted)), strict=True):
-        one, other = hosts[src], hosts[dst]
-        if not two_way or one < other:
-            cables += [(one, other)] * int(wanted[src, dst])
-    return cables

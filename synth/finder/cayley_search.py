@@ -198,20 +198,19 @@ def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgres
             if any(type(value) is not int for value in counts) or not 0 <= seeds <= _MAX_SEEDS:
                 raise ValueError("counts that are not whole numbers in range")
             search = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
-            log[search] = SearchProgress(seeds, tuple(_scored_again(search, str(spec)) for spec in entry["found"]))
+            found = []
+            for spec in map(str, entry["found"]):
+                if not spec.startswith("cayley:"):
+                    raise ValueError(f"a base that is not a Cayley digraph: {spec[:60]}")
+                topology = parse_topology(spec)
+                traits = traits_of(topology)
+                if (topology.compute_count, topology.degree) != (nodes, degree):
+                    raise ValueError(f"a base of another size: {spec[:60]}")
+                if search.bidirectional and not traits.bidirectional:
+                    raise ValueError(f"a base that is not bidirectional: {spec[:60]}")
+                found.append(base_candidate(spec, nodes, degree, bfb_score(topology), traits))
+            log[search] = SearchProgress(seeds, tuple(found))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         rule = f"{file_name} must be a record of a search ({FORMAT})"
         raise InvalidInput(rule, str(error) or "something else", "start a new file") from None
     return log
-
-
-def _scored_again(search: CayleySearch, spec: str) -> TopologyCandidate:
-    if not spec.startswith("cayley:"):
-        raise ValueError(f"a base that is not a Cayley digraph: {spec[:60]}")
-    topology = parse_topology(spec)
-    traits = traits_of(topology)
-    if (topology.compute_count, topology.degree) != (search.nodes, search.degree):
-        raise ValueError(f"a base of another size: {spec[:60]}")
-    if search.bidirectional and not traits.bidirectional:
-        raise ValueError(f"a base that is not bidirectional: {spec[:60]}")
-    return base_candidate(spec, search.nodes, search.degree, bfb_score(topology), traits)

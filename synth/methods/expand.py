@@ -7,7 +7,7 @@ Communications", section 5, appendices A.6, D.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import lcm
 from typing import Literal, TypeAlias
@@ -145,13 +145,6 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     require_expandable(base)
     nodes = base.topology.node_count
     require_size(len(base.transfers) * times * sum(nodes ** (times - 1 + stage) for stage in range(times)), topology)
-    parts = list(_stages(base, times))
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return allgather_from_columns(base, topology, times * base.steps, times * base.chunks_per_shard, columns)
-
-
-def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], ...]]:
-    """Yield the columns step, route, shard, lo and hi for each part of the shards and each of its stages."""
     rows, count = base.transfers, base.topology.node_count
     rank = np.arange(count**times, dtype=np.int32).reshape([count] * times)
     # The link ids of each axis of the grid `rank`, by the factor's link and the position on the other axes.
@@ -163,7 +156,7 @@ def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], .
         columns.append(np.concatenate([grid.ravel() for grid in spread]))
     by_axis = np.split(link_ids(columns[0], columns[1], columns[2], columns[3]), times)
     ids = [part.reshape(grid.shape) for part, grid in zip(by_axis, ends[0], strict=True)]
-    chunks = base.chunks_per_shard
+    chunks, parts = base.chunks_per_shard, []
     for part in range(times):
         for stage in range(times):
             axis = (part + stage) % times
@@ -183,7 +176,9 @@ def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], .
                     (rows.hi, part * chunks),
                 )
             )
-            yield step, route.ravel(), shard.ravel(), lo, hi
+            parts.append((step, route.ravel(), shard.ravel(), lo, hi))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return allgather_from_columns(base, topology, times * base.steps, times * chunks, columns)
 
 
 def line_schedule(base: Schedule, topology: Topology) -> Schedule:

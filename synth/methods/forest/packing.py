@@ -135,7 +135,14 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
     if not 1 < nodes <= MOST_NODES or not network.supply.any():
         return no_trees(nodes)
     offsets = np.searchsorted(network.dst, np.arange(nodes + 1)).astype(np.int64)
-    if transversal is not None and _is_invariant(network, transversal):
+    arcs = np.array([network.src, network.dst, network.capacity])
+
+    def keeps_arcs(move: NDArray[np.integer]) -> bool:
+        image = np.array([move[network.src], move[network.dst], network.capacity])
+        return np.array_equal(image[:, np.lexsort(image[:2])], arcs)
+
+    is_even = transversal is not None and len(transversal.parent) == nodes and np.ptp(network.supply) == 0
+    if transversal is not None and is_even and all(map(keeps_arcs, transversal.moves)):
         hops = hops_between_all(offsets, network.src)
         base = in_arc_shares(network, offsets, _hops_around(network, offsets, hops, 0), 0, beside=False)
         if base.arc.min() >= 0:
@@ -149,18 +156,6 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
         return [in_arc_shares(network, offsets, rows, node, beside=True) for node, rows in around]
 
     return _trees(network, list(chain.from_iterable(in_threads(pieces_of, blocks(nodes, _NODES_AT_ONCE)))))
-
-
-def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
-    """Return whether the symmetries preserve capacities and supplies."""
-    if len(transversal.parent) != network.nodes or np.any(network.supply != network.supply[0]):
-        return False
-    arcs = np.array([network.src, network.dst, network.capacity])
-    for move in transversal.moves:
-        image = np.array([move[network.src], move[network.dst], network.capacity])
-        if not np.array_equal(image[:, np.lexsort(image[:2])], arcs):
-            return False
-    return True
 
 
 def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: int) -> Hops:

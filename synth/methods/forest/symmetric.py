@@ -115,7 +115,18 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
     times = len(moves.translations) // moves.sizes[moves.orbit]
     sides = []
     for link in np.flatnonzero((links.src == 0) & (links.dst != 0)).tolist():
-        path = _path_to_switch(topology, link)
+        # The path from `link` to the first node with more than two links. If there is no such node, the path leads to
+        # the only other rank, and its first half counts.
+        path: list[int] = [link]
+        while (node := int(links.dst[path[-1]])) >= topology.compute_count:
+            onward = np.flatnonzero(links.src == node)
+            ahead = onward[links.dst[onward] != links.src[path[-1]]]
+            if len(onward) > 2 or len(ahead) != 1:
+                path = path if len(onward) > 2 else []
+                break
+            path.append(int(ahead[0]))
+        else:
+            path = path[: len(path) // 2] if len(path) % 2 == 0 else []
         back = [np.flatnonzero((links.src == links.dst[each]) & (links.dst == links.src[each])) for each in path]
         if not path or any(len(each) != 1 for each in back):
             return []
@@ -124,23 +135,6 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
         room = min(int((carried[each] // times[each]).min()) for each in paths)
         sides.append(_Side(up, down, links.dst[up[:, -1]].astype(np.int64), room))
     return sides
-
-
-def _path_to_switch(topology: Topology, link: int) -> list[int]:
-    """Return the path from `link` to the first node with more than two links.
-
-    If there is no such node, the path leads to the only other rank, and its first half is returned.
-    """
-    links, path = topology.links, [link]
-    while (node := int(links.dst[path[-1]])) >= topology.compute_count:
-        onward = np.flatnonzero(links.src == node)
-        if len(onward) > 2:
-            return path
-        ahead = onward[links.dst[onward] != links.src[path[-1]]]
-        if len(ahead) != 1:
-            return []
-        path.append(int(ahead[0]))
-    return path[: len(path) // 2] if len(path) % 2 == 0 else []
 
 
 def _places(inner: _Side, outer: _Side) -> Table | None:

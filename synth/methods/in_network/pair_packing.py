@@ -252,17 +252,17 @@ class _PairSearch:
         """
         self._find_paths(prices[self.row])
         per_sum = dict(zip(self.limits, prices[int(self.row.max()) + 1 :].tolist(), strict=True))
-        choose = self._trees_of_all if thorough else self._trees_nearby
 
         def inward(root: int) -> _CostedTree:
-            return min(choose(root, self.adders, True, per_sum), key=lambda each: each[0])
+            return min(self._trees(root, self.adders, True, per_sum, thorough), key=lambda each: each[0])
 
         def outward(root: int) -> _CostedTree:
-            return min(choose(root, self.copiers, False, {}), key=lambda each: each[0])
+            return min(self._trees(root, self.copiers, False, {}, thorough), key=lambda each: each[0])
 
         pairs: list[tuple[float, Pair]] = []
         if self.is_both_ways:
-            pairs += [(cost, Pair(0, (), tree)) for cost, tree in choose(0, self.copiers, False, per_sum)]
+            trees = self._trees(0, self.copiers, False, per_sum, thorough)
+            pairs += [(cost, Pair(0, (), tree)) for cost, tree in trees]
         else:
             for root in range(self.topology.compute_count):
                 (cost_in, trees_in), (cost_out, trees_out) = inward(root), outward(root)
@@ -340,10 +340,17 @@ class _PairSearch:
         paths = (self._path(*((far, near) if inward else (near, far))) for near, far in pairs)
         return value, tuple(PairEdge(*pair, path) for pair, path in zip(pairs, paths, strict=True))
 
-    def _trees_nearby(
-        self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
+    def _trees(
+        self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float], thorough: bool
     ) -> Iterator[_CostedTree]:
-        """Yield two cheap trees, found by local search over sets of switches from the empty and the full set."""
+        """Yield the cheapest tree over each set of switches, or, unless `thorough`, two cheap trees.
+
+        These are found by local search over sets of switches from the empty and the full set.
+        """
+        if thorough:
+            for size in range(len(switches) + 1):
+                yield from (self._tree(root, each, inward, per_sum) for each in combinations(switches, size))
+            return
         for start in ((), switches):
             chosen, value = set(start), self._tree(root, tuple(start), inward, per_sum)
             is_better = True
@@ -356,14 +363,6 @@ class _PairSearch:
                         value, is_better = other, True
             yield value
 
-    def _trees_of_all(
-        self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
-    ) -> Iterator[_CostedTree]:
-        """Yield the cheapest tree over each set of switches. The cheapest of all trees is among them."""
-        for size in range(len(switches) + 1):
-            for chosen in combinations(switches, size):
-                yield self._tree(root, chosen, inward, per_sum)
-
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
     """Return the trees of `packing` in about `units` whole units; None: the fewest exact units, if not too many."""
@@ -373,11 +372,11 @@ def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
     if not any(weights):
         weights[packing.rates.index(max(packing.rates))] = 1
     used = [(pair, weight) for pair, weight in zip(packing.pairs, weights, strict=True) if weight]
-    inward = _trees([(pair.root, weight, pair.inward) for pair, weight in used])
-    return PairedTrees(inward, _trees([(pair.root, weight, pair.outward) for pair, weight in used]))
+    inward = _table([(pair.root, weight, pair.inward) for pair, weight in used])
+    return PairedTrees(inward, _table([(pair.root, weight, pair.outward) for pair, weight in used]))
 
 
-def _trees(parts: Sequence[tuple[int, int, Edges]]) -> ReversibleTrees:
+def _table(parts: Sequence[tuple[int, int, Edges]]) -> ReversibleTrees:
     columns: list[tuple[int, int, int, int, int, int]] = []
     paths: list[tuple[int, ...]] = []
     before = 0

@@ -80,24 +80,6 @@ class PairedTrees:
     outward: ReversibleTrees
 
 
-def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> ReversibleTrees:
-    """Return `trees` without edges to switches that do not forward anything. O(edges * height)."""
-    nodes, ranks = topology.node_count, topology.compute_count
-    src, dst = trees.tree * nodes + trees.src, trees.tree * nodes + trees.dst
-    alive = np.ones(len(src), dtype=np.bool_)
-    while True:
-        has_child = np.zeros(len(trees.root) * nodes, dtype=np.bool_)
-        has_child[src[alive]] = True
-        leaf = alive & (trees.dst >= ranks) & ~has_child[dst]
-        if not leaf.any():
-            break
-        alive &= ~leaf
-    return ReversibleTrees(
-        trees.root, trees.weight, trees.tree[alive], trees.src[alive], trees.dst[alive], trees.route[alive],
-        trees.lo[alive], trees.hi[alive], trees.routes,
-    )  # fmt: skip
-
-
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
     """Return int32 per link: the opposite link of equal bandwidth. None if some link has no such opposite."""
     mates = _links_back(topology)
@@ -421,7 +403,18 @@ def packed_trees(topology: Topology, relabelled: Relabelled, whole: WholeUnits, 
     route = rows.route.astype(np.int64)
     src, dst = (ends(links)[route].astype(np.int64) for ends in (routes.sources, routes.destinations))
     roots = packed.root.astype(np.int64)
-    return without_leaf_switches(topology, ReversibleTrees(roots, packed.weight, tree, src, dst, route, lo, hi, routes))
+    # Edges to switches that do not forward anything are removed.
+    nodes, ranks = topology.node_count, topology.compute_count
+    alive = np.ones(len(src), dtype=np.bool_)
+    while True:
+        has_child = np.zeros(len(roots) * nodes, dtype=np.bool_)
+        has_child[(tree * nodes + src)[alive]] = True
+        leaf = alive & (dst >= ranks) & ~has_child[tree * nodes + dst]
+        if not leaf.any():
+            break
+        alive &= ~leaf
+    columns = (each[alive] for each in (tree, src, dst, route, lo, hi))
+    return ReversibleTrees(roots, packed.weight, *columns, routes)
 
 
 def spreading_trees(
