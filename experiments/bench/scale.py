@@ -22,15 +22,14 @@ import networkx as nx
 import numpy as np
 
 from chorale.experiments.bench.processes import Benchmark, BenchmarkOutcome
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.build.build import unexecuted_text
 from chorale.synth.collective import ALLGATHER, parse_collective
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, alltoall_rate
 from chorale.synth.methods.auto import AUTO
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import ColumnBounds
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.formats.files import from_bytes
@@ -38,11 +37,24 @@ from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.reports.tables import Stopwatch
 
 _BLOCK = bytes(2**22)
 _HASHED_BLOCKS = 16
 """Number of blocks of 4 MiB that are hashed; the time for more blocks is extrapolated."""
+
+
+def facts_of(verified: VerifiedSchedule) -> dict[str, Any]:
+    """Return counts and the cost of a schedule, which are the same on every machine."""
+    schedule = verified.schedule
+    return {
+        "steps": schedule.steps,
+        "transfers": schedule.transfer_count,
+        "chunks_per_shard": schedule.chunks_per_shard,
+        "trees_per_root": schedule.trees_per_root,
+        "time_per_byte": str(verified.cost.time_per_byte),
+    }
 
 
 def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
@@ -51,11 +63,11 @@ def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, 
     `case` has the form METHOD SPEC; the collective is allgather.
     """
     method, spec = case.split()
-    synthesize(method, parse_topology("hypercube:3"), ALLGATHER, None, SerialExecutor())  # loads machine code
+    synthesized(method, parse_topology("hypercube:3"), ALLGATHER)  # loads machine code
     stages = Stopwatch()
     with stages.stage("ours"):
         topology = parse_topology(spec)
-        verified = synthesize(method, topology, ALLGATHER, None, SerialExecutor())
+        verified = synthesized(method, topology, ALLGATHER)
         bound = lower_bound(topology, ALLGATHER, verified.cost.time_per_byte)
     schedule = verified.schedule
     # The bytes per row of the written schedule, with routes counted as links.
@@ -66,16 +78,8 @@ def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, 
         for _ in range(_HASHED_BLOCKS):
             digest.update(_BLOCK)
     hashing = stages.seconds["hashing"] * size / (len(_BLOCK) * _HASHED_BLOCKS)
-    facts = {
-        "form": schedule.form,
-        "steps": schedule.steps,
-        "transfers": schedule.transfer_count,
-        "chunks_per_shard": schedule.chunks_per_shard,
-        "trees_per_root": schedule.trees_per_root,
-        "time_per_byte": str(verified.cost.time_per_byte),
-        "gap": str(verified.cost.time_per_byte / bound.value - 1),
-        "id": schedule.id,
-    }
+    gap = str(verified.cost.time_per_byte / bound.value - 1)
+    facts = facts_of(verified) | {"form": schedule.form, "gap": gap, "id": schedule.id}
     return facts, {"ours": stages.seconds["ours"], "reference": hashing}
 
 
@@ -89,16 +93,13 @@ def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
     Times include building the network, synthesis and verification. The ring is only built for allgather. `processor` is
     the processor time for our schedules.
     """
-    synthesize("forest", parse_topology("ring:4"), ALLGATHER, None, SerialExecutor())  # loads machine code
+    synthesized("forest", parse_topology("ring:4"), ALLGATHER)  # loads machine code
     stages = Stopwatch()
     facts: dict[str, Any] = {}
     began_s = time.process_time()
     with stages.stage("ours"):
         topology = parse_topology(spec)
-        verified = {
-            name: synthesize(method, topology, parse_collective(name), None, SerialExecutor())
-            for name, method in _TABLE
-        }
+        verified = {name: synthesized(method, topology, parse_collective(name)) for name, method in _TABLE}
     processor_s = time.process_time() - began_s
     for name, each in verified.items():
         bound = lower_bound(topology, parse_collective(name), each.cost.time_per_byte)
@@ -106,7 +107,7 @@ def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
         facts[name] = {"time_per_byte": str(each.cost.time_per_byte), "gap": str(gap)}
     with stages.stage("reference"):
         topology = parse_topology(spec)
-        synthesize("ring", topology, ALLGATHER, None, SerialExecutor())
+        synthesized("ring", topology, ALLGATHER)
     return facts, {**stages.seconds, "processor": processor_s}
 
 
@@ -116,7 +117,7 @@ def written_program(case: str) -> BenchmarkOutcome:
     `case` has the form TARGET METHOD COLLECTIVE SPEC.
     """
     target, method, collective, spec = case.split()
-    verified = synthesize(method, parse_topology(spec), parse_collective(collective), None, SerialExecutor())
+    verified = synthesized(method, parse_topology(spec), parse_collective(collective))
     stages = Stopwatch()
     with stages.stage("ours"):
         text = unexecuted_text(verified, LoweringOptions(target)).encode()
@@ -208,7 +209,7 @@ def _run_once(method: str, network: str, collective: str) -> tuple[float, dict[s
         topology = check_topology(from_bytes(content, "file:random.json"))
     else:
         topology = parse_topology(network)
-    verified = synthesize(method, topology, parse_collective(collective), None, SerialExecutor())
+    verified = synthesized(method, topology, parse_collective(collective))
     cost = verified.cost
     bound = bound_of_schedule(verified.schedule, cost.time_per_byte)
     seconds = time.process_time() - start

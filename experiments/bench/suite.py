@@ -19,10 +19,11 @@ from chorale.experiments.bench.scale import (
     EXCHANGE,
     PROGRAMS,
     RANKS,
+    facts_of,
     table_after_a_loss,
     verified_schedule_at_scale,
 )
-from chorale.experiments.framework.references import max_flows_reach
+from chorale.experiments.framework.references import max_flows_reach, synthesized
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, parse_collective
@@ -30,8 +31,6 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.bfb.bfb import bfb_allgather
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.names import unknown_name
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -78,15 +77,9 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
         verified = verify(bfb_allgather(topology, SerialExecutor()))
     with stages.stage("reference"):
         optimum = _by_programs(topology)
-    schedule = verified.schedule
-    facts = {
-        "steps": schedule.steps,
-        "transfers": schedule.transfer_count,
-        "chunks_per_shard": schedule.chunks_per_shard,
-        "time_per_byte": str(verified.cost.time_per_byte),
-        "time_per_byte_of_reference": str(optimum),
-    }
-    return BenchmarkOutcome.of(facts, stages.seconds)
+    facts = facts_of(verified)
+    del facts["trees_per_root"]
+    return BenchmarkOutcome.of({**facts, "time_per_byte_of_reference": str(optimum)}, stages.seconds)
 
 
 def _by_programs(topology: Topology) -> Fraction:
@@ -138,21 +131,12 @@ def _run_schedule(case: str) -> BenchmarkOutcome:
     k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
     method, name, spec = words
     topology, collective = parse_topology(spec), parse_collective(name)
-    verified = synthesize(method, topology, collective, Options(k=k), SerialExecutor())
-    ring = synthesize("ring", topology, collective, None, SerialExecutor())
+    verified, ring = synthesized(method, topology, collective, k=k), synthesized("ring", topology, collective)
     achieved = verified.cost.time_per_byte
     bound = lower_bound(topology, collective, achieved)
     check_certificate(topology, collective, bound.to_json(topology))
-    schedule = verified.schedule
-    facts = {
-        "steps": schedule.steps,
-        "transfers": schedule.transfer_count,
-        "chunks_per_shard": schedule.chunks_per_shard,
-        "trees_per_root": schedule.trees_per_root,
-        "time_per_byte": str(achieved),
-        "gap": str(achieved / bound.value - 1),
-        "time_per_byte_of_ring": str(ring.cost.time_per_byte),
-    }
+    facts = facts_of(verified) | {"gap": str(achieved / bound.value - 1)}
+    facts["time_per_byte_of_ring"] = str(ring.cost.time_per_byte)
     return BenchmarkOutcome(facts, float(ring.cost.time_per_byte / achieved), {})
 
 

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -62,16 +61,18 @@ class Measured:
     collective: str
     times_us: Mapping[str, Mapping[int, float]]
 
-    def best_program(self, size_bytes: int) -> tuple[str, float]:
-        """Return the fastest program at a size and its time in microseconds."""
-        times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if not name.startswith(LIBRARY)]
-        return min(times)[1], min(times)[0]
+    def best(self, size_bytes: int, runners: Sequence[str] = ()) -> tuple[float, str] | None:
+        """Return the least microseconds at a size with what took them; None if nothing of the kind was measured.
 
-    def best_library(self, size_bytes: int, runners: Sequence[str]) -> tuple[str, float] | None:
-        """Return the fastest library algorithm of `runners` and its microseconds, or None if none was measured."""
+        runners: those whose library algorithms are meant; none: the programs
+        """
         begins = tuple(f"{LIBRARY}{runner}:" for runner in runners)
-        times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if name.startswith(begins)]
-        return (min(times)[1], min(times)[0]) if times else None
+        times = [
+            (sizes[size_bytes], name)
+            for name, sizes in self.times_us.items()
+            if (name.startswith(begins) if runners else not name.startswith(LIBRARY))
+        ]
+        return min(times, default=None)
 
 
 def build_programs(topology: Topology, collective: str) -> list[Built]:
@@ -138,11 +139,12 @@ def make_table(topology: Topology, parts: Sequence[tuple[Measured, Sequence[Buil
         sizes = sorted(next(iter(measured.times_us.values())))
         ends = [math.isqrt(one * other) for one, other in pairwise(sizes)]
         for size, first, last in zip(sizes, [0, *(end + 1 for end in ends)], [*ends, None], strict=True):
-            program, library = measured.best_program(size), measured.best_library(size, _IN_THE_JOB)
-            faster = library is None or library[1] >= MIN_SPEEDUP * program[1]
-            facts: dict[str, object] = {"size_bytes": size, "time_us": program[1]}
-            facts |= {} if library is None else {"library": library[0], "library_us": library[1]}
-            digest = digests[program[0]] if faster else None
+            program, library = measured.best(size), measured.best(size, _IN_THE_JOB)
+            assert program is not None
+            faster = library is None or library[0] >= MIN_SPEEDUP * program[0]
+            facts: dict[str, object] = {"size_bytes": size, "time_us": program[0]}
+            facts |= {} if library is None else {"library": library[1], "library_us": library[0]}
+            digest = digests[program[1]] if faster else None
             entries.append(JobEntry(measured.collective, ANY_DTYPE, None, None, first, last, digest, facts))
     named = {entry.program for entry in entries}
     programs = {one.entry.digest: one.entry for _, built in parts for one in built if one.entry.digest in named}
@@ -177,15 +179,15 @@ def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: in
     for row in times:
         gloo_us, chorale_us = (statistics.median(row["seconds"][name]) * 1e6 for name in ("gloo", "chorale"))
         size_bytes, collective = row["size_bytes"], row["collective"]
-        library = measured[collective].best_library(size_bytes, ("mpi", "oneccl"))
+        library = measured[collective].best(size_bytes, ("mpi", "oneccl"))
         moved = size_bytes * bus_factor(collective, ranks) / 1e3  # kilobytes; over microseconds that is GB/s
         yield {
             "collective": collective,
             "size_bytes": size_bytes,
             "gloo_us": gloo_us,
-            "library_us": library and library[1],
+            "library_us": library and library[0],
             "chorale_us": chorale_us,
-            "library": library and library[0],
+            "library": library and library[1],
             "gloo_busbw_gb_per_s": moved / gloo_us,
             "chorale_busbw_gb_per_s": moved / chorale_us,
         }
@@ -217,11 +219,8 @@ _LIMIT_S = 240.0
 _RECORDED_STEPS = 2
 
 
-class Kind(StrEnum):
-    """How the model is distributed over the ranks."""
-
-    DDP = "ddp"
-    FSDP2 = "fsdp2"
+_KINDS = {"ddp": "DDP", "fsdp2": "FSDP2"}
+"""How the model is distributed over the ranks, and its name in pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +238,7 @@ class Demo:
     steps: int
     repeats: int
 
-    def show(self, kind: Kind) -> Json:
+    def show(self, kind: str) -> Json:
         table = self.home / f"demo-job-{kind}.table"
         job = self._recorded(kind)
         parts, missing = self._measured(job)
@@ -254,7 +253,7 @@ class Demo:
         _say(f"{kind}: a step takes {figures['step_s']['gloo']:.3g} s with gloo, {figures['step_s']['chorale']:.3g} s")
         return {**figures, "table": str(table), "missing": missing, "load_average": load_average()}
 
-    def _recorded(self, kind: Kind) -> RecordedJob:
+    def _recorded(self, kind: str) -> RecordedJob:
         """Run a few training steps without a table and return the collectives that the job called."""
         path = self.home / f"demo-job-{kind}.record.json"
         self._train(kind, "chorale", {"CHORALE_RECORD": str(path)}, _RECORDED_STEPS)
@@ -271,11 +270,11 @@ class Demo:
             missing += [f"{collective}: {text}" for text in absent]
         return parts, missing
 
-    def _train(self, kind: Kind, backend: str, environment: Mapping[str, str], steps: int | None = None) -> Training:
+    def _train(self, kind: str, backend: str, environment: Mapping[str, str], steps: int | None = None) -> Training:
         _say(f"training ({kind}) with {backend}, {' '.join(environment) or 'as it is'}")
         with tempfile.TemporaryDirectory() as folder:
             output, report = Path(folder) / "training.json", Path(folder) / "report.json"
-            options = ["--backend", backend, "--sharding", kind.value, "--steps", str(steps or self.steps)]
+            options = ["--backend", backend, "--sharding", kind, "--steps", str(steps or self.steps)]
             arguments = [*options, "--output", str(output)]
             variables = {**environment, "CHORALE_REPORT": str(report)}
             run_ranks(self.topology, self.fabric, SCRIPTS / "train.py", arguments, _LIMIT_S, variables)
@@ -299,14 +298,11 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-_TITLES = {"ddp": "DDP", "fsdp2": "FSDP2"}
-
-
 def step_picture(document: Mapping[str, Any], path: Path) -> None:
     """Draw how many seconds a training step takes with each backend, for every kind of training in `document`."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - it takes half a second to import
 
-    parts = {document["training"]: document} | {name: document[name] for name in _TITLES if name in document}
+    parts = {document["training"]: document} | {name: document[name] for name in _KINDS if name in document}
     figure = Figure(figsize=(6.4, 0.9 + 0.9 * len(parts)), layout="constrained")
     axes = figure.add_subplot()
     for row, figures in enumerate(parts.values()):
@@ -315,7 +311,7 @@ def step_picture(document: Mapping[str, Any], path: Path) -> None:
             label = backend if row == 0 else None
             axes.barh(row - shift, seconds, 0.36, color=colour, label=label)
             axes.text(seconds, row - shift, f" {seconds:.2f} s", va="center", fontsize=9)
-    axes.set_yticks(range(len(parts)), [_TITLES[name] for name in parts])
+    axes.set_yticks(range(len(parts)), [_KINDS[name] for name in parts])
     axes.invert_yaxis()
     axes.set_xlabel(f"seconds per training step, {document['network']}, links of {document['link_mbps']} Mbit/s")
     axes.spines[["top", "right"]].set_visible(False)
@@ -329,44 +325,36 @@ _PATIENCE_S = 600.0
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo and write its results; return the exit code."""
+    """Run the demo and write its results to `demo-job.json` in the data folder; return the exit code."""
     parser = argparse.ArgumentParser(prog="make demo-job", description=__doc__)
     parser.add_argument("--link-mbps", type=int, default=100)
     parser.add_argument("--steps", type=int, default=6, help="of training, with each backend")
     parser.add_argument("--repeats", type=int, default=7, help="of each collective")
-    parser.add_argument("--only", choices=[kind.value for kind in Kind], help="only one kind of training")
+    parser.add_argument("--only", choices=_KINDS, help="only one kind of training")
     parser.add_argument("--picture", type=Path, help="where to draw the step times (.svg)")
     options = parser.parse_args(arguments)
+    topology, home = parse_topology(SPEC), Home.from_environment()
     try:
-        document = run(options)
+        root = home.create(home.root)
+        with exclusive(machine_lock(), _PATIENCE_S):
+            fabric = bring_up_tested(topology, Fraction(options.link_mbps), f"demo-job-{os.getpid()}")
+            try:
+                demo = Demo(topology, fabric, root, options.steps, options.repeats)
+                parts = {kind: demo.show(kind) for kind in ([options.only] if options.only else _KINDS)}
+            finally:
+                take_down(fabric)
     except ChoraleError as error:
         sys.stderr.write(f"demo-job: {error}\n")
         return error.exit_code
-    if options.picture is not None:
-        step_picture(document, options.picture)
-    return 0
-
-
-def run(options: argparse.Namespace) -> dict[str, object]:
-    """Run the demo; write its results to `demo-job.json` in the data folder, and return them."""
-    home = Home.from_environment()
-    root = home.create(home.root)
-    topology = parse_topology(SPEC)
-    kinds = [Kind(options.only)] if options.only else list(Kind)
-    with exclusive(machine_lock(), _PATIENCE_S):
-        fabric = bring_up_tested(topology, Fraction(options.link_mbps), f"demo-job-{os.getpid()}")
-        try:
-            demo = Demo(topology, fabric, root, options.steps, options.repeats)
-            parts = {kind.value: demo.show(kind) for kind in kinds}
-        finally:
-            take_down(fabric)
     first, *others = parts
     facts = {"network": SPEC, "link_mbps": options.link_mbps, "training": first}
-    document: dict[str, object] = {**facts, **parts[first], **{name: parts[name] for name in others}}
+    document = {**facts, **parts[first], **{name: parts[name] for name in others}}
     path = root / "demo-job.json"
     path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"figures: {path}")
-    return document
+    if options.picture is not None:
+        step_picture(document, options.picture)
+    return 0
 
 
 if __name__ == "__main__":

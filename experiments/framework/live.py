@@ -47,13 +47,10 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
     Raises:
         Unavailable: if another process holds the lock for ten minutes.
     """
-    home = Home.from_environment()
-    root = home.create(home.root)
     missing: list[str] = []
-    with exclusive(machine_lock(), _PATIENCE_S):
+    with _machine() as root:
         try:
-            _remove_orphans()
-            with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}") as fabric:
+            with _fabric(request.topology, link_mbps) as fabric:
                 for runner in ("oneccl", "mpi"):
                     outcome = _submit(runner, {"fabric": fabric}, root, request)
                     if not (isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE):
@@ -72,15 +69,11 @@ def measure_on_fabric(
 
     Raises the same errors as `measure_live`, and InvalidInput or Unavailable if no such fabric can be brought up.
     """
-    home = Home.from_environment()
-    root = home.create(home.root)
     collective = next(iter(request.programs.values())).collective.name.value
-    with exclusive(machine_lock(), _PATIENCE_S):
-        _remove_orphans()
-        with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}") as fabric:
-            chosen = {"fabric": fabric, "where": "fabric", **(options or {})}
-            with closing(create_runner(runner, chosen, root)) as running:
-                outcome = running.submit(replace(request, library=running.library(collective)))
+    with _machine() as root, _fabric(request.topology, link_mbps) as fabric:
+        chosen = {"fabric": fabric, "where": "fabric", **(options or {})}
+        with closing(create_runner(runner, chosen, root)) as running:
+            outcome = running.submit(replace(request, library=running.library(collective)))
     return LiveRun(outcome, f"{runner} on a fabric", None)
 
 
@@ -93,9 +86,19 @@ def _remove_orphans() -> None:
 
 
 @contextmanager
-def _fabric(topology: Topology, link_mbps: Fraction, name: str) -> Iterator[str]:
-    """Yield the name of a fabric; raises InvalidInput or Unavailable if this machine cannot emulate it."""
-    fabric = bring_up_tested(topology, link_mbps, name)
+def _machine() -> Iterator[Path]:
+    """Lock the machine, and yield the data folder."""
+    home = Home.from_environment()
+    root = home.create(home.root)
+    with exclusive(machine_lock(), _PATIENCE_S):
+        yield root
+
+
+@contextmanager
+def _fabric(topology: Topology, link_mbps: int) -> Iterator[str]:
+    """Yield the name of a new fabric; raises InvalidInput or Unavailable if this machine cannot emulate it."""
+    _remove_orphans()
+    fabric = bring_up_tested(topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}")
     try:
         yield fabric.name
     finally:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,10 +45,10 @@ def row_outcome(row: Row) -> RowOutcome:
     return "match" if verdicts.intersection(_MATCH) else "no claim"
 
 
-def count_outcomes(rows: Sequence[Row]) -> dict[RowOutcome, int]:
+def count_outcomes(rows: Sequence[Row]) -> dict[RowOutcome, str]:
     """Return the number of rows by outcome, in the order of `ROW_OUTCOMES`."""
-    outcomes = [row_outcome(row) for row in rows]
-    return {outcome: outcomes.count(outcome) for outcome in ROW_OUTCOMES}
+    outcomes = Counter(map(row_outcome, rows))
+    return {outcome: str(outcomes[outcome]) for outcome in ROW_OUTCOMES}
 
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
@@ -74,11 +75,9 @@ class ReportSection:
     @property
     def summary(self) -> list[str]:
         """Name, number of rows by outcome, and seconds; if there is no result, the name and the error."""
-        counts = (
-            [str(count) for count in count_outcomes(self.rows).values()] if self.document else [""] * len(ROW_OUTCOMES)
-        )
-        seconds = f"{self.document['seconds']:.0f} s" if self.document else self.error
-        return [self.experiment.name, *counts, seconds]
+        if self.document is None:
+            return [self.experiment.name, *[""] * len(ROW_OUTCOMES), self.error]
+        return [self.experiment.name, *count_outcomes(self.rows).values(), f"{self.document['seconds']:.0f} s"]
 
     @property
     def differences(self) -> list[list[str]]:
@@ -100,8 +99,6 @@ class ReportSection:
         return [[*heading, "ending"], *lines]
 
 
-_SUMMARY_HEADING = ["experiment", *ROW_OUTCOMES, "took"]
-_DIFFERENCES_HEADING = ["ending", "experiment", "row", "why"]
 _DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
 _WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
 _SAID = ("reason", "verdict")
@@ -110,19 +107,19 @@ _SAID = ("reason", "verdict")
 
 def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
     """Return the report as Markdown; `facts` are lines about how the report was made."""
-    parts = ["# Reproduction\n", *(f"{fact}\n" for fact in facts)]
-    parts += [
-        _markdown_table(_summary(sections)),
-        "\n## What differs, and why\n",
-        _markdown_table(_differences(sections)),
-    ]
+
+    def table(lines: Sequence[Sequence[str]]) -> str:
+        heading, *rest = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+        return "\n".join(f"| {' | '.join(line)} |" for line in [heading, ["---"] * len(heading), *rest])
+
+    parts = ["# Reproduction\n", *(f"{fact}\n" for fact in facts), table(_summary(sections))]
+    parts += ["\n## What differs, and why\n", table(_differences(sections))]
     for section in sections:
-        parts.append(
-            f"\n## {section.experiment.name}\n\n{section.experiment.question}\n\n{section.experiment.source}\n"
-        )
-        parts.append(_markdown_table(section.table) if section.document else section.error)
+        experiment = section.experiment
+        parts.append(f"\n## {experiment.name}\n\n{experiment.question}\n\n{experiment.source}\n")
+        parts.append(table(section.table) if section.document else section.error)
         if section.picture:
-            parts.append(f"\n![{section.experiment.name}]({section.picture})\n")
+            parts.append(f"\n![{experiment.name}]({section.picture})\n")
     return "\n".join(parts) + "\n"
 
 
@@ -137,20 +134,15 @@ def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
     answered = [section for section in sections if section.document]
     counts = count_outcomes([row for section in answered for row in section.rows])
     seconds = sum(section.document["seconds"] for section in answered if section.document)
-    total = ["all", *map(str, counts.values()), f"{seconds:.0f} s"]
-    return [_SUMMARY_HEADING, *(section.summary for section in sections), total]
+    total = ["all", *counts.values(), f"{seconds:.0f} s"]
+    return [["experiment", *ROW_OUTCOMES, "took"], *(section.summary for section in sections), total]
 
 
 def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
     """Return the rows that are not reached, then the rows in which our values are better."""
     lines = [line for section in sections for line in section.differences]
-    return [_DIFFERENCES_HEADING, *sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))]
-
-
-def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    heading, *rest = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
-    ruled = [heading, ["---"] * len(heading), *rest]
-    return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
+    ordered = sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))
+    return [["ending", "experiment", "row", "why"], *ordered]
 
 
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
@@ -226,30 +218,20 @@ def reproduce(
             typer.echo(f"{experiment.name} …", err=True)
             sections.append(task.section(experiment, executor))
             typer.echo(f"  {sections[-1].summary}", err=True)
-            _write(folder, sections, quick)
+            fact = (
+                f"Rows that take long are {'left out' if quick else 'included'}. Load of this machine at the end: "
+                f"{os.getloadavg()[0]:.1f} on {core_count()} cores; only times depend on it."
+            )
+            write_file(folder / "report.md", markdown(sections, [fact]).encode())
+            write_file(folder / "report.html", html(sections, [fact]).encode())
     typer.echo(str(folder / "report.html"))
     if any(section.error or not section.document or not section.document["holds"] for section in sections):
         raise typer.Exit(1)
 
 
-def _write(folder: Path, sections: Sequence[ReportSection], quick: bool) -> None:
-    load = os.getloadavg()[0]
-    facts = [
-        f"Rows that take long are {'left out' if quick else 'included'}. Load of this machine at the end: {load:.1f} "
-        f"on {core_count()} cores; only times depend on it."
-    ]
-    write_file(folder / "report.md", markdown(sections, facts).encode())
-    write_file(folder / "report.html", html(sections, facts).encode())
-
-
-def main() -> None:
-    """Run the command. An invalid request is reported in one line."""
+if __name__ == "__main__":
     try:
         typer.run(reproduce)
-    except ChoraleError as error:
+    except ChoraleError as error:  # report an invalid request in one line
         sys.stderr.write(f"chorale: {error}\n")
         sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()
