@@ -49,25 +49,18 @@ VERSION_PARAMS = [
 ]
 """Every version of oneCCL, skipped where its parts are missing; all but the default are slow tests."""
 
-Check = Callable[..., None]
-
-COMPARING: frozenset[Check] = frozenset({*live_kit.COMPARING, *runner_kit.COMPARING})
+Check = Callable[[Callable[[], Any]], None]
 
 
-def params(
-    checks: Sequence[Check], comparing: pytest.MarkDecorator, quick: Collection[Check] | None = None
-) -> list[Any]:
-    """Return parameters of `checks`: those that compare durations have the mark `comparing`, and those that are not
-    among `quick`, where it is given, are slow.
-    """
+def params(checks: Sequence[Check], quick: Collection[Check] | None = None) -> list[Any]:
+    """Return parameters of `checks`: those that compare durations run alone; those not in a given `quick` are slow."""
+    alone, slow = [pytest.mark.alone], [pytest.mark.slow]
+    comparing = {*live_kit.COMPARING, *runner_kit.COMPARING}
     return [
         pytest.param(
             check,
             id=check.__name__,
-            marks=[
-                *([comparing] if check in COMPARING else []),
-                *([] if quick is None or check in quick else [pytest.mark.slow]),
-            ],
+            marks=(alone if check in comparing else []) + ([] if quick is None or check in quick else slow),
         )
         for check in checks
     ]

@@ -44,7 +44,7 @@ ON_LOOPBACK = {
 """What is tried on loopback each time; the others each time on emulated links, in test_local_runner.py."""
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone, ON_LOOPBACK))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, ON_LOOPBACK))
 def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) -> None:
     check(_on_loopback)
     assert not descendants()
@@ -52,14 +52,12 @@ def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) ->
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ring")
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
 def test_conformance_on_a_fabric(check: Callable[[runner_kit.Factory], None]) -> None:
     check(lambda: OnAnyFabric(LocalRunner(where="fabric", fabric=f"{NAME}-kit"), f"{NAME}-kit"))
 
 
-@pytest.mark.parametrize(
-    "check", params(live_kit.CHECKS[:2], pytest.mark.alone, {live_kit.a_killed_rank_is_a_crash_that_names_it})
-)
+@pytest.mark.parametrize("check", params(live_kit.CHECKS[:2], {live_kit.a_killed_rank_is_a_crash_that_names_it}))
 def test_faults_on_a_fabric(check: Callable[[live_kit.LiveFactory], None], ring: EmulatedFabric) -> None:
     check(lambda: LocalRunner(where="fabric", fabric=ring.name))
     assert not processes_in(ring.networks()) or processes_in(ring.networks()) == [ring.pid]

@@ -44,7 +44,7 @@ def shared() -> Iterator[LocalRunner]:
         yield running
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: LocalRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
@@ -53,7 +53,7 @@ def test_traces(shared: LocalRunner) -> None:
     runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", params(live_kit.CHECKS, pytest.mark.alone))
+@pytest.mark.parametrize("check", params(live_kit.CHECKS))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
     assert not descendants()

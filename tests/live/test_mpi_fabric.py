@@ -36,7 +36,7 @@ def ring() -> Iterator[EmulatedFabric]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ring")
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
 def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
     check(lambda: OnAnyFabric(MpiRunner(f"{NAME}-kit"), f"{NAME}-kit"))
 

@@ -54,12 +54,12 @@ BY_THEMSELVES = {runner_kit.every_element_type_is_exact, runner_kit.another_topo
 """Of engines that connect by themselves, tried in each run."""
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone, IN_EACH_RUN))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, IN_EACH_RUN))
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone, BY_THEMSELVES))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, BY_THEMSELVES))
 def test_conformance_where_engines_are_connected_by_themselves(
     check: Callable[[runner_kit.Factory], None], connected: MpiRunner
 ) -> None:
@@ -70,7 +70,7 @@ def test_traces(shared: MpiRunner) -> None:
     runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", params(live_kit.CHECKS, pytest.mark.alone, FAULTS))
+@pytest.mark.parametrize("check", params(live_kit.CHECKS, FAULTS))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
     assert not descendants()

@@ -35,7 +35,7 @@ FAST = {
     runner_kit.programs_are_measured_side_by_side_at_every_size,
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
 }
-CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, FAST)
+CHECKS = params(runner_kit.CHECKS, FAST)
 
 
 @pytest.mark.parametrize("version", VERSION_PARAMS)

@@ -56,7 +56,7 @@ def _pair(program: Program = PAIR, **others: object) -> RunRequest:
     return request_of(program, "complete:2", **others)
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
 def test_conformance(check: Callable[[runner_kit.Factory], None], on_loopback: OnLoopback) -> None:
     check(on_loopback)
 
@@ -126,9 +126,7 @@ def test_every_collective_is_right(on_loopback: OnLoopback, name: CollectiveName
     assert set(results) == {*options, *map(library_result, algorithms)}
 
 
-@pytest.mark.parametrize(
-    "check", params([live_kit.CHECKS[0], *live_kit.CHECKS[2:4], *live_kit.CHECKS[5:]], pytest.mark.alone)
-)
+@pytest.mark.parametrize("check", params([live_kit.CHECKS[0], *live_kit.CHECKS[2:4], *live_kit.CHECKS[5:]]))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None], on_loopback: OnLoopback) -> None:
     check(on_loopback)
     assert not descendants()

@@ -38,7 +38,7 @@ def shared() -> Iterator[NcclRunner]:
 IN_EACH_RUN = tuple(check for check in runner_kit.CHECKS if check is not runner_kit.closing_twice_is_harmless)
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone, IN_EACH_RUN))
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, IN_EACH_RUN))
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: NcclRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
