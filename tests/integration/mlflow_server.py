@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+import httpx2
 
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import USER, password_file
+from tests.waiting import until
 
 
 @contextmanager
@@ -39,20 +40,16 @@ def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:
 
 
 def wait_until_healthy(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline_s = time.monotonic() + 60
-    while time.monotonic() < deadline_s:
+    def answers() -> bool:
         assert process.poll() is None
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise AssertionError("the MLflow server did not become healthy")
+        with suppress(httpx2.TransportError):
+            return bool(httpx2.get(f"http://127.0.0.1:{port}/health", timeout=2).is_success)
+        return False
+
+    until(answers, 60, lambda: "the MLflow server did not become healthy")
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait(timeout=10)
+        process.wait(timeout=10)

@@ -6,6 +6,8 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,15 +62,21 @@ def test_links_of_another_user_are_not_followed(temporary: Path, as_other_user: 
         assert list(target.iterdir()) == []
 
 
+@contextmanager
+def held_by_another(folder: Path, seconds: float) -> Iterator["subprocess.Popen[str]"]:
+    """Let another user hold a lock for a while."""
+    command = ["/bin/sh", "-c", f"exec 9<{folder} && flock 9 && echo held && exec sleep {seconds}"]
+    user = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", **user) as other:  # type: ignore[call-overload]
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        yield other
+
+
 def test_another_user_who_holds_the_lock_of_all_delays_but_does_not_stop(
     temporary: Path, as_other_user: OtherUser, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = everybodys_lock()
-    command = ["/bin/sh", "-c", f"exec 9<{folder} && flock 9 && echo held && exec sleep 60"]
-    user = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", **user) as attacker:
-        assert attacker.stdout is not None
-        assert attacker.stdout.readline() == "held\n"
+    with held_by_another(everybodys_lock(), 60) as attacker:
         with caplog.at_level(logging.WARNING), exclusive(machine_lock(), 0, others_patience_s=0.2):
             assert "another user of this machine" in caplog.text
         code = "from chorale.runners.measurement.machine import exclusive, machine_lock\n"
@@ -79,19 +87,11 @@ def test_another_user_who_holds_the_lock_of_all_delays_but_does_not_stop(
     with exclusive(machine_lock(), 0, others_patience_s=30):
         pass
     began_s = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", **user) as attacker:
-        assert attacker.stdout is not None
-        assert attacker.stdout.readline() == "held\n"
-        with exclusive(machine_lock(), 0, others_patience_s=60):  # it was free for a moment only
-            attacker.kill()
+    with held_by_another(everybodys_lock(), 60) as attacker, exclusive(machine_lock(), 0, others_patience_s=60):
+        attacker.kill()  # it was free for a moment only
     assert time.monotonic() - began_s < 30
 
 
 def test_a_measurement_of_another_user_that_ends_is_waited_for(temporary: Path, as_other_user: OtherUser) -> None:
-    code = f"exec 9<{everybodys_lock()} && flock 9 && echo held && exec sleep 1"
-    user = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
-    with subprocess.Popen(["/bin/sh", "-c", code], stdout=subprocess.PIPE, text=True, cwd="/", **user) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        with exclusive(machine_lock(), 0, others_patience_s=60):
-            assert other.wait(timeout=30) == 0
+    with held_by_another(everybodys_lock(), 1) as other, exclusive(machine_lock(), 0, others_patience_s=60):
+        assert other.wait(timeout=30) == 0

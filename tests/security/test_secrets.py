@@ -9,7 +9,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,24 +54,19 @@ class Traces:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
         environment |= {"CHORALE_HOME": str(self.home), "PYTHONPATH": str(REPOSITORY), **variables}
         command = [sys.executable, "-m", "chorale", *words]
-        with self._watched():
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False, umask=0o022, cwd=self.home.parent
-            )
-        self.outputs += [done.stdout, done.stderr]
-        assert done.returncode == code, done.stderr
-        return done.stdout + done.stderr
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
         ended = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(ended,))
         watcher.start()
         try:
-            yield
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False, umask=0o022, cwd=self.home.parent
+            )
         finally:
             ended.set()
             watcher.join()
+        self.outputs += [done.stdout, done.stderr]
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
 
     def _watch(self, ended: threading.Event) -> None:
         while not ended.wait(0.1):

@@ -1,17 +1,15 @@
 """`chorale ui` is for who has the password of the data folder, and ends as a whole."""
 
-import base64
 import os
 import signal
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
 
+import httpx2
 import pytest
 
 from chorale.runners.process_launch.observation import open_ports
@@ -30,17 +28,10 @@ class Pages:
     password: str
 
     def status(self, path: str, body: bytes | None = None, password: str | None = None, **headers: str) -> int:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body, headers=headers)
-        if body is not None:
-            request.add_header("Content-Type", "application/json")
-        if password is not None:
-            request.add_header("Authorization", "Basic " + base64.b64encode(f"{USER}:{password}".encode()).decode())
-        try:
-            with closing(urllib.request.urlopen(request, timeout=60)) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
+        sent = headers if body is None else {"Content-Type": "application/json", **headers}
+        address, login = f"http://127.0.0.1:{self.port}{path}", None if password is None else (USER, password)
+        method = "GET" if body is None else "POST"
+        return int(httpx2.request(method, address, content=body, headers=sent, auth=login, timeout=60).status_code)
 
 
 @contextmanager

@@ -89,10 +89,7 @@ def _journal_violations(folder: Path, trials: list[dict[str, Any]], events: list
         yield from (
             f"{name} {key} is in the journal {count} times" for key, count in Counter(keys).items() if count > 1
         )
-    yield from _event_violations({trial["trial_id"]: _text(trial["candidate"]) for trial in trials}, events)
-
-
-def _event_violations(present: dict[str, str], events: list[dict[str, Any]]) -> Iterator[str]:
+    present = {trial["trial_id"] for trial in trials}
     suggested: set[tuple[int, str]] = set()
     tried: set[str] = set()
     recorded: set[str] = set()
@@ -110,8 +107,8 @@ def _event_violations(present: dict[str, str], events: list[dict[str, Any]]) -> 
             recorded.add(trial)
         elif kind == "lost":
             recorded.discard(trial)
-    yield from (f"trial {trial[:8]} was recorded and is lost" for trial in recorded - present.keys())
-    yield from (f"trial {trial[:8]} is in the journal, and nobody recorded it" for trial in present.keys() - tried)
+    yield from (f"trial {trial[:8]} was recorded and is lost" for trial in recorded - present)
+    yield from (f"trial {trial[:8]} is in the journal, and nobody recorded it" for trial in present - tried)
 
 
 def _database(folder: Path) -> sqlite3.Connection:

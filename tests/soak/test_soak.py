@@ -71,24 +71,15 @@ def write_history(folder: Path, events: list[dict[str, Any]]) -> None:
     (folder / "history.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
-def read_history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(text) for text in (folder / "history.jsonl").read_text().splitlines()]
+def in_journal(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def corrupt(folder: Path) -> None:
+        file = folder / "home/campaigns/soak/1/trials.jsonl"
+        file.write_bytes(change(file.read_bytes()))
+
+    return corrupt
 
 
-def journal(folder: Path) -> Path:
-    return folder / "home/campaigns/soak/1/trials.jsonl"
-
-
-def recorded_again(folder: Path) -> None:
-    journal(folder).write_bytes(journal(folder).read_bytes() + line(TRIAL % ("b", 3, "ring")))
-
-
-def last_removed(folder: Path) -> None:
-    journal(folder).write_bytes(b"".join(journal(folder).read_bytes().splitlines(keepends=True)[:-1]))
-
-
-def changed(folder: Path) -> None:
-    journal(folder).write_bytes(journal(folder).read_bytes().replace(b'"number":1', b'"number":7'))
+last_removed = in_journal(lambda content: b"".join(content.splitlines(keepends=True)[:-1]))
 
 
 def in_database(statement: str) -> Callable[[Path], None]:
@@ -102,22 +93,20 @@ def in_database(statement: str) -> Callable[[Path], None]:
 
 def in_history(kind: str, **changes: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        events = read_history(folder)
+        events = [json.loads(text) for text in (folder / "history.jsonl").read_text().splitlines()]
         next(event for event in events if event["event"] == kind).update(changes)
         write_history(folder, events)
 
     return change
 
 
-def another_launch(folder: Path) -> None:
-    shutil.copytree(folder / "home/campaigns/soak/1", folder / "home/campaigns/soak/2")
-
-
-CORRUPTIONS: dict[str, Callable[[Path], None]] = {
-    "is in the journal 2 times": recorded_again,
+CORRUPTIONS: dict[str, Callable[[Path], object]] = {
+    "is in the journal 2 times": in_journal(lambda content: content + line(TRIAL % ("b", 3, "ring"))),
     "was recorded and is lost": last_removed,
-    "not whole": changed,
-    "2 launches have begun": another_launch,
+    "not whole": in_journal(lambda content: content.replace(b'"number":1', b'"number":7')),
+    "2 launches have begun": lambda folder: shutil.copytree(
+        folder / "home/campaigns/soak/1", folder / "home/campaigns/soak/2"
+    ),
     "nobody recorded it": in_history("recording", trial="z"),
     "was recorded twice": in_history("recorded", trial="b"),
     "was not suggested": in_history("suggested", process=8),

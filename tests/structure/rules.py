@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import networkx as nx
 
-from tests.structure.source_tree import FunctionNode, SourceFile
+from tests.structure.source_tree import SourceFile
 
 FILLERS = frozenset(
     {"found", "own", "told", "kept", "made", "asked", "wanted", "place", "places", "way", "ways", "one", "known"}
@@ -53,20 +53,17 @@ def fillers(files: Sequence[SourceFile]) -> Iterator[str]:
         if set(stem.split("_")) & FILLERS:
             yield f"{file.path}: the file's name has a filler word"
         for class_node in file.classes():
-            if set(_words(_without_proper_names(class_node.name))) & FILLERS:
+            name = re.sub("|".join(PROPER_NAMES), "", class_node.name)
+            words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+            if {word.lower() for word in words} & FILLERS:
                 yield f"{file.path}:{class_node.lineno}: class {class_node.name} has a filler word"
-        for function in file.functions():
-            if not function.name.startswith("_"):
-                yield from _filler_names(file, function)
-
-
-def _filler_names(file: SourceFile, function: FunctionNode) -> Iterator[str]:
-    if function.name in FILLERS:
-        yield f"{file.path}:{function.lineno}: function {function.name} is a filler word"
-    arguments = function.args
-    for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-        if argument.arg in FILLERS:
-            yield f"{file.path}:{function.lineno}: parameter {argument.arg} of {function.name} is a filler word"
+        for function in (one for one in file.functions() if not one.name.startswith("_")):
+            if function.name in FILLERS:
+                yield f"{file.path}:{function.lineno}: function {function.name} is a filler word"
+            arguments = function.args
+            for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+                if argument.arg in FILLERS:
+                    yield f"{file.path}:{function.lineno}: parameter {argument.arg} of {function.name} is a filler word"
 
 
 def loose_files(files: Sequence[SourceFile]) -> Iterator[str]:
@@ -106,12 +103,6 @@ def import_names(files: Sequence[SourceFile]) -> Iterator[str]:
 
 def import_cycles(files: Sequence[SourceFile]) -> Iterator[str]:
     """No module needs itself to be loaded."""
-    for cycle in nx.strongly_connected_components(_import_graph(files)):
-        if len(cycle) > 1:
-            yield f"modules import each other: {', '.join(sorted(cycle))}"
-
-
-def _import_graph(files: Sequence[SourceFile]) -> nx.DiGraph[str]:
     modules = {file.module for file in files}
     graph: nx.DiGraph[str] = nx.DiGraph()
     for file in files:
@@ -119,7 +110,9 @@ def _import_graph(files: Sequence[SourceFile]) -> nx.DiGraph[str]:
             target = name if name in modules else name.rpartition(".")[0]
             if target in modules and target != file.module:
                 graph.add_edge(file.module, target)
-    return graph
+    for cycle in nx.strongly_connected_components(graph):
+        if len(cycle) > 1:
+            yield f"modules import each other: {', '.join(sorted(cycle))}"
 
 
 def doors(files: Sequence[SourceFile]) -> Iterator[str]:
@@ -135,16 +128,6 @@ def doors(files: Sequence[SourceFile]) -> Iterator[str]:
     for library, allowed in DOORS.items():
         if not allowed and len(entered[library]) > 1:
             yield f"{library} has {len(entered[library])} doors: {', '.join(sorted(entered[library]))}"
-
-
-def _without_proper_names(name: str) -> str:
-    for proper_name in PROPER_NAMES:
-        name = name.replace(proper_name, "")
-    return name
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
 RULES: tuple[Rule, ...] = (fillers, loose_files, long_files, shared_class_names, import_names, import_cycles, doors)
