@@ -274,9 +274,7 @@ def _verdict(
     topology: Topology,
     wrong: Sequence[ResultRow],
 ) -> str:
-    """Return a sentence that compares the time at the largest size not limited by latency with the library's model,
-    or with the bound if there is no model.
-    """
+    """Return a sentence on the largest size that latency does not limit, compared with the model or else the bound."""
     large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])
     algbw = large.size_bytes / large.measured_us / 1e3
     at = f"{format_size(large.size_bytes)} at {algbw:.4g} GB/s"

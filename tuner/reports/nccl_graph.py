@@ -55,9 +55,7 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
 
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks that a channel connects: along the GPUs in each box, and from there to the next box. In
-    trees each pair is connected in both directions. A ring is closed, unless it leaves a single box over the network.
-    """
+    """Yield the pairs of ranks that a channel connects in all boxes: both ways in trees, around in closed rings."""
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     members = [[rank for rank, of in enumerate(boxes) if of == number] for number in range(1 + max(boxes))]
     devices = sorted(set(channel.gpus))
@@ -102,9 +100,7 @@ def found_rings(topology: Topology) -> NcclGraph:
 
 
 def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
-    """Return the largest set of rings with equal rate that fits on the links. The rates tried are the slowest link's
-    rate, a half and a third of it.
-    """
+    """Return the most rings of one rate (that of the slowest link, a half or a third of it) that fit on the links."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - takes a third of a second, rarely needed
 
     ranks, rates = topology.compute_count, _rates(topology)

@@ -54,9 +54,7 @@ def bandwidth_time_text(factor: Fraction) -> str:
 
 
 def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the time per byte of the buffer: `2.88 ps/byte (3/1040 per GB/s)`, or `0.23 × size / link rate (15/64)` if
-    bandwidths are relative to a link's rate.
-    """
+    """Format a time per byte: `2.88 ps/byte (3/1040 per GB/s)`, without units `0.23 × size / link rate (15/64)`."""
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(time_per_byte)} × size / link rate", time_per_byte)
     text = f"{seconds_text(time_per_byte / BYTES_PER_S[unit])}/byte"
@@ -65,9 +63,7 @@ def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
 
 
 def algbw_text(time_per_byte: Fraction, unit: str) -> str:
-    """Format the rate (buffer size / time): `346.7 GB/s (1040/3)`, or `4.27 × link rate (64/15)` if bandwidths are
-    relative to a link's rate.
-    """
+    """Format the rate, size / time: `346.7 GB/s (1040/3)`, without units `4.27 × link rate (64/15)`."""
     rate = 1 / time_per_byte
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(rate)} × link rate", rate)
@@ -278,9 +274,7 @@ class WordConsole(Console):
 
 
 def _fitting(item: Any, console: Console) -> Any:
-    """Return `item` in a form that fits `console` without broken words: strings are wrapped, and a table that is too
-    wide becomes a block of lines per row.
-    """
+    """Return `item` so that it fits without broken words: strings wrapped, wide tables as a block of lines per row."""
     if isinstance(item, str):
         return "\n".join(_wrapped_line(line, console.width) for line in item.split("\n"))
     if not isinstance(item, Table) or _is_whole(item, console):
@@ -302,9 +296,7 @@ def _is_whole(table: Table, console: Console) -> bool:
 
 
 def _blocks(table: Table, console: Console) -> Iterator[Text]:
-    """Yield a table's title, rows and caption. Each row becomes its first cell, and below it a line for each other
-    cell with its heading.
-    """
+    """Yield title, rows and caption of a table: of each row the first cell, then a line per cell with its heading."""
     headings = [" ".join(_text(column.header, console).plain.split()) for column in table.columns]
     if table.title:
         yield _text(table.title, console)

@@ -144,9 +144,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
-    """Return a function that returns the state of a campaign: with all trials of a launch the first time, then only
-    with new trials, and with `known`, the number of trials that were already sent.
-    """
+    """Return a function whose results have all trials first, later only new ones; `known`: number of those sent."""
     launch: int | None = None
     known = 0
 

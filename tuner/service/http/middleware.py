@@ -129,9 +129,7 @@ class RequestLimits:
 
 
 def _require_text(body: bytes) -> None:
-    """Refuse text that is not UTF-8 or contains escaped lone surrogates. JSON allows these, but they cannot be written
-    to files or responses.
-    """
+    """Refuse text that JSON allows and files cannot hold: not UTF-8, or with escaped halves of surrogate pairs."""
     require_small_json(body, "a request")
     try:
         if "\\ud" in body.decode().lower():

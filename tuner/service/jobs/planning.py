@@ -1,6 +1,4 @@
-"""Worker processes for computations that a request needs before it is answered. Owners take turns, and each call has
-limits on time and memory.
-"""
+"""Worker processes for what requests need before they are answered; owners take turns, calls have limits."""
 
 import os
 import threading

@@ -44,9 +44,7 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> tuple[str, int]:
-        """Check `spec`, which `owner` requested. Return the result's content key (the same key means the same result)
-        and an upper estimate of the memory in bytes. Raises InvalidInput if the job is impossible.
-        """
+        """Return the result's content key (same key, same result) and the most bytes it takes. Raises InvalidInput."""
         network: dict[str, str] = {}
         method = _method_of(spec) if isinstance(spec, job_specs.SynthesisSpec) else None
         if isinstance(spec, job_specs.ProgramSpec | job_specs.PriceSpec):
