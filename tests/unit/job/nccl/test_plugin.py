@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from chorale.job.nccl.plugin import applied_rows, main, tuner_plugin
 from chorale.runners.engine.build import has_compiler
 from chorale.tuner.reports.library_files import nccl_table_csv
-from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
+from tests.unit.tuner.reports.test_library_files import own, ring_table, table_of
 
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
