@@ -136,7 +136,7 @@ def machine_checks() -> Iterator[Check]:
     command = "" if is_root else "sudo chorale fabric up ring:4 --link-mbps 50"
     yield tried("fabrics", _namespaces, "`chorale fabric`", command=command)
     purpose = "`chorale fabric` with links that are never too fast"
-    yield tried("honest links", lambda: require_tun() or "/dev/net/tun", purpose)
+    yield tried("honest links", lambda: require_tun() or "/dev/net/tun", purpose)  # type: ignore[func-returns-value]
 
 
 def _mpi() -> str:

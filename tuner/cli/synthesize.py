@@ -3,7 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 from shlex import quote as shell_word
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -12,6 +12,7 @@ from chorale.synth.build.build import verified_schedule
 from chorale.synth.identity import parse_rational
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
+from chorale.synth.methods.forest.forest import uneven_forest
 from chorale.synth.methods.method import DEFAULT_GAP, Objective
 from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
@@ -82,10 +83,6 @@ def synth(
     if shards is not None:
         given = {"--k": k, "--chunks": chunks, "--size": size, "--root": root, "--warm-start": warm_start}
         reports.require_trees(method, given | {"--in-network": in_network})
-        with stages.stage("topology"):
-            network = load_topology(spec)
-        options = Options(objective=goal, seed=seed, gap=accepted)
-        return reports.shards_synthesis(network, shards, target, options, output, stages)
     old = None if warm_start is None else verify(load_schedule(warm_start))  # the synthesis relies on it
     with stages.stage("topology"):
         network = load_topology(spec)
@@ -94,17 +91,27 @@ def synth(
     options = replace(sized, chunks=chunks, k=k, objective=goal, seed=seed, warm_start=before, gap=accepted)
     if options.verified_bytes is not None:
         bytes_per_second(network)  # raises, before anything is synthesized, if times could not be computed
-    if output is not None:
+    facts: dict[str, Any] = {}
+    if shards is not None:
+        target, facts = reports.given_shards(network, shards, target, seed)
+    elif output is not None:
         is_small = network.compute_count**2 <= MAX_JSON_ROWS
         require_schedule_suffix(output, "columns" if is_small else form_of(method, network, target, options))
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
-        request = ScheduleRequest(network, target, method, options)
-        verified = verified_schedule(request, running, progress, stages.stage)
+        if shards is None:
+            request = ScheduleRequest(network, target, method, options)
+            verified = verified_schedule(request, running, progress, stages.stage)
+        else:
+            with stages.stage("synthesis"):
+                schedule = uneven_forest(network, target, options)
+            with stages.stage("verification"):
+                verified = verify(schedule)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
     document = reports.proved_document(verified, options.size_bytes, stages, method == IN_NETWORK, options.link_gbps)
-    if method == AUTO:
+    document |= facts
+    if method == AUTO and shards is None:
         document["chosen_by"] = "bandwidth" if size is None else "time"
     if old is not None:
         document["warm_start"] = reports.warm_start_document(old, verified)
@@ -155,13 +162,15 @@ def bound(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
+    facts: dict[str, Any] = {}
+    given = ""
     if shards is not None:
         reports.require_trees(reports.FOREST_ONLY, {"--k": k, "--root": root})
-        return reports.shards_bound(topology, shards, target, seed, stages)
+        (target, facts), given = reports.given_shards(topology, shards, target, seed), f" --shards {shell_word(shards)}"
     with stages.stage("bound"):
         report = bounds.bound_report(topology, target, k)
-    document = bounds.bound_document(report)
-    next_step = f"chorale synth {shell_word(spec)} --collective {collective} -o schedule.parquet"
+    document = bounds.bound_document(report) | facts
+    next_step = f"chorale synth {shell_word(spec)} --collective {collective}{given} -o schedule.parquet"
     table = bounds.bound_table(report, document)
     return Result(document | {"seconds": stages.report(outside_total=("topology",))}, table, next_step=next_step)
 

@@ -93,8 +93,9 @@ SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for n
 
 
 def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    sections = Union[tuple(SECTIONS.values())]  # noqa: UP007 - built from a tuple
-    return handler.generate_schema(Annotated[sections, Discriminator("kind"), BeforeValidator(_with_kind)])
+    sections = tuple(SECTIONS.values())
+    section: Any = Annotated[Union[sections], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007
+    return handler.generate_schema(section)
 
 
 AnyRunnerSection: TypeAlias = Annotated[RunnerSection, GetPydanticSchema(_schema)]

@@ -204,7 +204,8 @@ def _bound_rows(report: BoundReport) -> Iterator[tuple[str, str]]:
         yield "by prices of links", f"`chorale alltoall {topology.spec}` proves as much or more"
     if best is not None and report.unrestricted is not None:
         choice = "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
-        yield "trees per shard", f"k = {best.k}, {'as given' if best.is_k_fixed else choice}"
+        per = "shard" if report.collective.sizes is None else "unit of a shard"
+        yield f"trees per {per}", f"k = {best.k}, {'as given' if best.is_k_fixed else choice}"
         yield "trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees"
         if best.is_k_fixed:
             least, k = report.unrestricted.time_per_byte, report.unrestricted.k
@@ -280,7 +281,9 @@ def reason(report: BoundReport, bound: Bound) -> str:
     way = "in" if bound.kind == "into" else "out"
     inside = sum(node < ranks for node in bound.nodes)
     moved = Fraction(1)
-    if name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
+    if (sizes := report.collective.sizes) is not None:
+        moved -= Fraction(sum(sizes[node] for node in bound.nodes if node < ranks), sum(sizes))
+    elif name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
         moved = Fraction(ranks - inside, ranks)
     elif name == CollectiveName.ALLTOALL:
         moved = Fraction(inside * (ranks - inside), ranks)

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
-from chorale.synth import InvalidInput, NetworkModel, Options, Topology, VerifiedSchedule, lower_bound, traffic_of
+from chorale.synth import InvalidInput, NetworkModel, Topology, VerifiedSchedule, lower_bound, traffic_of
 from chorale.synth.bounds.certificate import PAIR_KINDS, check_pair_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, stronger
-from chorale.synth.bounds.optimum import Bound, optimum
+from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import ALLREDUCE, Collective
 from chorale.synth.identity import rational_text
-from chorale.synth.methods.forest.forest import ShardUnits, shard_units, uneven_forest, with_shards
+from chorale.synth.methods.forest.forest import shard_units, with_shards
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.simulation.simulate import HOP_US, LINK_LATENCY_US, congestion_of
 from chorale.synth.topology.distance import diameter
@@ -26,8 +26,6 @@ from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.synth.topology.topology import SwitchAbility
 from chorale.synth.verify.bfb_certificate import least_time
-from chorale.synth.verify.verify import verify
-from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.traffic_files import load_sizes
 from chorale.tuner.reports import tables
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_facts, checked, in_network_note
@@ -361,68 +359,13 @@ def require_trees(method: str, options: Mapping[str, object]) -> None:
         raise InvalidInput("--shards does not work with {}", flag, f"leave out {flag}")
 
 
-def _read_shards(topology: Topology, shards: str, seed: int) -> tuple[ShardUnits, dict[str, Any]]:
-    """Return the shard sizes as multiples of a common unit, and their description for JSON documents."""
-    units = shard_units(load_sizes(shards, topology.compute_count, topology.spec, seed))
-    return units, {"name": shards, "units": list(units.counts), "unit": rational_text(units.unit)}
+def given_shards(
+    topology: Topology, shards: str, collective: Collective, seed: int
+) -> tuple[Collective, dict[str, Any]]:
+    """Return the collective with these shard sizes, and the JSON key `shards`: each size as a multiple of a unit.
 
-
-def shards_synthesis(
-    topology: Topology,
-    shards: str,
-    collective: Collective,
-    options: Options,
-    output: str | None,
-    stages: tables.Stopwatch,
-) -> tables.Result:
-    """Synthesize and verify an allgather or reduce-scatter with different shard sizes; return its document with the
-    bound. If `output` is given, write the schedule.
-
-    shards: a file's path, or zipf:S for skewed sizes; the seed in `options` then also determines the order of ranks
+    shards: a file's path, or zipf:S for skewed sizes; `seed` then determines the order of ranks
     """
-    units, facts = _read_shards(topology, shards, options.seed)
-    with stages.stage("synthesis"):
-        uneven = with_shards(topology, collective.name, units.counts)
-        schedule = uneven_forest(topology, uneven, options)
-    with stages.stage("verification"):
-        verified = verify(schedule)
-    with stages.stage("bound"):
-        bound = optimum(topology, uneven).bound
-        checked(topology, uneven, bound)
-    if output is not None:
-        with stages.stage("writing"):
-            save_schedule(verified, output)
-    document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
-    document |= {"shards": facts, "warnings": []}
-    return synthesis_result(document, output, topology.bandwidth_unit)
-
-
-def shards_bound(
-    topology: Topology, shards: str, collective: Collective, seed: int, stages: tables.Stopwatch
-) -> tables.Result:
-    """Return the optimum for the given shard sizes, without a schedule; see `shards_synthesis`."""
-    units, facts = _read_shards(topology, shards, seed)
-    with stages.stage("bound"):
-        uneven = with_shards(topology, collective.name, units.counts)
-        best = optimum(topology, uneven)
-        checked(topology, uneven, best.bound)
-    certificate, unit = dict(best.bound.to_json(topology)), topology.bandwidth_unit
-    document: dict[str, Any] = {
-        "topology": topology.spec,
-        "collective": uneven.name.value,
-        "time_per_byte": rational_text(best.bound.value),
-        "algbw": float(1 / best.bound.value),
-        "bottleneck_cut": certificate["nodes"],
-        "k_optimal": best.k,
-        "certificate": certificate,
-        "in_network": None,
-        "shards": facts,
-        "seconds": stages.report(outside_total=("topology",)),
-    }
-    rows = {
-        "at best": tables.time_per_byte_text(best.bound.value, unit),
-        "algbw": f"{document['algbw']:.6g} {unit}",
-        "bottleneck": f"{best.bound.kind} {', '.join(certificate['nodes'][:12])}",
-        "trees per unit of a shard": str(best.k),
-    }
-    return tables.Result(document, tables.facts_table(f"{document['collective']} on {topology.spec}", rows.items()))
+    units = shard_units(load_sizes(shards, topology.compute_count, topology.spec, seed))
+    facts = {"name": shards, "units": list(units.counts), "unit": rational_text(units.unit)}
+    return with_shards(topology, collective.name, units.counts), {"shards": facts}

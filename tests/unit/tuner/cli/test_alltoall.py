@@ -185,6 +185,7 @@ def test_shards_of_given_sizes(capsys, tmp_path):
     sizes.write_text("[30, 0, 10, 20]")
     bound = chorale(capsys, "bound", "ring:4", "--collective", "allgather", "--shards", sizes, "--json").document
     assert (bound["time_per_byte"], bound["shards"]["units"]) == ("1/2", [3, 0, 1, 2])  # into rank 1
+    assert (bound["collective"], bound["topology"]["spec"]) == ("allgatherv", "ring:4")
     for collective in ("allgather", "reduce_scatter"):
         options = ("--collective", collective, "--shards", sizes, "-o", path, "--json")
         document = chorale(capsys, "synth", "forest", "ring:4", *options).document
