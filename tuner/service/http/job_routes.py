@@ -50,11 +50,11 @@ for _kind, _path, _name, _summary, _outcome in (
         responses={200: {"model": Job, "description": "The result is already stored."}},
     )
     async def submit(
-        body: _kind,
+        body: _kind,  # type: ignore[valid-type]
         request: Request,
         response: Response,
         caller: CurrentPlanner,
-        scheduler: CurrentScheduler,  # type: ignore[valid-type]
+        scheduler: CurrentScheduler,
     ) -> Job:
         # Planning may take seconds, so it has its own threads
         job = await to_thread.run_sync(scheduler.submit, body, caller, limiter=request.app.state.planning)
