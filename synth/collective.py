@@ -168,12 +168,3 @@ def parse_collective(text: str, root: int = 0) -> Collective:
     name = CollectiveName(name_among("collective", text, STANDARD, COLLECTIVE_ALIASES))
     collective = Collective(name)
     return Collective(name, root) if collective.is_rooted else collective
-
-
-def stored_collective(
-    text: str, root: int, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
-) -> Collective:
-    """Return a collective that was read from a file. `sizes` and `members` are only used if it is uneven."""
-    if text in UNEVEN:
-        return uneven_collective(CollectiveName(text), map(int, sizes), members)
-    return parse_collective(text, root)

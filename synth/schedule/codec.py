@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from chorale.synth.collective import parse_collective, stored_collective
+from chorale.synth.collective import UNEVEN, CollectiveName, parse_collective, uneven_collective
 from chorale.synth.document_limits import require_small_columns, require_small_json
 from chorale.synth.errors import InvalidInput, fault_in
-from chorale.synth.lazy_modules import LazyModule, arrow, parquet
+from chorale.synth.lazy_modules import arrow, parquet
 from chorale.synth.schedule.schedule import (
     COLUMN_NAMES,
     AnySchedule,
@@ -26,13 +26,9 @@ from chorale.synth.schedule.schedule import (
     Transfers,
     shard_count,
 )
+from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricPart, SymmetricSchedule, SymmetricTrees
 from chorale.synth.topology.formats.json_document import from_json, to_json
 from chorale.synth.topology.topology import Topology, transpose_with_links
-
-if TYPE_CHECKING:
-    from chorale.synth.schedule import symmetric
-else:
-    symmetric = LazyModule("chorale.synth.schedule.symmetric")  # only needed for large schedules
 
 FORMAT = "chorale-schedule/1"
 METADATA_KEY = b"chorale"
@@ -172,7 +168,7 @@ def _metadata(schedule: AnySchedule) -> dict[str, Any]:
             "chunks_per_shard": part.chunks_per_shard,
             "certificate": dict(part.certificate),
         }
-        if isinstance(part, symmetric.SymmetricTrees):
+        if isinstance(part, SymmetricTrees):
             facts |= {"generators": list(part.generators), "trees_per_root": part.trees_per_root}
             facts["routes"] = _route_lists(part.routes, part.topology)
         parts.append(facts)
@@ -215,8 +211,11 @@ def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: b
 
 def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec) -> Schedule:
     topology = _read_topology(document["topology"], parse_spec)
-    shards = document.get("sizes", ()), document.get("members")
-    collective = stored_collective(document["collective"], document["root"] or 0, *shards)
+    if (name := document["collective"]) in UNEVEN:
+        sizes = map(int, document.get("sizes", ()))
+        collective = uneven_collective(CollectiveName(name), sizes, document.get("members"))
+    else:
+        collective = parse_collective(name, document["root"] or 0)
     routes = _read_routes(document["routes"], topology)
     steps, chunks = int(document["steps"]), int(document["chunks_per_shard"])
     if document["kind"] not in ("stepped", "pipelined") or steps < 0 or chunks < 1:
@@ -231,9 +230,9 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
 
 def _build_symmetric(
     document: Mapping[str, Any], owner: np.ndarray, columns: list[np.ndarray], parse_spec: ParseSpec
-) -> symmetric.SymmetricSchedule:
+) -> SymmetricSchedule:
     topology = _read_topology(document["topology"], parse_spec)
-    parts: dict[str, symmetric.SymmetricPart] = {}
+    parts: dict[str, SymmetricPart] = {}
     for index, facts in enumerate(document["parts"]):
         steps, chunks = int(facts["steps"]), int(facts["chunks_per_shard"])
         if facts["name"] not in ("scatter", "gather") or steps < 0 or not 1 <= chunks < 2**31:
@@ -242,19 +241,19 @@ def _build_symmetric(
         routes = _read_routes(facts["routes"] if "generators" in facts else None, network)
         bounds = ColumnBounds(steps, len(routes), network.compute_count, chunks)
         base = _packed(bounds, [column[owner == index] for column in columns])
-        part: symmetric.SymmetricPart
+        part: SymmetricPart
         if "generators" not in facts:
-            part = symmetric.SymmetricGather(network, steps, chunks, base, facts["certificate"])
+            part = SymmetricGather(network, steps, chunks, base, facts["certificate"])
         else:
             generators = tuple(int(number) for number in facts["generators"])
             known = range(len(network.automorphisms))
             if not set(generators) <= set(known) or len(set(generators)) < len(generators):
                 raise ValueError("generators")
-            part = symmetric.SymmetricTrees(
+            part = SymmetricTrees(
                 network, generators, steps, chunks, base, routes, facts["certificate"], facts["trees_per_root"]
             )
         parts[facts["name"]] = part
-    return symmetric.SymmetricSchedule(
+    return SymmetricSchedule(
         topology, parse_collective(document["collective"]), parts.get("scatter"), parts.get("gather"),
         str(document["method"]), document["parameters"],
     )  # fmt: skip

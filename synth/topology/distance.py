@@ -41,15 +41,8 @@ def distances_from(topology: Topology, sources: NDArray[np.integer]) -> Distance
 
 def require_strongly_connected(topology: Topology) -> None:
     """Raise InvalidInput, which names two nodes, if a node cannot reach another node. O(nodes + links)."""
-    links, nodes = topology.links, topology.node_count
-    # If every node has as many incoming as outgoing links, the same is true of every set of nodes. Then, if all nodes
-    # have a path to node 0, node 0 also has a path to all nodes.
-    is_balanced = np.array_equal(np.bincount(links.src, minlength=nodes), np.bincount(links.dst, minlength=nodes))
-    if is_balanced and _first_unreached(topology, arcs_backward(topology)) < 0:
-        return
-    unreached = _first_unreached(topology, arcs_forward(topology))
-    source, target = 0, unreached
-    if unreached < 0:
+    source, target = 0, _first_unreached(topology, arcs_forward(topology))
+    if target < 0:
         source, target = _first_unreached(topology, arcs_backward(topology)), 0
     if source < 0:
         return
