@@ -155,12 +155,12 @@ int serve_padded(Group& group, Call call, const Sizes& sizes, const std::vector<
             for (size_t i = 0; i < in.size(); i++) {
                 if (in[i].count * size_of(in[i].type) > row_bytes)
                     throw std::runtime_error("a shard has more elements than the counts say");
-                pack(in[i], sent.data() + i * row_bytes, call.comm);
+                copy(PACK, in[i], sent.data() + i * row_bytes, call.comm);
             }
             const Side input{sent.data(), sent.size(), MPI_BYTE}, output{come.data(), come.size(), MPI_BYTE};
             const int status = group.execute(entry, call, input, output);
             for (size_t i = 0; status == MPI_SUCCESS && i < out.size(); i++)
-                unpack(come.data() + i * row_bytes, out[i], call.comm);
+                copy(UNPACK, out[i], come.data() + i * row_bytes, call.comm);
             return status;
         } catch (const std::exception& error) {
             return fail(call, error.what(), MPI_ERR_OTHER);

@@ -1,4 +1,4 @@
-// Maps MPI's element types and operations to those of tables and of the engine, and packs and unpacks elements.
+// Maps MPI's element types and operations to those of tables and of the engine, and copies elements.
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -45,58 +45,25 @@ const char* both(const char* a, const char* b) {
     return std::strcmp(a, b) == 0 ? a : MIXED;
 }
 
-struct Contents {
-    std::vector<int> integers;
-    std::vector<MPI_Datatype> types;
-    int combiner;
-};
-
-// The caller must free the types with `release`.
-Contents contents_of(MPI_Datatype type) {
-    int integers = 0, addresses = 0, types = 0, combiner = 0;
-    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-    Contents contents{std::vector<int>(integers), std::vector<MPI_Datatype>(types), combiner};
-    std::vector<MPI_Aint> places(addresses);
-    if (combiner != MPI_COMBINER_NAMED)
-        PMPI_Type_get_contents(type, integers, addresses, types, contents.integers.data(), places.data(),
-                               contents.types.data());
-    return contents;
-}
-
 int combiner_of(MPI_Datatype type) {
     int integers, addresses, types, combiner = MPI_COMBINER_NAMED;
     PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
     return combiner;
 }
 
-void release(MPI_Datatype type) {
-    if (combiner_of(type) != MPI_COMBINER_NAMED) PMPI_Type_free(&type);
-}
-
 const char* derived_signature(MPI_Datatype type) {
-    const Contents contents = contents_of(type);
+    int integers = 0, addresses = 0, types = 0, combiner = 0;
+    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+    std::vector<int> numbers(integers);
+    std::vector<MPI_Aint> places(addresses);
+    std::vector<MPI_Datatype> parts(types);
+    PMPI_Type_get_contents(type, integers, addresses, types, numbers.data(), places.data(), parts.data());
     const char* name = nullptr;
-    for (size_t i = 0; i < contents.types.size(); i++) {
-        const bool has_blocks = contents.combiner != MPI_COMBINER_STRUCT || contents.integers.at(i + 1) > 0;
-        if (has_blocks) name = both(name, signature_of(contents.types[i]));
-        release(contents.types[i]);
+    for (size_t i = 0; i < parts.size(); i++) {
+        if (combiner != MPI_COMBINER_STRUCT || numbers.at(i + 1) > 0) name = both(name, signature_of(parts[i]));
+        if (combiner_of(parts[i]) != MPI_COMBINER_NAMED) PMPI_Type_free(&parts[i]);
     }
     return name;
-}
-
-// Calls move(address, count, offset in bytes, bytes) for parts that are small enough for MPI_Pack, which uses int.
-template <typename Move>
-void in_batches(const Side& side, Move move) {
-    MPI_Aint lower = 0, extent = 0;
-    PMPI_Type_get_extent(side.type, &lower, &extent);
-    const size_t element_bytes = size_of(side.type);
-    if (element_bytes > INT_MAX) throw std::runtime_error("one element of a derived type has more than 2 GiB");
-    const size_t most = INT_MAX / element_bytes;
-    for (size_t from = 0; from < side.count; from += most) {
-        const size_t count = std::min(most, side.count - from);
-        move(static_cast<char*>(side.at) + MPI_Aint(from) * extent, int(count), from * element_bytes,
-             int(count * element_bytes));
-    }
 }
 
 }  // namespace
@@ -149,30 +116,24 @@ size_t size_of(MPI_Datatype type) {
     return size > 0 ? size_t(size) : 0;
 }
 
-void pack(const Side& side, char* to, MPI_Comm comm) {
-    const size_t size_bytes = side.count * size_of(side.type);
+void copy(Direction direction, const Side& side, char* bytes, MPI_Comm comm) {
+    const size_t element_bytes = size_of(side.type), size_bytes = side.count * element_bytes;
     if (size_bytes == 0) return;
     if (is_dense(side.type)) {
-        std::memcpy(to, side.at, size_bytes);
+        std::memcpy(direction == PACK ? bytes : side.at, direction == PACK ? side.at : bytes, size_bytes);
         return;
     }
-    in_batches(side, [&](char* at, int count, size_t offset, int size) {
+    if (element_bytes > INT_MAX) throw std::runtime_error("one element of a derived type has more than 2 GiB");
+    MPI_Aint lower = 0, extent = 0;
+    PMPI_Type_get_extent(side.type, &lower, &extent);
+    const size_t most = INT_MAX / element_bytes;  // MPI_Pack and MPI_Unpack count with int
+    for (size_t from = 0; from < side.count; from += most) {
+        const int count = int(std::min(most, side.count - from)), size = int(count * element_bytes);
+        char *const at = static_cast<char*>(side.at) + MPI_Aint(from) * extent, *const packed = bytes + from * element_bytes;
         int position = 0;
-        PMPI_Pack(at, count, side.type, to + offset, size, &position, comm);
-    });
-}
-
-void unpack(const char* from, const Side& side, MPI_Comm comm) {
-    const size_t size_bytes = side.count * size_of(side.type);
-    if (size_bytes == 0) return;
-    if (is_dense(side.type)) {
-        std::memcpy(side.at, from, size_bytes);
-        return;
+        if (direction == PACK) PMPI_Pack(at, count, side.type, packed, size, &position, comm);
+        else PMPI_Unpack(packed, size, &position, at, count, side.type, comm);
     }
-    in_batches(side, [&](char* at, int count, size_t offset, int size) {
-        int position = 0;
-        PMPI_Unpack(from + offset, size, &position, at, count, side.type, comm);
-    });
 }
 
 }  // namespace chorale::job

@@ -110,12 +110,12 @@ int Group::execute(const Entry& entry, const Call& call, const Side& input, cons
         const auto copied = [&](const Side& side) {
             const bool needs_copy = side.at != nullptr && !is_dense(side.type);
             std::vector<char> bytes(needs_copy ? side.count * size_of(side.type) : 0);
-            if (needs_copy) pack(side, bytes.data(), call.comm);
+            if (needs_copy) copy(PACK, side, bytes.data(), call.comm);
             return bytes;
         };
         std::vector<char> in = copied(input), out = copied(output);
         run(entry, call, in.empty() ? input.at : in.data(), out.empty() ? output.at : out.data());
-        if (!out.empty()) unpack(out.data(), output, call.comm);
+        if (!out.empty()) copy(UNPACK, output, out.data(), call.comm);
     } catch (const std::exception& error) {
         if (broken_.empty()) broken_ = error.what();
         return fail(call, error.what(), MPI_ERR_OTHER);

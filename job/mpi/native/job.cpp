@@ -11,9 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -78,11 +76,9 @@ Settings settings_of_environment() {
     const std::string strict = variable("CHORALE_STRICT"), limit = variable("CHORALE_TIMEOUT_S");
     if (!strict.empty() && strict != "0" && strict != "1") throw std::runtime_error("CHORALE_STRICT must be 0 or 1");
     settings.strict = strict == "1";
-    settings.within_nodes = variable("CHORALE_WITHIN_NODES");
-    if (settings.within_nodes.find('/') != std::string::npos) settings.ways = settings.within_nodes;
-    if (settings.within_nodes == "measure" || !settings.ways.empty()) settings.within_nodes.clear();
-    if (!settings.within_nodes.empty() && settings.within_nodes != "leaders" && settings.within_nodes != "slices")
-        throw std::runtime_error("CHORALE_WITHIN_NODES must be leaders, slices, measure or a path with a /");
+    if (const std::string way = variable("CHORALE_WITHIN_NODES"); !way.empty()) settings.within_nodes = way;
+    if (settings.within_nodes != "measure" && settings.within_nodes != "leaders" && settings.within_nodes != "slices")
+        throw std::runtime_error("CHORALE_WITHIN_NODES must be leaders, slices or measure");
     if (limit.empty()) return settings;
     char* end = nullptr;
     settings.limit_s = std::strtod(limit.c_str(), &end);
@@ -153,15 +149,6 @@ std::string checked_table(const std::string& path, const std::string& digest, do
     throw std::runtime_error(std::string("the tuning table cannot be checked by ") + CHORALE_PYTHON + ": " + why);
 }
 
-// Returns the text of rank 0 on all ranks.
-std::string from_rank_0(std::string text) {
-    int size = int(text.size());
-    PMPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    text.resize(size);
-    PMPI_Bcast(text.data(), size, MPI_BYTE, 0, MPI_COMM_WORLD);
-    return text;
-}
-
 // Rank 0 lets Python check the signature, the digest and the programs of the table, which is the same on all ranks, and
 // all ranks read what Python has found right.
 Table read_table(const Job& job) {
@@ -173,7 +160,11 @@ Table read_table(const Job& job) {
     }
     const std::string said = gather_texts(MPI_COMM_WORLD, problem.substr(0, 255), CHECK_S + MEETING_S).front();
     if (!said.empty()) throw std::runtime_error(said);
-    return parse_table(from_rank_0(std::move(content)));
+    int size = int(content.size());
+    PMPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    content.resize(size);
+    PMPI_Bcast(content.data(), size, MPI_BYTE, 0, MPI_COMM_WORLD);
+    return parse_table(content);
 }
 
 // If the table has a different number of ranks than the job, checks whether its ranks are the nodes of the job.
@@ -185,16 +176,6 @@ void find_nodes(Job& job) {
     job.other_ranks = std::string(GROUP) + ": the table is for " + std::to_string(job.table.ranks) +
                       " ranks or nodes, the job has " + std::to_string(job.ranks) + " ranks on " +
                       std::to_string(count) + (count == 1 ? " node" : " nodes");
-}
-
-// Reads which way earlier jobs measured to be faster; rank 0 reads the file, which `end` creates if it is missing.
-void read_ways(Job& job) {
-    if (job.settings.ways.empty() || job.nodes.empty()) return;
-    const bool exists = job.rank == 0 && access(job.settings.ways.c_str(), F_OK) == 0;
-    const std::string all = exists ? read_regular(job.settings.ways, "the file of CHORALE_WITHIN_NODES") : "";
-    std::istringstream text(from_rank_0(all));
-    for (std::string line; std::getline(text, line);)
-        if (const size_t cut = line.rfind(' '); cut != std::string::npos) job.ways[line.substr(0, cut)] = line.substr(cut + 1);
 }
 
 int delete_group(MPI_Comm, int, void* group, void*) {
@@ -232,7 +213,6 @@ void begin() {
         require_one_table(gather_texts(MPI_COMM_WORLD, current->table.digest, MEETING_S));
         if (current->has_table()) current->table = read_table(*current);
         find_nodes(*current);
-        read_ways(*current);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_group, &group_keyval, nullptr);
     } catch (const std::exception& error) {
         say((current->has_table() ? current->settings.table + ": " : "") + error.what());
@@ -248,9 +228,6 @@ void end() {
         write_record("CHORALE_REPORT", current->settings.report,
                      current->counts.report(current->table.digest, current->ranks));
         write_record("CHORALE_RECORD", current->settings.record, current->counts.record(current->ranks));
-        std::string ways;
-        for (const auto& [key, way] : current->ways) ways += key + " " + way + "\n";
-        write_record("CHORALE_WITHIN_NODES", ways.empty() ? "" : current->settings.ways, ways);
     }
     PMPI_Comm_delete_attr(MPI_COMM_WORLD, group_keyval);
     PMPI_Comm_free_keyval(&group_keyval);

@@ -103,8 +103,7 @@ class Group {
 
 struct Settings {
     std::string table, report, record, interface;
-    std::string within_nodes;  // leaders, slices, or empty: measure which is faster
-    std::string ways;          // file for the results of these measurements; empty: none
+    std::string within_nodes = "measure";  // or leaders or slices
     bool strict = false;
     double limit_s = 1800;
 };
@@ -115,7 +114,6 @@ struct Job {
     Counts counts;
     int rank = 0, ranks = 0;
     std::vector<int> nodes;  // node by rank, if the table's number of ranks differs from the job's
-    std::map<std::string, std::string> ways;  // faster way by shape, collective and power of two
     std::string other_ranks;  // why the table's ranks fit neither the job's ranks nor its nodes; else empty
 
     bool has_table() const { return !settings.table.empty(); }
@@ -152,9 +150,10 @@ bool may_fall_back(const Call& call, const char* reason);
 
 double seconds_now();
 
-// Copy the elements of `side` to and from contiguous memory.
-void pack(const Side& side, char* to, MPI_Comm comm);
-void unpack(const char* from, const Side& side, MPI_Comm comm);
+enum Direction { PACK, UNPACK };
+
+// Copies the elements of `side` to contiguous memory (PACK) or from there (UNPACK).
+void copy(Direction direction, const Side& side, char* bytes, MPI_Comm comm);
 
 // Returns a text that is equal on two ranks if they can share memory and are in the same network namespace.
 std::string network_id();

@@ -14,12 +14,6 @@ constexpr int TRIES = 5;  // calls per way and power of two; the first, which co
 constexpr const char *WAY_NAMES[WAYS] = {"leaders", "slices"},
                      *UNEVEN = "nodes have such different numbers of ranks that padding more than doubles the data", *LARGE = "more than 2 GiB on several ranks a node";
 
-int power_of_two(size_t bytes) {
-    int power = 0;
-    while (bytes >>= 1) power++;
-    return power;
-}
-
 // Cuts `total` items into `parts`, one for each of the first ranks. Returns counts (0 for other ranks) and starts by
 // rank.
 std::pair<std::vector<int>, std::vector<int>> cut(size_t total, int parts, int ranks) {
@@ -70,7 +64,6 @@ Nodes::Nodes(MPI_Comm comm, const std::vector<int>& numbers) {
     locals_ = locals[numbers[rank]];
     node_ = node_of_[rank];
     local_ = local_of_[rank];
-    shape_ = std::to_string(nodes_) + " nodes " + std::to_string(numbers.size()) + " ranks ";
     entries_ = GroupEntries(job()->table, table_ranks);
     require(PMPI_Comm_split(comm, node_, local_, &inside_));
     require(PMPI_Comm_split(comm, local_, node_, &across_));
@@ -109,14 +102,12 @@ bool Nodes::can(Way way, const Call& call) const {
 }
 
 void Nodes::run(const Entry& entry, const Call& call, const void* input, void* output) {
-    const auto [found, is_new] = trials_.try_emplace({call.collective, power_of_two(call.size_bytes)});
-    Trial& trial = found->second;
-    const std::string key = shape_ + call.collective + " " + std::to_string(found->first.second);
-    if (const auto kept = job()->ways.find(key); is_new && kept != job()->ways.end())
-        trial.way = kept->second == WAY_NAMES[LEADERS] ? LEADERS : SLICES;
+    int power = 0;
+    while (call.size_bytes >> (power + 1)) power++;
+    Trial& trial = trials_[{call.collective, power}];
     const std::string& wanted = job()->settings.within_nodes;
     int way = trial.way >= 0 ? trial.way : trial.calls % WAYS;
-    if (!wanted.empty()) way = wanted == WAY_NAMES[LEADERS] ? LEADERS : SLICES;
+    if (wanted != "measure") way = wanted == WAY_NAMES[LEADERS] ? LEADERS : SLICES;
     if (!can(Way(way), call)) way = 1 - way;
     const double start = seconds_now();
     const std::string collective = call.collective;
@@ -135,7 +126,6 @@ void Nodes::run(const Entry& entry, const Call& call, const void* input, void* o
     if (++trial.calls < TRIES * WAYS) return;
     require(PMPI_Allreduce(MPI_IN_PLACE, trial.seconds, WAYS, MPI_DOUBLE, MPI_MAX, call.comm));
     trial.way = trial.seconds[LEADERS] <= trial.seconds[SLICES] ? LEADERS : SLICES;
-    if (can(LEADERS, call) && can(SLICES, call)) job()->ways[key] = WAY_NAMES[trial.way];
 }
 
 // Runs the program on the participating ranks, on vectors of `bytes`. If it fails on one rank, all ranks of the node

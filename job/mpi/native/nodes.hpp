@@ -59,7 +59,6 @@ class Nodes {
     int nodes_ = 0, locals_ = 0;  // number of nodes, and of ranks on this node
     int node_ = 0, local_ = 0;    // node and local rank of this rank
     int fewest_ = 0, most_ = 0;   // smallest and largest number of ranks on a node
-    std::string shape_;           // numbers of nodes and ranks, as in the file of CHORALE_WITHIN_NODES
     std::vector<int> node_of_, local_of_;  // by rank of the communicator
     MPI_Comm inside_ = MPI_COMM_NULL, across_ = MPI_COMM_NULL;
     std::unique_ptr<Group> between_;  // the ranks with this local rank on all nodes; null if a node has no such rank

@@ -109,19 +109,14 @@ Table parse_table(std::string_view data) {
     return table;
 }
 
-std::string read_regular(const std::string& path, const char* what) {
+std::string table_digest(const std::string& path) {
     struct stat status{};
     std::ifstream file;  // only regular files are opened, because opening a pipe would block
     if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES)
         file.open(path, std::ios::binary);
-    std::string text(file.is_open() ? size_t(status.st_size) : 0, '\0');
-    if (!file.is_open() || !file.read(text.data(), std::streamsize(text.size())))
-        throw std::runtime_error(std::string(what) + " must be a regular file of at most 256 MiB that can be read");
-    return text;
-}
-
-std::string table_digest(const std::string& path) {
-    const std::string content = read_regular(path, "a tuning table");
+    std::string content(file.is_open() ? size_t(status.st_size) : 0, '\0');
+    if (!file.is_open() || !file.read(content.data(), std::streamsize(content.size())))
+        throw std::runtime_error("a tuning table must be a regular file of at most 256 MiB that can be read");
     std::string_view rest = content;
     if (line_of(rest) != FORMAT) throw std::runtime_error("a tuning table must begin with the line " + std::string(FORMAT));
     std::istringstream second{std::string(line_of(rest))};

@@ -34,10 +34,7 @@ struct Table {
     std::vector<int64_t> words(int program, int rank) const;
 };
 
-// Returns the content of a file. Throws std::runtime_error, which calls it `what`, unless it is regular and not too large.
-std::string read_regular(const std::string& path, const char* what);
-
-// Returns the digest that a table file states. Throws std::runtime_error if the file cannot be read.
+// Returns the digest that a table file states. Throws std::runtime_error unless the file is regular and not too large.
 std::string table_digest(const std::string& path);
 
 // Throws std::runtime_error if the content is damaged. Does not compute the digest: Python has checked the content.
