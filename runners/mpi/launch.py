@@ -13,6 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 from chorale.runners.execution.started_ranks import TOKEN
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
@@ -43,13 +44,21 @@ _INSTALL = "pip install 'chorale-collectives[mpi]', or load the site's MPI and p
 _LIMIT_S = 20.0
 
 
-class MpichLauncher:
-    """Options of MPICH's Hydra, except the number of ranks.
+OPEN_MPI = "Open MPI"
 
+
+@dataclass(frozen=True, slots=True)
+class MpichLauncher:
+    """MPICH's Hydra, or a launcher derived from it: its options, except the number of ranks.
+
+    version:            version of this MPI; empty if it is unknown
     fabric_environment: variables that keep messages on a fabric's links
     """
 
-    fabric_environment: Mapping[str, str] = {
+    version: str = ""
+
+    name: ClassVar[str] = "MPICH"
+    fabric_environment: ClassVar[Mapping[str, str]] = {
         "MPIR_CVAR_CH4_NETMOD": "ofi",
         "MPIR_CVAR_NOLOCAL": "1",
         "FI_PROVIDER": "tcp",
@@ -73,11 +82,15 @@ class MpichLauncher:
         """Return the options that pass the variables `names` to all ranks: none, because Hydra passes all variables."""
         return ()
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
 
 class OpenMpiLauncher(MpichLauncher):
-    """Options of Open MPI's mpirun, from 5.0 on."""
+    """Open MPI's mpirun, from 5.0 on."""
 
-    fabric_environment: Mapping[str, str] = {
+    name: ClassVar[str] = OPEN_MPI
+    fabric_environment: ClassVar[Mapping[str, str]] = {
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
@@ -104,24 +117,6 @@ class OpenMpiLauncher(MpichLauncher):
         return tuple(word for name in names for word in ("-x", name))
 
 
-MPICH, OPEN_MPI = "MPICH", "Open MPI"
-
-
-@dataclass(frozen=True, slots=True)
-class MpiVersion:
-    """The MPI that an mpiexec belongs to: its name, and its version if it is known."""
-
-    name: str
-    number: str
-
-    @property
-    def launcher(self) -> MpichLauncher:
-        return OpenMpiLauncher() if self.name == OPEN_MPI else MpichLauncher()
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.number}".strip()
-
-
 def find_mpiexec() -> str:
     """Return the launcher next to this Python (where wheels install it) or on PATH. Raises Unavailable without MPI."""
     if find_spec("mpi4py") is None:
@@ -134,19 +129,17 @@ def find_mpiexec() -> str:
 
 
 @cache
-def mpi_version(mpiexec: str) -> MpiVersion:
-    """Return the MPI that `mpiexec` belongs to. Unless its output names Open MPI, it is assumed to be MPICH or derived
-    from MPICH.
-    """
+def mpi_launcher(mpiexec: str) -> MpichLauncher:
+    """Return which MPI's launcher `mpiexec` is: MPICH's or a derived one, unless its output names Open MPI."""
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable("mpiexec does not say its version: {}", error, _INSTALL) from error
     text = done.stdout + done.stderr
     if match := re.search(r"\((?:Open MPI|OpenRTE)\) *(\S*)", text):
-        return MpiVersion(OPEN_MPI, match[1])
+        return OpenMpiLauncher(match[1])
     match = re.search(r"Version: *(\S+)", text)
-    return MpiVersion(MPICH, match[1] if match else "")
+    return MpichLauncher(match[1] if match else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +259,7 @@ def mpi_launch_of(
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
     command = (*_RANK, str(ranks)) if command is None else tuple(command)
-    launcher = mpi_version(mpiexec).launcher
+    launcher = mpi_launcher(mpiexec)
     may_be_fabric = where in (None, FABRIC) and hosts is None
     if may_be_fabric and (found := find_fabric(topology.id, fabric)) is not None:
         return _in_fabric(mpiexec, launcher, found, command)

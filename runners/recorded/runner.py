@@ -16,7 +16,7 @@ from chorale.runners.api.base import (
 from chorale.runners.api.units import format_size
 from chorale.runners.api.validation import RequestFault, validate_request
 from chorale.runners.execution.rounds import RunStopped
-from chorale.runners.measurement.machine import Facts, environment_id
+from chorale.runners.measurement.machine import environment_id
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, RecordedTable, mi250_table
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
@@ -72,7 +72,15 @@ class RecordedRunner:
 
     def submit(self, request: RunRequest) -> Outcome:
         """Return the recorded times of every program and library algorithm at every size."""
-        environment = self._environment()
+        facts: dict[str, str | int | float | None] = {
+            "runner": self.name,
+            "source": MI250_SOURCE if self._table is mi250_table() else "a table that was given",
+            "generator": self._generator,
+            "schedule": self._schedule,
+            "buffer_bytes": self._buffer_bytes,
+            "repetitions": "drawn from recorded launches",
+        }
+        environment = {**facts, "environment_id": environment_id(facts)}
         if (fault := validate_request(request, self.library, _faults)) is not None:
             return RunFailure(*fault, environment=environment)
         try:
@@ -151,7 +159,7 @@ class RecordedRunner:
     ) -> SizeMeasurement:
         table = self._table
         try:
-            if not table.is_correct(configuration, size_bytes):
+            if (correct := table.is_correct(configuration, size_bytes)) is False:
                 raise RunStopped(FailureKind.WRONG_RESULT, f"{name}: results of {configuration} were wrong")
             times_s = table.draw_s(configuration, size_bytes, request.repeats, request.seed)
         except InvalidInput as error:
@@ -163,19 +171,7 @@ class RecordedRunner:
                 f"{name}: the runtime fell back to its own algorithm for {configuration} at {format_size(size_bytes)}: "
                 f"calls of that {'size' if configuration.in_place else 'placement'} {way}",
             )
-        correct = True if table.is_checked(configuration, size_bytes) else None
         return SizeMeasurement(size_bytes, size_bytes, times_s, correct)
-
-    def _environment(self) -> Facts:
-        facts: dict[str, str | int | float | None] = {
-            "runner": self.name,
-            "source": MI250_SOURCE if self._table is mi250_table() else "a table that was given",
-            "generator": self._generator,
-            "schedule": self._schedule,
-            "buffer_bytes": self._buffer_bytes,
-            "repetitions": "drawn from recorded launches",
-        }
-        return {**facts, "environment_id": environment_id(facts)}
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:

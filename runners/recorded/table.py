@@ -259,11 +259,6 @@ class RecordedTable:
             if not run.configuration.in_place and self.fell_back(run.configuration, run.size_bytes)
         )
 
-    @classmethod
-    def read(cls, text: str) -> RecordedTable:
-        """Return the table in `text`. Raises InvalidInput if it is not one, see `read_runs`."""
-        return cls(read_runs(text))
-
     @property
     def fabrics(self) -> tuple[str, ...]:
         """Names of all fabrics with measurements, in the table's order."""
@@ -274,13 +269,16 @@ class RecordedTable:
         found = (one.origin.collective for one in self._runs if one.origin.fabric == fabric)
         return tuple(dict.fromkeys(found))
 
-    def configurations(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
-        """Return all schedules' configurations, in the table's order, including those that fell back."""
-        return self._measured(fabric, collective, by_library=False)
+    def configurations(
+        self, fabric: str, collective: str, *, of_library: bool = False
+    ) -> tuple[RecordedConfiguration, ...]:
+        """Return schedules' or libraries' configurations in the table's order, including those that fell back."""
+        wanted = (fabric, collective, of_library)
+        return tuple(one for one in self._runs if (one.origin.fabric, one.origin.collective, is_library(one)) == wanted)
 
     def libraries(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
         """Return the vendor libraries' configurations."""
-        return self._measured(fabric, collective, by_library=True)
+        return self.configurations(fabric, collective, of_library=True)
 
     def sizes_bytes(self, configuration: RecordedConfiguration) -> tuple[int, ...]:
         """Return the sizes at which `configuration` was measured, smallest first; empty if there are none."""
@@ -298,16 +296,13 @@ class RecordedTable:
         largest = self._largest_fallen.get(configuration.origin)
         return largest is not None and (not configuration.in_place or size_bytes <= largest)
 
-    def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether no launch is known to have wrong elements; see also `is_checked`.
+    def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool | None:
+        """Return whether the results were right; None if no launch is known to be wrong but not all were checked.
 
         Raises InvalidInput if there is no measurement.
         """
-        return not any(run.wrong for run in self._at(configuration, size_bytes))
-
-    def is_checked(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether the results of all launches were checked. Raises InvalidInput if there is no measurement."""
-        return all(run.wrong is not None for run in self._at(configuration, size_bytes))
+        wrong = [run.wrong for run in self._at(configuration, size_bytes)]
+        return False if any(wrong) else None if None in wrong else True
 
     def draw_s(
         self, configuration: RecordedConfiguration, size_bytes: int, repeats: int, seed: int
@@ -326,17 +321,11 @@ class RecordedTable:
         launches = zip(random.choice(usable, repeats), random.choice(deviations, repeats), strict=True)
         return tuple(float(time_s * deviation) for time_s, deviation in launches)
 
-    def _measured(self, fabric: str, collective: str, by_library: bool) -> tuple[RecordedConfiguration, ...]:
-        wanted = (fabric, collective, by_library)
-        return tuple(one for one in self._runs if (one.origin.fabric, one.origin.collective, is_library(one)) == wanted)
-
     def _at(self, configuration: RecordedConfiguration, size_bytes: int) -> list[RecordedRun]:
         runs = self._runs.get(configuration, {}).get(size_bytes)
         if runs is None:
             sizes = self.sizes_bytes(configuration)
-            way_out = "see `configurations`"
-            if sizes:
-                way_out = f"choose from {', '.join(format_size(size) for size in sizes)}"
+            way_out = f"choose from {', '.join(map(format_size, sizes))}" if sizes else "see `configurations`"
             raise InvalidInput(f"{configuration} was not measured at {{}} bytes", size_bytes, way_out)
         return runs
 
@@ -350,4 +339,4 @@ def is_library(configuration: RecordedConfiguration) -> bool:
 def mi250_table() -> RecordedTable:
     """Return the shipped measurements, see `MI250_SOURCE`."""
     data = (files("chorale.runners.recorded") / "mi250-runs.csv.gz").read_bytes()
-    return RecordedTable.read(decompress(data).decode())
+    return RecordedTable(read_runs(decompress(data).decode()))

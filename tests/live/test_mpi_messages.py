@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from chorale.runners.mpi.launch import find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import find_mpiexec, mpi_launcher
 from chorale.runners.mpi.messages import native_libraries
 from tests.live.support import needs_mpi
 
@@ -69,7 +69,7 @@ def _output_of(script: str, ranks: int, *arguments: str) -> str:
     """Run `script` on so many ranks and return what they print. MPI stays out of the process of the tests."""
     native_libraries()  # else each rank would build them
     mpiexec = find_mpiexec()
-    options = mpi_version(mpiexec).launcher.on_hosts("localhost")
+    options = mpi_launcher(mpiexec).on_hosts("localhost")
     command = [mpiexec, *options, "-n", str(ranks), sys.executable, "-c", script, *arguments]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_launcher
 from chorale.runners.mpi.messages import native_libraries
 from tests.live.support import needs_mpi
 
@@ -22,7 +22,7 @@ pytestmark = [needs_mpi, pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the Python of an environment with Open MPI, which sees everything else that this one has."""
-    if mpi_version(find_mpiexec()).name == OPEN_MPI:
+    if mpi_launcher(find_mpiexec()).name == OPEN_MPI:
         return Path(sys.executable)
     folder = tmp_path_factory.mktemp("openmpi")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)

@@ -21,7 +21,7 @@ from chorale.job.mpi.preload import preload_library
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.engine.build import COMPILERS
 from chorale.runners.fabric.fabric import NamespaceHolder, require_tun
-from chorale.runners.mpi.launch import find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import find_mpiexec, mpi_launcher
 from chorale.runners.oneccl.install import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 from chorale.synth.processors import core_count, core_limits, memory_limit
@@ -141,7 +141,7 @@ def machine_checks() -> Iterator[Check]:
 
 def _mpi() -> str:
     path = find_mpiexec()
-    return f"{mpi_version(path)}, {path}"
+    return f"{mpi_launcher(path)}, {path}"
 
 
 def _user_namespace() -> str:

@@ -165,9 +165,8 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
     def usable(configuration: RecordedConfiguration) -> set[int]:
         sizes = (size for size in table.sizes_bytes(configuration) if size <= LARGEST_BYTES)
-        return {
-            size for size in sizes if not table.fell_back(configuration, size) and table.is_correct(configuration, size)
-        }
+        ran = (size for size in sizes if not table.fell_back(configuration, size))
+        return {size for size in ran if table.is_correct(configuration, size) is not False}
 
     programs = [one for one in table.configurations(fabric, collective) if one.in_place == in_place]
     libraries = [one for one in table.libraries(fabric, collective) if one.in_place == in_place]
@@ -182,7 +181,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
     library = [min(min(table.times_s(one, size)) for one in libraries if size in measured[one]) for size in sizes]
     times = [[min(table.times_s(one, size)) for size in sizes] for one in complete]
     runs = [(one, size) for one in (*complete, *libraries) for size in sizes if size in table.sizes_bytes(one)]
-    unchecked = 1.0 - sum(table.is_checked(one, size) for one, size in runs) / len(runs)
+    unchecked = sum(table.is_correct(one, size) is None for one, size in runs) / len(runs)
     candidates, name = tuple(candidates_of(complete)), f"{collective} {fabric}"
     return GridTask(name, collective, candidates, sizes, np.array(times), np.array(library), unchecked)
 

@@ -20,7 +20,7 @@ from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.runners.engine.build import native_folder
 from chorale.runners.fabric.fabric import bring_up, take_down
-from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_launcher
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
 from tests.live.job.torch.tables import alltoall_program, program_for
@@ -75,7 +75,7 @@ def job_command(
     """
     mpiexec = find_mpiexec()
     variables = {**environment, "LD_PRELOAD": str(preload or preload_library())}
-    launcher = mpi_version(mpiexec).launcher
+    launcher = mpi_launcher(mpiexec)
     options = (*launcher.on_hosts("localhost"), *launcher.passing(variables))
     return [mpiexec, *options, "-n", str(ranks), *map(str, argv)], variables
 
@@ -213,7 +213,7 @@ def test_a_rank_that_stalls_is_an_error_in_time(program: Path, table: Path) -> N
 
 @pytest.fixture
 def abi_program(tmp_path: Path) -> Path:
-    if mpi_version(find_mpiexec()).name == OPEN_MPI or not compiler("mpicc_abi").exists():
+    if mpi_launcher(find_mpiexec()).name == OPEN_MPI or not compiler("mpicc_abi").exists():
         pytest.skip("THE STANDARD ABI IS NOT TESTED ON THIS MACHINE: its MPI has no mpicc_abi")
     return compiled(tmp_path, compiler("mpicc_abi"))
 
@@ -461,7 +461,7 @@ def endings(folder: Path, delay_s: float) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("delay_s", [0.05, pytest.param(0.31, marks=pytest.mark.slow)])
 def test_the_others_end_with_an_error(delay_s: float, tmp_path: Path) -> None:
-    if mpi_version(find_mpiexec()).name == OPEN_MPI:
+    if mpi_launcher(find_mpiexec()).name == OPEN_MPI:
         pytest.skip("Open MPI's launcher ends all ranks of a job that has lost one, whatever they do")
     for said in endings(tmp_path, delay_s):
         assert said["wrong"] == 0

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from chorale.job.mpi.preload import preload_library
 from chorale.job.torch.registration import register
 from chorale.runners.fabric.plan import NODE_DEVICE
-from chorale.runners.mpi.launch import SCRIPT, find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import SCRIPT, find_mpiexec, mpi_launcher
 from tests.live.job.torch.meeting import Meeting, program_calls
 from tests.live.job.torch.tables import program_for, table_of, written
 
@@ -119,7 +119,7 @@ def _mpi_jobs(hosts: Sequence[int], folder: Path) -> dict[str, list[dict[str, in
     script.write_text("\n".join(["#!/bin/sh", skip, 'host="$1"', "shift", 'case "$host" in', *ways, "esac", "exit 1"]))
     script.chmod(0o755)
     mpiexec = find_mpiexec()
-    launcher = mpi_version(mpiexec).launcher
+    launcher = mpi_launcher(mpiexec)
     by_ib0 = {name: value.replace(NODE_DEVICE, "ib0") for name, value in launcher.fabric_environment.items()}
     options = [word.replace(SCRIPT, str(script)).replace(NODE_DEVICE, "eno1") for word in launcher.in_fabric(addresses)]
     found = {}

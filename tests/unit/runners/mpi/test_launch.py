@@ -13,14 +13,11 @@ from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
 from chorale.runners.mpi.launch import (
     ALLOCATIONS,
-    MPICH,
-    OPEN_MPI,
     SCRIPT,
     MpichLauncher,
-    MpiVersion,
     OpenMpiLauncher,
     mpi_launch_of,
-    mpi_version,
+    mpi_launcher,
 )
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -53,7 +50,7 @@ def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ALLOCATIONS:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(launch, "find_mpiexec", lambda: "mpiexec")
-    monkeypatch.setattr(launch, "mpi_version", lambda mpiexec: MpiVersion(MPICH, "5.0.2"))
+    monkeypatch.setattr(launch, "mpi_launcher", lambda mpiexec: MpichLauncher("5.0.2"))
     monkeypatch.setattr(launch, "find_fabric", lambda topology_id, name: None)
 
 
@@ -64,7 +61,7 @@ def _fabric(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _open_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "mpi_version", lambda mpiexec: MpiVersion(OPEN_MPI, "5.0.11"))
+    monkeypatch.setattr(launch, "mpi_launcher", lambda mpiexec: OpenMpiLauncher("5.0.11"))
 
 
 def _until_ranks(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -186,11 +183,11 @@ def test_an_mpiexec_is_known_by_its_version(said: str, name: str, tmp_path: Path
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text(f'#!/bin/sh\nprintf "{said}"\n')
     mpiexec.chmod(0o700)
-    version = mpi_version(str(mpiexec))
-    assert str(version) == name
-    assert isinstance(version.launcher, OpenMpiLauncher if "Open" in name else MpichLauncher)
+    launcher = mpi_launcher(str(mpiexec))
+    assert str(launcher) == name
+    assert isinstance(launcher, OpenMpiLauncher if "Open" in name else MpichLauncher)
 
 
 def test_one_that_cannot_be_run_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="mpiexec does not say its version"):
-        mpi_version(str(tmp_path / "none"))
+        mpi_launcher(str(tmp_path / "none"))

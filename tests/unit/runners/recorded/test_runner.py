@@ -8,7 +8,7 @@ from chorale.experiments.ours.tuning import mi250_program
 from chorale.runners.api.base import FailureKind, ProgramSettings, RunRequest
 from chorale.runners.api.registry import create_runner
 from chorale.runners.recorded.runner import RecordedRunner
-from chorale.runners.recorded.table import mi250_table
+from chorale.runners.recorded.table import RecordedTable, mi250_table, read_runs
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
@@ -137,7 +137,7 @@ def test_what_nobody_checked_or_is_wrong_is_not_called_right(cell: str, correct:
         "time_out_of_place_us,wrong_out_of_place,time_in_place_us,wrong_in_place\n"
         f"mi250_8+8,{ALLGATHER},ForestColl,a,1,1,4194304,1048576,,,100,{cell}\n"
     )
-    outcome = RecordedRunner(mi250_table().read(text)).submit(_request(sizes_bytes=(2**20,)))
+    outcome = RecordedRunner(RecordedTable(read_runs(text))).submit(_request(sizes_bytes=(2**20,)))
     if correct is False:
         failed(outcome, FailureKind.WRONG_RESULT)
     else:

@@ -100,7 +100,7 @@ def _table(*runs: tuple[str, int, int, float, float]) -> RecordedTable:
     rows = [
         f"box,allgather,Some,{name},1,1,{buffer},{size},{out},0,{inside},0" for name, buffer, size, out, inside in runs
     ]
-    return RecordedTable.read("\n".join([HEADER, *rows]))
+    return RecordedTable(read_runs("\n".join([HEADER, *rows])))
 
 
 def _fallen(table: RecordedTable, in_place: bool) -> set[tuple[str, int]]:
