@@ -4,8 +4,10 @@ import logging
 import math
 import re
 from collections.abc import Iterable
+from fractions import Fraction
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 MAX_SIZE_BYTES = 2**40
 MAX_SIZES = 1000
@@ -90,3 +92,10 @@ def format_us(seconds: float) -> str:
     """Format `seconds` in us with four digits, or as an integer from 10,000 on: `12.34 us`, `71700 us`."""
     value = seconds * 1e6
     return f"{value:.0f} us" if value >= 9999.5 else f"{value:.4g} us"
+
+
+def full_bandwidth(topology: Topology) -> Fraction:
+    """Return the bandwidth of links that have the rate `link_mbps` of a fabric or a run: 1 if bandwidths count links.
+    If they are in GB/s or Gbit/s, it is that of the fastest links, and the others keep their proportions.
+    """
+    return Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)

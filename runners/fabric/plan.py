@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from chorale.runners.api.units import full_bandwidth
 from chorale.runners.fabric.links import (
     CONGESTION_CONTROL,
     WIRE_MTU_BYTES,
@@ -97,9 +98,8 @@ class FabricPlan:
 def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0)) -> FabricPlan:
     """Plan the fabric of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity and of `latency_us`.
 
-    As in the local runner, `link_mbps` is the rate of a link of bandwidth 1 if bandwidths count links. If they are in
-    GB/s or Gbit/s, it is the rate of the fastest link, and the others keep their proportions. Raises InvalidInput for a
-    bad name, a rate or latency out of range, or a network that is too large or not strongly connected. O(ranks * links)
+    `link_mbps` is the rate of a link with the `full_bandwidth`. Raises InvalidInput for a bad name, a rate or latency
+    out of range, or a network that is too large or not strongly connected. O(ranks * links)
     """
     if _NAME.fullmatch(name) is None:
         rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"
@@ -110,7 +110,7 @@ def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, latency_us: 
     if topology.node_count > MAX_NODES:
         rule = f"a fabric must have at most {MAX_NODES} nodes, switches included"
         raise InvalidInput(rule, topology.node_count, "take a smaller network")
-    full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
+    full = full_bandwidth(topology)
     rates: dict[tuple[int, int], Fraction] = {}  # from node to node, summed over parallel links
     for link in topology.links:
         if link.src != link.dst:

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from chorale.runners.api.programs import (
     only_programs,
     program_connections,
 )
+from chorale.runners.api.units import full_bandwidth
 from chorale.runners.engine.build import build_native
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rank_part import FramedSocket, Message
@@ -103,12 +103,8 @@ class NetworkControl:
 
 
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
-    """Return the seconds per byte of every link.
-
-    `link_mbps` is the rate of a link of bandwidth 1 if bandwidths count links. If they are in GB/s or Gbit/s, it is the
-    rate of the fastest link, and the others keep their proportions.
-    """
-    full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
+    """Return the seconds per byte of every link, see `full_bandwidth`."""
+    full = full_bandwidth(topology)
     table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
     return [table[index] for index in topology.links.bandwidth_class.tolist()]
 

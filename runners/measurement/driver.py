@@ -20,7 +20,7 @@ from chorale.runners.api.base import (
     library_result,
 )
 from chorale.runners.api.config import RunnerConfig
-from chorale.runners.api.units import format_size, format_us
+from chorale.runners.api.units import format_size, format_us, full_bandwidth
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, launch_medians, median_interval, ratio_interval
 from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound
 from chorale.synth.collective import Collective
@@ -67,16 +67,13 @@ def _limit(topology: Topology, collective: Collective, network: NetworkModel) ->
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
-    """Return the network model for links of `link_mbps` (10^6 bit/s); None if the rate is unknown.
-
-    link_mbps: rate of a link of bandwidth 1 if bandwidths count links, else of the fastest link
-    """
+    """Return the network model if links of the `full_bandwidth` have `link_mbps` (10^6 bit/s); None if unknown."""
     if not isinstance(link_mbps, (int, float, Fraction, str)):
         return None
     rate_gbps = Fraction(str(link_mbps)) / 1000
     if topology.bandwidth_unit == "link":
         return NetworkModel.of(link_gbps=rate_gbps)
-    full = NetworkModel().unit_bytes_per_s(topology) * max(topology.links.bandwidths)
+    full = NetworkModel().unit_bytes_per_s(topology) * full_bandwidth(topology)
     return replace(NetworkModel(), efficiency=rate_gbps * 10**9 / 8 / full)
 
 

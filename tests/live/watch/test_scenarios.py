@@ -143,7 +143,7 @@ def test_a_rank_is_lost_and_comes_back(scene_on: Callable[[str], Scene]) -> None
     scene = scene_on("hypercube:3")
     everyone = range(scene.topology.compute_count)
     others = [rank for rank in everyone if rank != LOST_RANK]
-    cables = sorted({(min(link[:2]), max(link[:2])) for link in scene.topology.links if LOST_RANK in link[:2]})
+    lost = sorted({(min(link[:2]), max(link[:2])) for link in scene.topology.links if LOST_RANK in link[:2]})
 
     def published_for(ranks: Sequence[int], after_s: float) -> str:
         wanted = {"event": "publish", "ranks": list(ranks)}
@@ -153,14 +153,14 @@ def test_a_rank_is_lost_and_comes_back(scene_on: Callable[[str], Scene]) -> None
         watch.published()
         with scene.training(everyone):
             lost_s = time.time()
-            for cable in cables:
+            for cable in lost:
                 cables.cut(scene.fabric, cable)
             smaller = published_for(others, lost_s)
             until(lambda: len(scene.failures) == 1, LIMIT_S)
         with scene.training(others):
             scene.more_steps(smaller)
             back_s = time.time()
-            for cable in cables:
+            for cable in lost:
                 cables.mend(scene.fabric, cable, scene.topology)
             whole = published_for(everyone, back_s)
         with scene.training(everyone):
