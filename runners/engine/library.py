@@ -327,7 +327,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     return library
 
 
-def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, tuple[Any, ...]]]) -> None:
+def declare(library: ctypes.CDLL, signatures: Mapping[str, tuple[Any, Any]]) -> None:
     """Declare (type of the result, types of the arguments) of functions of `library`, by name."""
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

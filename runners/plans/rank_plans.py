@@ -438,7 +438,8 @@ class RankPlans:
         own = shared[self._rank * region.bytes : (self._rank + 1) * region.bytes]
         own[:] = 0
         starts = [shared.ctypes.data + rank * region.bytes for rank in range(self._ranks)]
-        chunk_bytes, bases = piece_bytes * part.pieces_of_a_chunk, []
+        chunk_bytes = piece_bytes * part.pieces_of_a_chunk
+        bases: list[int] = []
         for start, layout in zip(starts, part.layouts, strict=True):
             chunks = (layout.input_base, layout.output_base, layout.scratch_base)
             bases += [*(start + region.data + base * chunk_bytes for base in chunks), start + region.packets, start]

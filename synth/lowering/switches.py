@@ -30,7 +30,7 @@ from chorale.synth.programs.plans.plan import (
     Operation,
     PlanBlock,
     RankPlan,
-    largest_bytes,
+    bounded_bytes,
 )
 from chorale.synth.programs.program import Buffer
 from chorale.synth.schedule.schedule import ColumnBounds, ProcessSchedule, Routes, Schedule
@@ -61,11 +61,7 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
     bodies = tuple(
         _rank(rank, ranks, blocks, np.flatnonzero(roots == rank), len(roots), options) for rank in range(ranks)
     )
-    largest = largest_bytes(len(roots), 0)
-    if options.max_bytes > largest:
-        rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
-        raise InvalidInput(rule, options.max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
-    last = options.max_bytes or largest
+    last = bounded_bytes(options.max_bytes, len(roots), 0)
     name = f"{schedule.collective.name.value} {schedule.method} {schedule.topology.spec}"
     return ExecutionPlan(
         name[:LONGEST_NAME], schedule.collective, options.in_place, bodies, options.min_bytes, last, schedule.id

@@ -39,7 +39,6 @@ from chorale.synth.programs.program import (
     Position,
     Program,
     ProgramViolation,
-    RankColumns,
     chunks_moved,
     ends_of,
 )
@@ -122,17 +121,26 @@ def flatten(program: Program) -> FlatProgram:
     blocks = np.full((len(lengths) + 1, 5), -1, dtype=np.int64)
     blocks[:, FIRST] = first
     blocks[:-1, BASE] = np.repeat(first_block[:-1], np.diff(first_block))
-    connections = _connect(ranks, blocks)
-    ends = np.empty((connections, 2), dtype=np.int64)  # blocks at both ends of each connection
+    numbers: dict[tuple[int, int, int], int] = {}  # of connections
+    block = 0
+    for rank, columns in enumerate(ranks):
+        peers = (columns.recv_peer.tolist(), columns.send_peer.tolist(), columns.channel.tolist())
+        for source, target, channel in zip(*peers, strict=True):
+            if source != NO_PEER:
+                blocks[block, INCOMING] = numbers.setdefault((source, rank, channel), len(numbers))
+            if target != NO_PEER:
+                blocks[block, OUTGOING] = numbers.setdefault((rank, target, channel), len(numbers))
+            block += 1
+    ends = np.empty((len(numbers), 2), dtype=np.int64)  # blocks at both ends of each connection
     for side, column in enumerate((INCOMING, OUTGOING)):
         users = np.flatnonzero(blocks[:-1, column] >= 0)
         ends[blocks[users, column], side] = users
     waiter = np.repeat(np.repeat(np.arange(len(lengths)), lengths), np.diff(items[:, FIRST_WAIT]))
     pairs = np.concatenate([np.stack([waits[:, 1], waiter], axis=1), ends, ends[:, ::-1]])
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    block, neighbours = np.divmod(np.unique(pairs[:, 0] * len(blocks) + pairs[:, 1]), len(blocks))
-    blocks[:, FIRST_NEIGHBOUR] = np.searchsorted(block, np.arange(len(blocks)))
-    longest = np.ones(connections, dtype=np.int64)
+    waited_on, neighbours = np.divmod(np.unique(pairs[:, 0] * len(blocks) + pairs[:, 1]), len(blocks))
+    blocks[:, FIRST_NEIGHBOUR] = np.searchsorted(waited_on, np.arange(len(blocks)))
+    longest = np.ones(len(numbers), dtype=np.int64)
     sends = np.flatnonzero(items[:, FLAGS] & SENDS)
     sender = np.searchsorted(first, sends, side="right") - 1
     np.maximum.at(longest, blocks[sender, OUTGOING], items[sends, COUNT])
@@ -160,21 +168,6 @@ def _instructions(
         low, waits_before = low + len(rows), waits_before + len(other)
     items[-1] = (0, 0, 0, 0, -1, waits_before)
     return items, np.concatenate(waits)
-
-
-def _connect(ranks: Sequence[RankColumns], blocks: Integers) -> int:
-    """Number the connections, write the numbers into `blocks`, and return the number of connections."""
-    numbers: dict[tuple[int, int, int], int] = {}
-    block = 0
-    for rank, columns in enumerate(ranks):
-        peers = (columns.recv_peer.tolist(), columns.send_peer.tolist(), columns.channel.tolist())
-        for source, target, channel in zip(*peers, strict=True):
-            if source != NO_PEER:
-                blocks[block, INCOMING] = numbers.setdefault((source, rank, channel), len(numbers))
-            if target != NO_PEER:
-                blocks[block, OUTGOING] = numbers.setdefault((rank, target, channel), len(numbers))
-            block += 1
-    return len(numbers)
 
 
 FORWARD, REVERSE, RANDOM = range(3)
@@ -334,8 +327,7 @@ class ExecutionRuns:
                     f"{violation.message}; it comes from a chunk that was never written, which rank {rank}, "
                     f"block {block}, step {step} reads"
                 )
-                at = {"rank": rank, "block": block, "step": step}
-                found[number] = replace(violation, rule="uninitialised", message=message, **at)
+                found[number] = ProgramViolation("uninitialised", message, rank, block, step, violation.chunk)
         return found
 
     def _race(self, block: int, other: int, progress: Matrix[np.int64]) -> ProgramViolation:
@@ -377,7 +369,8 @@ class ExecutionRuns:
             found.append(ProgramViolation.at("deadlock", message, *self._flat.position(run.progress[block, PC])))
         if found:
             # Follow who waits for whom, from the first block to a cycle or to a finished block.
-            seen, block = [], blocked[0]
+            seen: list[int] = []
+            block = blocked[0]
             while block not in seen and len(seen) < MAX_REPORTED:
                 seen.append(block)
                 if run.progress[block, PC] >= self._flat.code.blocks[block + 1, FIRST]:

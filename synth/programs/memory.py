@@ -209,7 +209,9 @@ def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues:
             wanted[each.chunk] = each.sources
         return _custom_values(task, wanted)
     collective = task.collective
-    members = [collective.root or 0] if collective.name == CollectiveName.BROADCAST else range(len(task.ranks))
+    members: range | list[int] = range(len(task.ranks))
+    if collective.name == CollectiveName.BROADCAST:
+        members = [collective.root or 0]
     return _values(task, shape_of(task).result_chunks(rank), members)
 
 
@@ -221,23 +223,20 @@ def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
     if (custom := custom_of(task)) is not None:
         words = values.members[cell].tolist()
         mask = sum(word << _WORD * place for place, word in enumerate(words)) if words else 1
-        members = custom.labels.members[identity]
-        cells = [members[bit] for bit in range(mask.bit_length()) if mask >> bit & 1]
+        inputs = custom.labels.members[identity]
+        cells = [inputs[bit] for bit in range(mask.bit_length()) if mask >> bit & 1]
         names = " + ".join(f"i[{chunk}] of rank {rank}" for rank, chunk in cells[:_MAX_NAMED])
         return names + (" + ..." if len(cells) > _MAX_NAMED else "")
-    members = _members(values, cell, task)
+    ranks = range(len(task.ranks))
+    if task.collective.name == CollectiveName.ALLGATHER:
+        members = [identity // (task.chunks // len(ranks))]
+    elif task.collective.name == CollectiveName.ALLTOALL:
+        members = [identity // task.chunks]
+    else:
+        words = values.members[cell].tolist()
+        members = [rank for rank in ranks if words[rank // _WORD] >> rank % _WORD & 1]
     names = ", ".join(map(str, members[:_MAX_NAMED])) + (", ..." if len(members) > _MAX_NAMED else "")
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
-
-
-def _members(values: ChunkValues, cell: int, task: AnyProgram) -> list[int]:
-    identity, ranks = int(values.identity[cell]), len(task.ranks)
-    if task.collective.name == CollectiveName.ALLGATHER:
-        return [identity // (task.chunks // ranks)]
-    if task.collective.name == CollectiveName.ALLTOALL:
-        return [identity // task.chunks]
-    words = values.members[cell].tolist()
-    return [rank for rank in range(ranks) if words[rank // _WORD] >> rank % _WORD & 1]
 
 
 def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> ChunkValues:

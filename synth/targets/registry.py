@@ -198,7 +198,8 @@ class OneCclXml(XmlTarget):
         attributes.refuse_unknown(ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
             raise InvalidInput("unknown format of a program: {}", attributes.text("format"), FORMAT)
-        text, switches = attributes.text("switches", ""), ()
+        text = attributes.text("switches", "")
+        switches: tuple[int, ...] = ()
         if text:
             words = text.split(" ")
             if not all(map(_NODE.match, words)) or len(words) >= attributes.integer("ngpus", least=1):

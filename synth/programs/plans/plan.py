@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Literal
 
 from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout, shape_of
 from chorale.synth.programs.program import Buffer, Message
 
@@ -328,3 +329,12 @@ OFFSET_BYTES = 2**32  # offsets in buffers have 32 bits
 def largest_bytes(chunks: int, scratch_chunks: int) -> int:
     """Return the largest vector size in bytes for which all buffer offsets, including scratch, fit in 32 bits."""
     return (OFFSET_BYTES - 1) // max(chunks, scratch_chunks) * chunks
+
+
+def bounded_bytes(max_bytes: int, chunks: int, scratch_chunks: int) -> int:
+    """Return `max_bytes` or, if it is 0, the largest vector size. Raises InvalidInput if offsets need over 32 bits."""
+    largest = largest_bytes(chunks, scratch_chunks)
+    if max_bytes > largest:
+        rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
+        raise InvalidInput(rule, max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
+    return max_bytes or largest

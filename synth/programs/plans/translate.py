@@ -32,7 +32,7 @@ from chorale.synth.programs.plans.plan import (
     PlanBlock,
     PlanSettings,
     RankPlan,
-    largest_bytes,
+    bounded_bytes,
 )
 from chorale.synth.programs.plans.wiring import (
     BlockGroups,
@@ -89,13 +89,10 @@ def plan_of(program: Program) -> ExecutionPlan:
         groups = fitting
     bodies = tuple(rank.plan() for rank in (translated(cuts) if cuts else ranks))
     # A packet is twice as long as its data, and scratch has two halves.
-    largest = largest_bytes(program.chunks, max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1))
-    if program.max_bytes > largest:
-        rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
-        raise InvalidInput(rule, program.max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
+    scratch = max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1)
+    sizes = program.min_bytes, bounded_bytes(program.max_bytes, program.chunks, scratch)
     threads, vector_bytes = program.plan.threads or 1024, program.plan.vector_bytes
     settings = PlanSettings(uses_packets, uses_packets, threads=threads, vector_bytes=vector_bytes)
-    sizes = program.min_bytes, program.max_bytes or largest
     plan = ExecutionPlan(program.name, program.collective, program.in_place, bodies, *sizes, program.origin, settings)
     _LATEST[:] = [(program, plan)]
     return plan
