@@ -35,7 +35,7 @@ from chorale.synth.lowering.switches import (
     with_first_stored,
 )
 from chorale.synth.lowering.vector_layout import VectorLayout, buffers_of, rechunked, vector_layout_of
-from chorale.synth.programs.check_structure import TargetLimits, above, limit_violations
+from chorale.synth.programs.check_structure import MOST_CHUNKS, MSCCL_BUFFERS, TargetLimits, above, limit_violations
 from chorale.synth.programs.memory import BufferShape, switch_collective
 from chorale.synth.programs.plans.check_structure import numbering_violations
 from chorale.synth.programs.plans.run import MAX_CLOCK_ENTRIES
@@ -47,21 +47,16 @@ from chorale.synth.programs.program import (
     PlanOptions,
     Program,
     ProgramViolation,
-    Protocol,
 )
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule
-from chorale.synth.targets.registry import target_named
+from chorale.synth.targets.registry import LONGEST_NAME, target_named
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.verify.verified import VerifiedSchedule
 
-LONGEST_INSTRUCTION = 71  # chunks; supported by every target so far
-LONGEST_NAME = 63
 MAX_CELLS = 2**25
 MAX_CELLS_IN_ORDER = 2**28  # higher limit, because nothing is stored per chunk if chunks stay in order
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
-MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
-"""Maximum number of bytes per chunk that MSCCL runtimes with default buffers move in one pass over all steps."""
 MAX_FUSION_TRIES = 8  # maximum number of attempts to resolve deadlocks by splitting fused blocks
 MAX_DOUBLINGS = 5  # of the channel count, in the search for options that fit
 
@@ -140,9 +135,8 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)
     # If a chunk of the largest vector fits into a message, one pass over the steps is enough.
     largest_bytes = options.max_bytes or DEFAULT_MAX_BYTES
-    is_one_pass = (
-        largest_bytes <= vector_layout_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
-    )
+    slot_bytes = MSCCL_BUFFERS[options.protocol].slot_bytes
+    is_one_pass = largest_bytes <= vector_layout_of(schedule, options.instances).chunks * slot_bytes
     if tree_levels(schedule) < MIN_LEVELS_FOR_CHANNEL_RANGES or is_one_pass:
         return replace(options, channels=1)
     times = streaming_order(schedule, _vector(schedule, options, limits))
@@ -276,7 +270,7 @@ def _fragment_limits(
     """
     streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
     is_one_sided = limits.one_sided_operations is not None
-    most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
+    most = limits.count if is_one_sided else min(MOST_CHUNKS, limits.count)
     by_chunk = options.block_group > 1 or options.pipeline_bytes > 0
     longest = 1 if by_chunk or (streams and vector.is_single_shard) else most
     # Puts never wait for their receivers, so exchanges need not be cut.

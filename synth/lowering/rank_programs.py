@@ -19,7 +19,10 @@ from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.programs.check_execution import MAX_WORDS, ExecutionRuns
 from chorale.synth.programs.program import (
     BUFFERS,
+    NO_PEER,
     OPS,
+    READS_SRC,
+    WRITES_DST,
     ColumnBlocks,
     Op,
     Program,
@@ -27,8 +30,6 @@ from chorale.synth.programs.program import (
     RankProgram,
     ThreadBlock,
 )
-
-NO_PEER = -1
 
 
 class Role(IntEnum):
@@ -83,15 +84,13 @@ def ops_of_ranks(
         yield columns
 
 
-_READS = np.array([op.reads_src for op in OPS])
-_WRITES = np.array([op.writes_dst for op in OPS])
 _SCRATCH = BUFFERS.index("s")
 
 
 Joins = dict[tuple[int, int], int]
 """For blocks that receive and send: the rank to which the block sends, by (channel, rank from which it receives)."""
 
-_RECV, _RRC, _SEND = (OPS.index(op) for op in (Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND))
+_RECV, _SEND = OPS.index(Op.RECV), OPS.index(Op.SEND)
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
 
 
@@ -331,19 +330,19 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
         result = placement.result_cells(rank, layout)
         bases = np.array([layout.base(buffer) for buffer in BUFFERS])
         src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
-        src, dst = np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
+        src, dst = np.where(READS_SRC[ops.op], src, -1), np.where(WRITES_DST[ops.op], dst, -1)
         ops, joins = fuse_ops(ops, src, dst, result, grouping.unfused, stores_sums=grouping.stores_sums)
         # Renumber the scratch chunks that are still used, without gaps.
-        reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
-        writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
+        reads = READS_SRC[ops.op] & (ops.src >> SHIFT == _SCRATCH)
+        writes = WRITES_DST[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
         first = np.concatenate([ops.src[reads], ops.dst[writes]])
         used = np.unique(expand_intervals(first, np.concatenate([ops.chunks[reads], ops.chunks[writes]]))[1])
         scratch = len(used)
         src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
         # An operand that an instruction ignores is set to its other operand.
         src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
-        src = np.where(_READS[ops.op], src, dst)
-        ops = ops._replace(src=src, dst=np.where(_WRITES[ops.op], dst, src))
+        src = np.where(READS_SRC[ops.op], src, dst)
+        ops = ops._replace(src=src, dst=np.where(WRITES_DST[ops.op], dst, src))
     blocks = assign_blocks(ops, grouping.max_blocks, joins)
     if not len(blocks.channel):
         # Runtimes cannot launch a rank that has no blocks.

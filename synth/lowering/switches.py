@@ -34,10 +34,10 @@ from chorale.synth.programs.plans.plan import (
 )
 from chorale.synth.programs.program import Buffer
 from chorale.synth.schedule.schedule import ColumnBounds, ProcessSchedule, Routes, Schedule
+from chorale.synth.targets.registry import LONGEST_NAME
 from chorale.synth.topology.expansions import process_network, promoted
 
 Numbers = NDArray[np.int64]
-LONGEST_NAME = 63
 
 
 def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:

@@ -16,11 +16,9 @@ from chorale.synth.programs.program import AnyProgram, Program, ProgramViolation
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from chorale.synth.targets.registry import XML_TARGETS, Lifted, XmlTarget, target_named
-from chorale.synth.targets.xml_text import DocumentBody, XmlAttributes, read_document
+from chorale.synth.targets.xml_text import LONGEST_VALUE, MAX_ATTRIBUTES, DocumentBody, XmlAttributes, read_document
 from chorale.synth.topology.topology import Topology
 
-MAX_ATTRIBUTES = 16
-LONGEST_VALUE = 255
 LONGEST_FIRST_WORD = 250  # characters; the scanner treats the first word of a comment as a name
 
 _TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args
 
 from chorale.synth.collective import STANDARD, Collective, CollectiveName, custom_collective
 from chorale.synth.custom_collective import CustomCollective
@@ -131,7 +131,7 @@ def _rank(number: int, rank: RankPlan) -> Json:
     }
 
 
-_KINDS: tuple[Kind, ...] = ("memory", "port", "switch")
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def _block(index: int, block: PlanBlock) -> Json:

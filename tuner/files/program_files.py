@@ -9,13 +9,12 @@ from chorale.runners.api.base import ProgramSettings
 from chorale.synth import CheckFailed, InvalidInput, LoweringOptions, Program, Topology
 from chorale.synth.build.build import build_program
 from chorale.synth.custom_collective import CustomCollective
-from chorale.synth.lowering.lower import LONGEST_NAME
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.targets.mscclpp_text import is_plan_text
-from chorale.synth.targets.registry import Lifted
+from chorale.synth.targets.registry import LONGEST_NAME, Lifted
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule
