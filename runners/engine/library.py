@@ -25,14 +25,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import RankProgram
 
 _VERSION = 1
-_COLLECTIVES = (
-    CollectiveName.ALLGATHER,
-    CollectiveName.REDUCE_SCATTER,
-    CollectiveName.ALLREDUCE,
-    CollectiveName.BROADCAST,
-    CollectiveName.REDUCE,
-    CollectiveName.ALLTOALL,
-)
+_COLLECTIVES = tuple(CollectiveName)[: 1 + tuple(CollectiveName).index(CollectiveName.ALLTOALL)]
+"""Collectives that the engine knows, in the order of its numbers."""
 
 
 def encode_rank(

@@ -26,12 +26,12 @@ from chorale.runners.measurement.machine import Facts
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.plans.moves import Move, MoveMaker, Repeat, pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operation, PlanBlock
+from chorale.synth.programs.program import BUFFERS
 
 _VERSION = 3
 _NOP, _BARRIER, _SIGNAL, _PORT_SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PORT_MOVE, _PIPELINE = range(10)
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
 """Windows of a rank's memory; rank r's windows are numbered from r * WINDOWS on."""
-_WINDOW_OF = {"i": INPUT, "o": OUTPUT, "s": SCRATCH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class _Encoder:
         words = [*(len(stretches) for stretches, _ in lists), count, int(move.switch)]
         for stretches, packed in lists:
             for each in stretches:
-                words += [each.rank * WINDOWS + (PACKETS if packed else _WINDOW_OF[each.buffer]), each.first]
+                words += [each.rank * WINDOWS + (PACKETS if packed else BUFFERS.index(each.buffer)), each.first]
         if move.port is None:
             return [_MOVE, *words]
         signals = operation.channels[move.port : move.port + 1] if operation.action.signals else ()

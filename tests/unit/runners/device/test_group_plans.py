@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from chorale.runners.device.memory import Exchange, ProcessorDevice, registered_group
+from chorale.runners.device.memory import DTYPES, Exchange, ProcessorDevice, registered_group
 from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.errors import InvalidInput
@@ -76,18 +76,6 @@ def test_cases_of_every_operation(name: str) -> None:
         return [bool(found.equal(expected)) for found, expected in pairs]
 
     assert on_all_ranks({label: plan}, work) == [[True] * 4] * 2
-
-
-DTYPES = [
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int32,
-    torch.int64,
-    torch.int8,
-    torch.uint8,
-]
 
 
 def test_types_and_sizes_of_several_plans_in_turns() -> None:
