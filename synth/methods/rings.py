@@ -157,33 +157,21 @@ def _refuse(topology: Topology) -> list[Order]:
     raise InvalidInput(rule, topology.spec, "use biring or bucket")
 
 
-def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
-    """Return the reduce_scatter around `order`: in step t, position p forwards the sum for position p - 1 - t."""
-    following, one = np.roll(order, -1), np.ones_like(order)
+def ring_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int = 0) -> list[SendStep]:
+    """Return a reduce_scatter in which sums come from `ahead` positions before and `back` positions after the owner.
 
-    def sends(step: int) -> Columns:
-        return order, following, np.roll(order, 1 + step)
-
-    return [  # every step sends one shard over every hop
-        SendStep(lambda: (order, following, one), partial(sends, step), lambda: "ring")
-        for step in range(len(order) - 1)
-    ]
-
-
-def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> list[SendStep]:
-    """Return a reduce_scatter in which sums come from `ahead` positions before and `back` positions after their owner.
-
-    This is BFB on a ring, backwards in time. It takes max(ahead, back) steps. Source: Zhao et al., "Efficient
-    Direct-Connect Topologies for Collective Communications", appendix F.1.
+    It takes max(ahead, back) steps. With `ahead` = N - 1 and `back` = 0, sums go around the ring: in step t, position p
+    forwards the sum for position p - 1 - t. With both about N / 2, this is BFB on a ring, backwards in time. Source:
+    Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix F.1.
     """
 
     def sends(distance: int) -> Columns:
         signs = [sign for sign, reach in ((1, ahead), (-1, back)) if distance <= reach]
-        src = [np.roll(order, -sign * distance) for sign in signs]
-        dst = [np.roll(order, -sign * (distance - 1)) for sign in signs]
-        return np.concatenate(src), np.concatenate(dst), np.tile(order, len(signs))
+        dst = [np.roll(order, -sign) for sign in signs]
+        shard = [np.roll(order, -sign * distance) for sign in signs]
+        return np.tile(order, len(signs)), np.concatenate(dst), np.concatenate(shard)
 
-    def messages(distance: int) -> Columns:
+    def messages(distance: int) -> Columns:  # one shard over every hop
         src, dst, _ = sends(distance)
         return src, dst, np.ones_like(src)
 
@@ -205,8 +193,9 @@ def ring_subcollective(
                  of consecutive chunks can overlap
     """
     around = np.asarray(order, dtype=np.int64)
-    mirror = ring_reduce_scatter(around[::-1].copy())
-    return of_parts(mirror if is_mirrored else ring_reduce_scatter(around), backwards(mirror), collective, method)
+    mirror = ring_reduce_scatter(around[::-1].copy(), len(around) - 1)
+    scatter = mirror if is_mirrored else ring_reduce_scatter(around, len(around) - 1)
+    return of_parts(scatter, backwards(mirror), collective, method)
 
 
 def _is_two_way(topology: Topology) -> bool:
@@ -239,7 +228,7 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     half = topology.compute_count // 2
     reaches = [(half, half)] if topology.compute_count % 2 else [(half, half - 1), (half - 1, half)]
     scatters = [
-        meeting_reduce_scatter(order, ahead, back) for order in disjoint_cycles(topology) for ahead, back in reaches
+        ring_reduce_scatter(order, ahead, back) for order in disjoint_cycles(topology) for ahead, back in reaches
     ]
     parts = [of_parts(scatter, backwards(scatter), collective, "bfb-ring") for scatter in scatters]
     return CollectivePattern(topology, collective, "bfb-ring", {}, tuple(parts))

@@ -247,23 +247,6 @@ class ResidualNetwork(NamedTuple):
     members: Matrix[np.uint64]
 
 
-def arc_table_of(network: ForestNetwork) -> ArcTable:
-    """Return the arcs of `network` in the order of ArcTable. O(arcs log arcs)."""
-    name = np.lexsort((network.src, -network.capacity, network.dst))
-    src, dst, capacity = network.src[name], network.dst[name], network.capacity[name]
-    rows = np.arange(network.nodes + 1)
-    best = np.zeros(network.nodes, dtype=np.int64)
-    np.maximum.at(best, dst, capacity)
-    scarce = capacity < best[dst] // _SCARCE
-    thin = np.zeros(network.nodes, dtype=np.bool_)
-    thin[dst[scarce]] = True
-    awaited = thin[dst] & ~scarce
-    by_tail = np.lexsort((dst, ~awaited, src))
-    tail_offsets, head_offsets = np.searchsorted(src[by_tail], rows), np.searchsorted(dst, rows)
-    plenty = np.bincount(src[awaited], minlength=network.nodes)
-    return ArcTable(name.astype(np.int32), src, dst, capacity, by_tail, tail_offsets, plenty, head_offsets, scarce)
-
-
 def pack_trees(
     network: ForestNetwork,
     objective: Objective = "height",
@@ -366,7 +349,20 @@ class _Packing:
 
     def __init__(self, network: ForestNetwork, order: Ranks) -> None:
         self.nodes = network.nodes
-        self.arcs = arc_table_of(network)
+        name = np.lexsort((network.src, -network.capacity, network.dst))
+        src, dst, capacity = network.src[name], network.dst[name], network.capacity[name]
+        rows, best = np.arange(network.nodes + 1), np.zeros(network.nodes, dtype=np.int64)
+        np.maximum.at(best, dst, capacity)
+        scarce = capacity < best[dst] // _SCARCE
+        thin = np.zeros(network.nodes, dtype=np.bool_)
+        thin[dst[scarce]] = True
+        awaited = thin[dst] & ~scarce
+        by_tail = np.lexsort((dst, ~awaited, src))
+        tail_offsets, head_offsets = np.searchsorted(src[by_tail], rows), np.searchsorted(dst, rows)
+        plenty = np.bincount(src[awaited], minlength=network.nodes)
+        self.arcs = ArcTable(
+            name.astype(np.int32), src, dst, capacity, by_tail, tail_offsets, plenty, head_offsets, scarce
+        )
         self.capacity, self.supply = self.arcs.capacity.copy(), network.supply.copy()
         self.sides = np.zeros((0, network.nodes), dtype=np.bool_)
         self.order = order

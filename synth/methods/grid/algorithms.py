@@ -11,6 +11,8 @@ are at distance 1, 2, 4, …, and each halving step moves half as many blocks as
 Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,14 +100,21 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
     Dimensions of other sizes are first folded onto the largest power of two, in one step each, and unfolded at the end.
     broadcast and reduce are the same as in `swing`, because they take no more steps there. Source: section 3.1.2.
     """
-    parameters = {"all_ports": all_ports}
+    return _exchanges(topology, collective, "swing-latency", swing, swing_peers, all_ports)
+
+
+def _exchanges(
+    topology: Topology, collective: Collective, method: str, rooted: Callable[..., CollectivePattern],
+    peers: Callable[[int], list[Positions]], all_ports: bool,
+) -> CollectivePattern:  # fmt: skip
+    """Return the allreduce that exchanges complete vectors with `peers`; broadcast and reduce are those of `rooted`."""
     if collective.root is not None:
-        pattern = swing(topology, collective, all_ports)
-        return CollectivePattern(topology, collective, "swing-latency", parameters, pattern.subcollectives)
-    require_allreduce(collective, "swing-latency")
-    lines = [ExchangeRounds.of(size, swing_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    parts = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "swing-latency", parameters, parts)
+        parts = rooted(topology, collective, all_ports).subcollectives
+    else:
+        require_allreduce(collective, method)
+        lines = [ExchangeRounds.of(size, peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
+        parts = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, method, {"all_ports": all_ports}, parts)
 
 
 def ring_line(size: int) -> LineReduceScatter:
@@ -192,14 +201,7 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
     Dimensions whose size is not a power of two are first folded onto the largest power of two below it, in one step
     each, and unfolded at the end. broadcast, reduce and `all_ports` are the same as in `rabenseifner`.
     """
-    parameters = {"all_ports": all_ports}
-    if collective.root is not None:
-        pattern = rabenseifner(topology, collective, all_ports)
-        return CollectivePattern(topology, collective, "recursive-doubling", parameters, pattern.subcollectives)
-    require_allreduce(collective, "recursive-doubling")
-    lines = [ExchangeRounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    parts = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "recursive-doubling", parameters, parts)
+    return _exchanges(topology, collective, "recursive-doubling", rabenseifner, doubling_peers, all_ports)
 
 
 def one_shot(topology: Topology, collective: Collective) -> CollectivePattern:

@@ -13,6 +13,7 @@ link share a price, and larger networks can be solved.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -105,10 +106,17 @@ def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] 
     widths = [links.bandwidths[index] for index in links.bandwidth_class[names].tolist()]
     bound = [*widths, *search.limits.values()]
     pairs, columns, point, prices, is_best = _generated(search, bound, float(enough), rounds, trees <= MAX_TREES)
-    certificate = None
+    certificate: Mapping[str, Any] | None = None
     if is_best:
-        sums = dict(zip(search.limits, prices[len(widths) :].tolist(), strict=True))
-        certificate = price_certificate(topology, prices[row] / (1 if mates is None else 2), sums)
+        of_links = prices[row] / (1 if mates is None else 2)
+        whole = integer_prices(np.append(of_links, prices[len(widths) :])).tolist()
+        names = [topology.node_ids[switch] for switch in search.limits]
+        sums = dict(zip(names, whole[len(of_links) :], strict=True))
+        with suppress(CheckFailed):  # too many trees to compare
+            time = time_by_prices(topology, whole[: len(of_links)], sums)
+            certificate = {
+                "kind": PAIR_PRICES, "prices": whole[: len(of_links)], "sum_prices": sums, "time_per_byte": str(time),
+            }  # fmt: skip
     if mates is not None:
         pairs = [_there_and_back(topology, pair.outward, mates) for pair in pairs]
     # The exact vertex near `point` (or `point` rounded, if better), scaled down to fit all limits.
@@ -164,25 +172,6 @@ def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
     entries = [(row, index, count) for index, column in enumerate(columns) for row, count in column.items()]
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
     return of_entries(row, column, value, rows, len(columns))
-
-
-def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[int, float]) -> Mapping[str, Any] | None:
-    """Return the certificate with prices of links and of sums at adders with a limit, rounded to whole numbers.
-
-    Returns None if checking it would require comparing too many trees.
-    """
-    switches = sorted(sum_prices)
-    whole = integer_prices(np.append(prices, [sum_prices[switch] for switch in switches])).tolist()
-    certificate = {
-        "kind": PAIR_PRICES,
-        "prices": whole[: len(prices)],
-        "sum_prices": {topology.node_ids[s]: price for s, price in zip(switches, whole[len(prices) :], strict=True)},
-    }
-    try:
-        time = time_by_prices(topology, certificate["prices"], certificate["sum_prices"])
-    except CheckFailed:
-        return None
-    return certificate | {"time_per_byte": str(time)}
 
 
 def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -> Pair:
