@@ -88,13 +88,30 @@ class SymmetricTrees:
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
         """Return the schedule with all roots' rows, ordered by translation. O(rows * log links)."""
-        base, moves, elements = self.base, self.translated_links(), np.arange(len(self.translations))
-        if self.routes.is_direct(len(self.topology.links)):
-            routes = self.routes
+        base, routes, group, moves = self.base, self.routes, self.translations, self.translated_links()
+        elements = np.arange(len(group))
+        if routes.is_direct(len(self.topology.links)):
             route = moves.images(base.route.astype(np.int64)[None, :], elements[:, None]).astype(np.int64)
         else:
-            routes, route = _route_images(self, moves)
-        shard = self.translations.images(base.shard.astype(np.int64)[None, :], elements[:, None])
+            # The new table contains each image of a route once. An image is identified by the route with the same
+            # images that starts at the first rank of an orbit, and by the translation that moves this route to it.
+            lengths = np.diff(routes.offsets)
+            start = group.element[routes.sources(self.topology.links)].astype(np.int64)
+            hops = moves.images(routes.link_ids, np.repeat(group.negative(start), lengths))
+            rows = np.full((len(routes), int(lengths.max(initial=0))), -1, dtype=np.int32)
+            column = np.arange(len(hops)) - np.repeat(routes.offsets[:-1], lengths)
+            rows[np.repeat(np.arange(len(routes)), lengths), column] = hops
+            kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+            all_hops = moves.images(
+                kinds.ravel().clip(min=0)[:, None], elements[None, :]
+            )  # [kinds * longest, elements]
+            by_route = all_hops.reshape(*kinds.shape, len(elements)).transpose(0, 2, 1)
+            is_hop = np.broadcast_to((kinds >= 0)[:, None, :], by_route.shape)
+            counts = np.repeat((kinds >= 0).sum(axis=1), len(elements))
+            routes = Routes(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), by_route[is_hop])
+            moved = group.sum(start[base.route][None, :], elements[:, None])
+            route = kind.ravel()[base.route][None, :] * len(elements) + moved
+        shard = group.images(base.shard.astype(np.int64)[None, :], elements[:, None])
         bounds = ColumnBounds(self.steps, len(routes), self.topology.compute_count, self.chunks_per_shard)
         step, lo, hi, reduce = (np.tile(column, len(elements)) for column in (base.step, base.lo, base.hi, base.reduce))
         transfers = bounds.pack((step, route.ravel(), shard.ravel(), lo, hi, reduce))
@@ -102,32 +119,6 @@ class SymmetricTrees:
             self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, transfers, routes,
             method, parameters, self.certificate, self.trees_per_root,
         )  # fmt: skip
-
-
-def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int64]]:
-    """Return (table of the base routes' images under all translations, int64[translations, base rows]: row's route).
-
-    The table contains each image once. An image is identified by the route with the same images that starts at the
-    first rank of an orbit, and by the translation that moves this route to the image.
-    """
-    routes, group = trees.routes, trees.translations
-    lengths = np.diff(routes.offsets)
-    start = group.element[routes.sources(trees.topology.links)].astype(np.int64)
-    hops = moves.images(routes.link_ids, np.repeat(group.negative(start), lengths))
-    rows = np.full((len(routes), int(lengths.max(initial=0))), -1, dtype=np.int32)
-    column = np.arange(len(hops)) - np.repeat(routes.offsets[:-1], lengths)
-    rows[np.repeat(np.arange(len(routes)), lengths), column] = hops
-    kinds, kind = np.unique(rows, axis=0, return_inverse=True)
-    kind = kind.ravel()
-    elements = np.arange(len(group))
-    all_hops = moves.images(kinds.ravel().clip(min=0)[:, None], elements[None, :])  # [kinds * longest, elements]
-    by_route = all_hops.reshape(*kinds.shape, len(elements)).transpose(0, 2, 1)
-    is_hop = np.broadcast_to((kinds >= 0)[:, None, :], by_route.shape)
-    counts = np.repeat((kinds >= 0).sum(axis=1), len(elements))
-    table = Routes(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), by_route[is_hop])
-    route = trees.base.route
-    moved = group.sum(start[route][None, :], elements[:, None])
-    return table, kind[route][None, :] * len(elements) + moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)

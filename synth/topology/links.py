@@ -52,10 +52,8 @@ class Links:
     @staticmethod
     def of_unit_capacity(src: NDArray[np.integer], dst: NDArray[np.integer]) -> Links:
         """Return links of bandwidth 1 and latency 0 between the given node indices. O(L log L)."""
-        order = np.lexsort((src, dst))
-        zeros = np.zeros(len(order), dtype=np.int32)
-        columns = (np.asarray(src)[order].astype(np.int32), np.asarray(dst)[order].astype(np.int32))
-        return Links(*columns, zeros, (Fraction(1),), zeros, (Fraction(0),))
+        zeros = np.zeros(len(src), dtype=np.int32)
+        return sorted_links(src, dst, Rates(zeros, (Fraction(1),), zeros, (Fraction(0),)))
 
     def __len__(self) -> int:
         return len(self.src)

@@ -381,34 +381,33 @@ def plan_hxmesh(call: FamilyCall) -> TopologyPlan:
         joined = boards_in_line > 1
         nodes += lines if joined else 0
         links += lines * boards_in_line * (2 * (b - 1) + (4 if joined else 0))
-    return TopologyPlan(str(call), nodes, links, lambda: _hxmesh(str(call), b, rows, columns))
 
+    def build() -> Topology:
+        rank = np.arange(rows * columns).reshape(rows, columns)
+        ids = list(map(str, range(rank.size)))
+        arcs: list[Arcs] = []
+        switches: list[NodeColumn] = []  # switches of the rows, then of the columns
+        for name, grid in (("row", rank), ("column", rank.T)):
+            # Links between neighbours on the same board, in the rows of `grid`
+            column = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
+            arcs += bidirectional_arcs(grid[:, column].ravel(), grid[:, column + 1].ravel())
+            lines = len(grid) if grid.shape[1] > b else 0
+            switches.append(len(ids) + np.arange(lines))
+            ids += [f"{name}:{index}" for index in range(lines)]
+            if lines:  # links between the row switches and both ends of every board
+                ends = np.concatenate([grid[:, ::b], grid[:, b - 1 :: b]], axis=1)
+                arcs += bidirectional_arcs(ends.ravel(), np.repeat(switches[-1], ends.shape[1]))
+        shifts = []
+        for axis in (0, 1):
+            if rank.shape[axis] > b:  # move every board by one position along `axis`, and its switches with it
+                shift = np.arange(len(ids), dtype=np.int32)
+                shift[: rank.size] = np.roll(rank, -b, axis).ravel()
+                shift[switches[axis]] = np.roll(switches[axis], -b)
+                shifts.append(shift)
+        src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
+        return Topology(str(call), tuple(ids), rank.size, Links.of_unit_capacity(src, dst), automorphisms=tuple(shifts))
 
-def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
-    rank = np.arange(rows * columns).reshape(rows, columns)
-    ids = list(map(str, range(rank.size)))
-    arcs: list[Arcs] = []
-    switches: list[NodeColumn] = []  # switches of the rows, then of the columns
-    for name, grid in (("row", rank), ("column", rank.T)):
-        # Links between neighbours on the same board, in the rows of `grid`
-        column = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
-        arcs += bidirectional_arcs(grid[:, column].ravel(), grid[:, column + 1].ravel())
-        lines = len(grid) if grid.shape[1] > b else 0
-        switches.append(len(ids) + np.arange(lines))
-        ids += [f"{name}:{index}" for index in range(lines)]
-        if lines:  # links between the row switches and both ends of every board
-            ends = np.concatenate([grid[:, ::b], grid[:, b - 1 :: b]], axis=1)
-            arcs += bidirectional_arcs(ends.ravel(), np.repeat(switches[-1], ends.shape[1]))
-    shifts = []
-    for axis in (0, 1):
-        if rank.shape[axis] > b:  # move every board by one position along `axis`, and its switches with it
-            shift = np.arange(len(ids), dtype=np.int32)
-            shift[: rank.size] = np.roll(rank, -b, axis).ravel()
-            shift[switches[axis]] = np.roll(switches[axis], -b)
-            shifts.append(shift)
-    src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
-    links = Links.of_unit_capacity(src, dst)
-    return Topology(spec, tuple(ids), rank.size, links, automorphisms=tuple(shifts))
+    return TopologyPlan(str(call), nodes, links, build)
 
 
 GRID_FAMILIES = (
