@@ -114,7 +114,11 @@ class Home:
             raise Unavailable(
                 "the data folder cannot be written: {}", f"{folder}: {error.strerror}", way_out
             ) from error
-        self._tighten()
+        for path in (*(self.root / name for name in _PARTS), *self.root.glob(f"{self.database.name}-*")):
+            with suppress(OSError):  # missing, or owned by a user who shares it on purpose
+                status = path.lstat()
+                if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
+                    path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
         return folder
 
     def secret(self, path: Path, make: Callable[[], str]) -> str:
@@ -131,13 +135,6 @@ class Home:
         except OSError as error:
             way_out = "point CHORALE_HOME at a folder that can be written"
             raise Unavailable("a secret could not be written: {}", f"{path}: {error.strerror}", way_out) from error
-
-    def _tighten(self) -> None:
-        for path in (*(self.root / name for name in _PARTS), *self.root.glob(f"{self.database.name}-*")):
-            with suppress(OSError):  # missing, or owned by a user who shares it on purpose
-                status = path.lstat()
-                if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
-                    path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
 
 
 def _require_ours(path: Path) -> None:
