@@ -46,7 +46,9 @@ def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> 
             assert finished.code == 0, f"{page}: {command.text}\n{finished.stdout[-500:]}\n{finished.stderr[-2000:]}"
         else:
             assert finished.code in (1, 2, 3), f"{page}: {command.text}"
-            assert_is_printed(command.refusal, finished.stderr)
+            pattern = ".*".join(re.escape(part) for part in re.split(" ?…$", command.refusal))  # `…` stands for more
+            last = finished.stderr.strip().splitlines()[-1]
+            assert re.fullmatch(pattern, last), f"{command.refusal}\n{finished.stderr}"
 
 
 def require_known_words(command: Command) -> None:
@@ -61,12 +63,6 @@ def require_known_words(command: Command) -> None:
         words = [*words[: words.index("--") + 1], "true"]
     with context:
         group.make_context(group.name, list(words))
-
-
-def assert_is_printed(line: str, stderr: str) -> None:
-    """Check that `line` is the last one printed; `…` in it stands for more."""
-    pattern = ".*".join(re.escape(part) for part in re.split(" ?…$", line))
-    assert re.fullmatch(pattern, stderr.strip().splitlines()[-1]), f"{line}\n{stderr}"
 
 
 @pytest.mark.parametrize("page", pages_with_commands(slow=False))

@@ -47,7 +47,9 @@ class _TooSlow(BaseException):
 def run_cases(name: str, seed: int, first: int, count: int, progress: Path) -> dict[str, Any]:
     """Run cases; write the number of the one that runs to `progress`, so that a death can be blamed on it."""
     PARSERS[name].parse(PARSERS[name].samples()[0])  # compiles kernels, which no case shall pay for
-    _limit_memory()
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))
     outcomes: Counter[str] = Counter()
     failures: list[Failure] = []
     descriptor = os.open(progress, os.O_RDWR | os.O_CREAT)
@@ -88,13 +90,6 @@ def _limited_time() -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-
-
-def _limit_memory() -> None:
-    """Let this process have `MEMORY_BYTES` more than now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))
 
 
 def run_parser(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], list[Failure]]:

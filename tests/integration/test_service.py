@@ -32,7 +32,8 @@ def serving(home: Path, port: int) -> Iterator[tuple[httpx2.Client, subprocess.P
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             until(lambda: answers(client), START_S, (home / "serve.log").read_text)
-            client.headers["Authorization"] = f"Bearer {token_of(home)}"
+            token = (home / "service" / "local-token").read_text().strip()  # which the first start has made
+            client.headers["Authorization"] = f"Bearer {token}"
             yield client, process
     finally:
         process.send_signal(signal.SIGTERM)
@@ -41,11 +42,6 @@ def serving(home: Path, port: int) -> Iterator[tuple[httpx2.Client, subprocess.P
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def token_of(home: Path) -> str:
-    """Return the token that the first start has made."""
-    return (home / "service" / "local-token").read_text().strip()
 
 
 def answers(client: httpx2.Client) -> bool:

@@ -50,18 +50,14 @@ def test_the_group_of_a_user_may_write(tmp_path: Path, monkeypatch: pytest.Monke
     os.chown(tmp_path, -1, os.geteuid())
     tmp_path.chmod(0o770)
     assert why_foreign(tmp_path) is None
-    os.setxattr(tmp_path, "system.posix_acl_access", access_list(OTHER_USER))
+    entries = ((1, 7, -1), (2, 7, OTHER_USER), (4, 7, -1), (16, 7, -1), (32, 0, -1))  # as `setfacl -m u:USER:rwx` does
+    access = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    os.setxattr(tmp_path, "system.posix_acl_access", access)
     assert "others may write" in str(why_foreign(tmp_path))
     os.removexattr(tmp_path, "system.posix_acl_access")
     group = grp.getgrgid(os.getegid())
     monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((group[0], "x", group[2], ["somebody"])))
     assert "others may write" in str(why_foreign(tmp_path))
-
-
-def access_list(user: int) -> bytes:
-    """What `setfacl -m u:USER:rwx` sets."""
-    entries = ((1, 7, -1), (2, 7, user), (4, 7, -1), (16, 7, -1), (32, 0, -1))
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
 
 
 REPLACED = {
