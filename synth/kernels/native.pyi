@@ -88,6 +88,27 @@ def relieve_flows(
     O(links * log(links)) per source and round, and per path that is moved.
     """
 
+def copy_trees(
+    outgoing: Ints,
+    outgoing_links: Ranks,
+    src: Ranks,
+    dst: Ranks,
+    ranks: int,
+    source: Ints,
+    offsets: Ints,
+    targets: Ints,
+    amount: Ints,
+    room: Reals,
+    rounds: int,
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ranks]:
+    """Grow a tree from each source to `targets[offsets[i]:offsets[i + 1]]`, along which ranks, but no switches, copy.
+
+    Trees grow again while they use links with more than their `room`. O(links * log(links)) per path of a tree.
+
+    Returns:
+        Columns of the edges: tree, sender, receiver, number of edges before it; then offsets of their links, and links.
+    """
+
 def route(
     incoming: Ints,
     outgoing: Ints,

@@ -318,6 +318,138 @@ void relieve_flows(Span<const Int> incoming, Span<const Int> outgoing, Span<cons
             for (const Rank link : piece.second) flows(row, link) += static_cast<double>(units);
 }
 
+// Trees along which ranks copy data. Each path leads from a rank that has the data to the nearest target.
+class Trees {
+public:
+    struct Edge {
+        Int sender, receiver, depth;
+        std::vector<Rank> links;
+    };
+    using Tree = std::vector<Edge>;
+
+    Trees(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> src, Span<const Rank> dst,
+          Int ranks, Span<const double> room)
+        : outgoing_(outgoing), outgoing_links_(outgoing_links), src_(src), dst_(dst), ranks_(ranks),
+          loads({room.begin(), room.end()}), distance_(outgoing.size() - 1), reached_(distance_.size()),
+          depth_(distance_.size()) {}
+
+    Tree grow(Int source, Span<const Int> targets) {
+        std::vector<double> prices(src_.size());
+        for (Int link = 0; link < src_.size(); ++link) prices[link] = loads.price(link) + 1e-6;
+        std::fill(distance_.begin(), distance_.end(), INFINITE);
+        std::vector<char> is_missing(distance_.size());
+        Int missing = 0;
+        for (const Int target : targets)
+            if (target != source) is_missing[target] = 1, ++missing;
+        Tree tree;
+        start(source, 0);
+        while (missing > 0) {
+            if (heap_.empty()) throw std::invalid_argument("a target cannot be reached");
+            const auto [cost, node] = take_top(heap_);
+            if (cost > distance_[node]) continue;
+            if (is_missing[node]) {
+                missing -= join(node, tree, is_missing);
+                continue;
+            }
+            for (const Rank link : outgoing_links_.part(outgoing_[node], outgoing_[node + 1])) {
+                const double candidate = cost + prices[link];
+                if (candidate >= distance_[dst_[link]]) continue;
+                distance_[dst_[link]] = candidate;
+                reached_[dst_[link]] = link;
+                heap_.emplace(candidate, dst_[link]);
+            }
+        }
+        heap_ = {};
+        return tree;
+    }
+    static std::vector<Rank> links_of(const Tree& tree) {
+        std::vector<Rank> links;
+        for (const Edge& edge : tree) links.insert(links.end(), edge.links.begin(), edge.links.end());
+        return links;
+    }
+
+private:
+    void start(Int rank, Int depth) {
+        distance_[rank] = 0;
+        reached_[rank] = -1;
+        depth_[rank] = depth;
+        heap_.emplace(0.0, static_cast<Rank>(rank));
+    }
+    // Adds the path to `node`; all ranks on it then have the data. Returns how many of them are targets.
+    Int join(Int node, Tree& tree, std::vector<char>& is_missing) {
+        std::vector<Rank> path;
+        Int at = node, found = 0;
+        for (; reached_[at] >= 0; at = src_[reached_[at]]) path.push_back(static_cast<Rank>(reached_[at]));
+        Edge edge{at, -1, depth_[at], {}};
+        for (auto link = path.rbegin(); link != path.rend(); ++link) {
+            edge.links.push_back(*link);
+            edge.receiver = dst_[*link];
+            if (edge.receiver >= ranks_) continue;
+            found += is_missing[edge.receiver];
+            is_missing[edge.receiver] = 0;
+            start(edge.receiver, edge.depth + 1);
+            tree.push_back(edge);
+            edge = {edge.receiver, -1, edge.depth + 1, {}};
+        }
+        return found;
+    }
+
+    Span<const Int> outgoing_;
+    Span<const Rank> outgoing_links_, src_, dst_;
+    Int ranks_;
+
+public:
+    LinkLoads loads;
+
+private:
+    std::vector<double> distance_;
+    std::vector<Int> reached_, depth_;  // the link over which a node is reached, -1 if it has the data
+    NodeHeap heap_;
+};
+
+// Grows a tree for each row, and again while its links are busy and another tree is better.
+auto copy_trees(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> src, Span<const Rank> dst,
+                Int ranks, Span<const Int> source, Span<const Int> offsets, Span<const Int> targets,
+                Span<const Int> amount, Span<const double> room, Int rounds) {
+    Trees trees(outgoing, outgoing_links, src, dst, ranks, room);
+    std::vector<Trees::Tree> of_row(source.size());
+    const auto grown = [&](Int row) { return trees.grow(source[row], targets.part(offsets[row], offsets[row + 1])); };
+    for (Int row = 0; row < source.size(); ++row) {
+        of_row[row] = grown(row);
+        trees.loads.add(Trees::links_of(of_row[row]), static_cast<double>(amount[row]));
+    }
+    trees.loads.relieve(rounds, [&](Int) {
+        for (Int row = 0; row < source.size(); ++row) {
+            const auto links = Trees::links_of(of_row[row]);
+            const double units = static_cast<double>(amount[row]);
+            if (!trees.loads.is_busy(links)) continue;
+            const double price = trees.loads.price_of(links);
+            trees.loads.add(links, -units);
+            auto tree = grown(row);
+            trees.loads.add(Trees::links_of(tree), units);
+            if (trees.loads.price_of(Trees::links_of(tree)) < price) {
+                of_row[row] = std::move(tree);
+                continue;
+            }
+            trees.loads.add(Trees::links_of(tree), -units);
+            trees.loads.add(links, units);
+        }
+    });
+    std::vector<Int> rows, senders, receivers, depths, ends{0};
+    std::vector<Rank> links;
+    for (Int row = 0; row < source.size(); ++row)
+        for (const auto& edge : of_row[row]) {
+            rows.push_back(row);
+            senders.push_back(edge.sender);
+            receivers.push_back(edge.receiver);
+            depths.push_back(edge.depth);
+            links.insert(links.end(), edge.links.begin(), edge.links.end());
+            ends.push_back(static_cast<Int>(links.size()));
+        }
+    return std::make_tuple(Array<Int>(std::move(rows)), Array<Int>(std::move(senders)), Array<Int>(std::move(receivers)),
+                           Array<Int>(std::move(depths)), Array<Int>(std::move(ends)), Array<Rank>(std::move(links)));
+}
+
 // Converts approximate flows to integral flows that deliver every unit.
 
 constexpr double TRACE = 1e-15;
@@ -523,6 +655,7 @@ void bind_alltoall(nanobind::module_& module) {
     define(module, "cancel_cycles", cancel_cycles);
     define(module, "add_priced_loads", add_priced_loads);
     define(module, "price_distances", price_distances);
+    define(module, "copy_trees", copy_trees);
     define(module, "relieve_flows", relieve_flows);
     define(module, "route", route);
     define(module, "peel", peel);

@@ -1,8 +1,8 @@
 """Plans paths for tokens that go to several ranks (mixture of experts) and are summed on the way back.
 
 On boxes with rails, a token crosses to another box once and is copied there; NICs are balanced as in
-`chorale.synth.methods.traffic.two_level`. On other networks, tokens follow trees of shortest paths, along which ranks
-copy them.
+`chorale.synth.methods.traffic.two_level`. On other networks, tokens follow trees of cheap paths, along which ranks copy
+them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall.linear_program import commodities_of
 from chorale.synth.methods.alltoall.schedule import FlowPaths
 from chorale.synth.methods.traffic.cuts import Cut, cuts_of_tokens
-from chorale.synth.methods.traffic.fabric import RailFabric, ShortestPaths, rail_fabric
+from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
 from chorale.synth.methods.traffic.planner import plan_amounts
 from chorale.synth.methods.traffic.tokens import TokenRouting
 from chorale.synth.methods.traffic.two_level import Pieces, paths_of, relieved, split_amounts
@@ -31,6 +32,7 @@ Numbers = NDArray[np.int64]
 MAX_SHARDS = 2**18
 _TOKEN_PARTS = 16
 _CLOSE = Fraction(1, 100)
+_TREES, _LIMITS, _ROUNDS = 1024, 4, 20
 
 
 class Edges(NamedTuple):
@@ -47,9 +49,6 @@ class Edges(NamedTuple):
     depth: Numbers
 
 
-PathOf = Callable[[int, int], tuple[int, ...]]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DispatchPlan:
     """Trees along which tokens spread. Every rank receives each chunk of a token at most once.
@@ -58,7 +57,7 @@ class DispatchPlan:
     routes: paths of links
     pair:   index of each edge's route
     bound:  cut that gives the lower bound on the time of any plan
-    method: `two level`, `shortest paths` or `no copies`
+    method: `two level`, `trees` or `no copies`
     uncopied_time: time of the plan in which sources send every copy themselves
     time:   time that the busiest link needs, in units of data / bandwidth
     """
@@ -177,8 +176,7 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
     fabric = rail_fabric(topology)
     plans = [_uncopied(topology, routing, bound)]
     if fabric is None:
-        edges, path = _along_shortest_paths(topology, routing)
-        plans.append(_plan(topology, routing, edges, path, bound, "shortest paths"))
+        plans += _tree_plans(topology, routing, bound)
     else:
         plans += _rail_plans(fabric, routing, bound)
     return replace(min(plans, key=lambda plan: plan.time), uncopied_time=plans[0].time)
@@ -204,21 +202,6 @@ def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[D
         if plans[-1].gap < _CLOSE:
             break
     return plans
-
-
-def _plan(
-    topology: Topology,
-    routing: TokenRouting,
-    edges: Edges,
-    path: PathOf,
-    bound: Cut,
-    method: str,
-    parts: int = 1,
-) -> DispatchPlan:
-    key = edges.sender * routing.ranks + edges.receiver
-    pairs = np.unique(key)
-    routes = Routes.of_paths(path(*divmod(pair, routing.ranks)) for pair in pairs.tolist())
-    return DispatchPlan(topology, routing, edges, routes, np.searchsorted(pairs, key), bound, method, parts)
 
 
 def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> DispatchPlan:
@@ -520,32 +503,31 @@ def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edg
     return Edges(shard, lo[first], reached[last] - begin[last], routing.source[shard], receiver, depth)
 
 
-def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Edges, PathOf]:
-    """Return edges of shortest-path trees, in which inner ranks copy data. O(ranks^2 + shards * ranks)."""
-    problem = commodities_of(topology, symmetric=False)
-    paths, ranks = ShortestPaths(problem), routing.ranks
-    route: dict[tuple[int, int], tuple[int, ...]] = {}
-    parts: list[Edges] = []
-    for source in np.unique(routing.source).tolist():
-        shards = np.flatnonzero(routing.source == source)
-        needs = np.zeros((len(shards), ranks), dtype=np.bool_)
-        of_source = np.flatnonzero(np.isin(routing.shard, shards))
-        needs[np.searchsorted(shards, routing.shard[of_source]), routing.targets[of_source]] = True
-        depth = np.zeros(ranks, dtype=np.int64)
-        parent = np.full(ranks, -1, dtype=np.int64)
-        order = np.argsort(paths.hops[source, :ranks], kind="stable").tolist()
-        for rank in order[1:]:
-            node, links = rank, []
-            while node == rank or node >= ranks:
-                links.append(int(problem.link_ids[paths.parents[source, node]]))
-                node = int(problem.src[paths.parents[source, node]])
-            parent[rank], depth[rank] = node, depth[node] + 1
-            route.setdefault((node, rank), tuple(links[::-1]))
-        for rank in order[:0:-1]:
-            needs[:, parent[rank]] |= needs[:, rank]
-        needs[:, source] = False
-        of_shard, rank_of = np.nonzero(needs)
-        shard = shards[of_shard]
-        parts.append(_edges(shard, routing.amount, parent[rank_of], rank_of)._replace(depth=depth[rank_of] - 1))
-    edges = _joined(*parts)
-    return edges, lambda sender, receiver: route[sender, receiver]
+def _tree_plans(topology: Topology, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
+    """Return plans in which ranks copy the data along trees of cheap paths, the best for several limits on links."""
+    problem, unit = commodities_of(topology, symmetric=False), int(np.gcd.reduce(routing.amount))
+    units = routing.amount // unit
+    # Shards are divided into parts of whole units, so that they can use different trees
+    most = max(int(units.sum()) // _TREES, 1)
+    parts = -(-units // most)
+    shard = np.repeat(np.arange(len(units)), parts)
+    place = np.arange(len(shard)) - np.repeat(np.cumsum(parts) - parts, parts)
+    lo, hi = (units[shard] * (place + last) // parts[shard] * unit for last in (0, 1))
+    row_of, targets = _gathered(routing, shard)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=len(shard)))])
+    network = problem.outgoing, problem.outgoing_links, problem.src, problem.dst, routing.ranks
+    width = problem.class_capacity[problem.link_class] / problem.scale
+    plans: list[DispatchPlan] = []
+    limit = bound.time
+    for _ in range(_LIMITS):
+        rows = routing.source[shard], offsets, targets, hi - lo
+        grown = native.copy_trees(*network, *rows, float(limit) * width, _ROUNDS)
+        row, sender, receiver, depth, ends, links = grown
+        edges = Edges(shard[row], lo[row], hi[row], sender, receiver, depth)
+        routes = Routes(ends, problem.link_ids[links])
+        plans.append(DispatchPlan(topology, routing, edges, routes, np.arange(len(row)), bound, "trees"))
+        best = min(plan.time for plan in plans)
+        if best <= bound.time * (1 + _CLOSE):
+            break
+        limit = (limit + best) / 2
+    return plans

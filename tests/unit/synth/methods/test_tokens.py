@@ -100,6 +100,19 @@ def test_other_boxes_copy_the_tokens_of_a_busy_box(k):
     assert plan.gap < Fraction(2, 100)
 
 
+@pytest.mark.parametrize(("spec", "most"), [("fattree:4", 0), ("torus:4x4", 2), ("without(h100:2;node=3)", 6)])
+def test_ranks_copy_along_trees_on_any_network(spec, most):
+    topology = parse_topology(spec)
+    ranks, random = topology.compute_count, np.random.default_rng(1)
+    chosen = np.argsort(random.random((256, 4 * ranks)), axis=1)[:, :8]
+    sources, placement = np.full(256, 3), np.arange(4 * ranks)[:, None] // 4
+    plan = plan_dispatch(topology, route_tokens(TokenBatch("one source", chosen, sources, placement), ranks))
+    checked(plan)
+    assert plan.method == "trees"
+    assert plan.gap <= Fraction(most, 100)
+    assert plan.uncopied_time > 3 * plan.time
+
+
 def test_replicas_on_the_own_rank_or_where_the_token_goes_anyway():
     batch = TokenBatch("replicas", np.array([[0, 1], [1, 0]]), np.array([0, 3]), np.array([[2, 0], [3, 2]]))
     routing = route_tokens(batch, 4)
