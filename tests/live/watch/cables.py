@@ -12,9 +12,10 @@ def cut(fabric: EmulatedFabric, nodes: Pair) -> None:
     _at_both_ends(fabric, nodes, "ip link set {device} down")
 
 
-def mend(fabric: EmulatedFabric, nodes: Pair, whole: Topology) -> None:
-    """Set the devices up and restore the routes, because the kernel forgets those over a device that goes down."""
-    _at_both_ends(fabric, nodes, "ip link set {device} up")
+def mend(fabric: EmulatedFabric, whole: Topology, *pairs: Pair) -> None:
+    """Set all devices that are down up and restore the routes, which the kernel forgot when the devices went down."""
+    for nodes in pairs:
+        _at_both_ends(fabric, nodes, "ip link set {device} up")
     reroute(fabric, whole, whole, range(whole.node_count))
 
 

@@ -129,7 +129,7 @@ def test_a_cable_comes_and_goes(scene_on: Callable[[str], Scene]) -> None:
             for _ in range(4):
                 cables.cut(scene.fabric, CABLE)
                 time.sleep(FLAP_S)
-                cables.mend(scene.fabric, CABLE, scene.topology)
+                cables.mend(scene.fabric, scene.topology, CABLE)
                 time.sleep(FLAP_S)
             ended_s, table = time.time(), watch.published(fault_s)["table"]
             watch.wait_for(lambda event: event.get("table") == healthy and event["time_s"] > ended_s)
@@ -160,8 +160,7 @@ def test_a_rank_is_lost_and_comes_back(scene_on: Callable[[str], Scene]) -> None
         with scene.training(others):
             scene.more_steps(smaller)
             back_s = time.time()
-            for cable in lost:
-                cables.mend(scene.fabric, cable, scene.topology)
+            cables.mend(scene.fabric, scene.topology, *lost)
             whole = published_for(everyone, back_s)
         with scene.training(everyone):
             scene.more_steps(whole)

@@ -110,7 +110,7 @@ def test_a_cut_a_mended_and_a_slow_link(fabric: EmulatedFabric, tmp_path: Path) 
         assert {event["link"] for event in states} == {"0>1", "1>0"}
         assert max(event["time_s"] for event in states) - cut_s < 10
         mended_s = time.time()
-        cables.mend(fabric, (0, 1), parse_topology(_SPEC))
+        cables.mend(fabric, parse_topology(_SPEC), (0, 1))
         assert watch.published(mended_s)["table"] == first["table"]
         slowed_s = time.time()
         cables.slow_down(fabric, (2, 3), 10**7)
