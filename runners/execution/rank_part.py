@@ -147,7 +147,7 @@ class RankPart:
         return RankPart(DataLayout(collective, ranks, ranks, False))
 
     def to_json(self) -> dict[str, Any]:
-        document = {"layout": self.layout.to_json(), "words": base64.b64encode(self.words).decode()}
+        document: dict[str, Any] = {"layout": self.layout.to_json(), "words": base64.b64encode(self.words).decode()}
         if self.layout.collective.custom is not None:
             document["custom"] = self.layout.collective.custom.to_json()
         return document if self.plan is None else document | {"plan": self.plan.to_json()}

@@ -31,8 +31,8 @@ from chorale.runners.execution.rank_part import FramedSocket, Message, RankPart
 from chorale.runners.measurement.clocks import SAME_CLOCK, ClockOffset
 from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
 from chorale.synth.errors import Unavailable
-from chorale.synth.programs.memory import AnyProgram, with_idle_switches
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.memory import with_idle_switches
+from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.expansions import process_network
 
 _SHOWN_BLOCKS = 8

@@ -97,7 +97,8 @@ class GpuDevice:
         self._events = (Pointer(), Pointer())
         for event in self._events:
             self._do("EventCreate", ctypes.byref(event))
-        self._index, self._torch = index, None
+        self._index = index
+        self._torch: Any = None
         with suppress(ImportError):
             import torch  # noqa: PLC0415 - takes seconds and is not needed for a library's own algorithms
 
