@@ -451,7 +451,7 @@ def split_over_rails(
 # simulation.cpp
 
 class FlowSimulation:
-    """Messages and gates that wait for events, see `chorale.synth.simulation.flow_simulation.MessageGraph`.
+    """Messages and gates that wait for events, see `chorale.synth.simulation.simulate.MessageGraph`.
 
     amount:  each message's size, in capacity times seconds
     latency_s: latency of each message's route
