@@ -166,6 +166,8 @@ def test_a_printed_number_stands_for_what_rounds_to_it():
         ((2, 2), 2, False, "impossible"),
         ((4, 4), 4, False, "better"),
         ((2, 4), 4, False, "match"),
+        ((3.5, 3.5), None, True, "match"),
+        ((2.5, 2.5), None, True, "match"),
     ],
 )
 def test_verdicts(ours, limit, smaller_is_better, verdict):
