@@ -46,8 +46,8 @@ _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `
 
 
 class _SafeJob(JobConfig):
-    """Ray's settings of this process, without the working folder as a place from which workers import modules, unless
-    this process imports from it. Its files may belong to another user.
+    """Ray's settings for this process. Workers import no modules from the working folder unless this process does,
+    because the files there may belong to another user.
     """
 
     def _get_proto_job_config(self) -> Any:

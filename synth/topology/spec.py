@@ -131,7 +131,7 @@ def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
     import difflib  # noqa: PLC0415 (only needed for misspelled names)
 
     way_out = "`chorale topology list` shows all"
-    close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3)
+    close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3, cutoff=0.7)
     if close:
         way_out = f"did you mean {' or '.join(map(repr, close))}? {way_out}"
     raise UnknownName(f"topology {kind}", name, way_out)

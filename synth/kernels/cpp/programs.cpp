@@ -12,7 +12,7 @@
 namespace chorale {
 namespace {
 
-// Numbers from `chorale.synth.programs.flat_program`: flags of instructions, columns of tables, orders, faults.
+// Numbers from `chorale.synth.programs.check_execution`: flags of instructions, columns of tables, orders, faults.
 constexpr Int RECEIVES = 1, SENDS = 2, READS_SRC = 4, WRITES_DST = 8, READS_DST = 16;
 constexpr Int FLAGS = 0, SRC = 1, DST = 2, COUNT = 3, SAVED = 4, FIRST_WAIT = 5;
 constexpr Int FIRST = 0, INCOMING = 1, OUTGOING = 2, BASE = 3, FIRST_NEIGHBOUR = 4;

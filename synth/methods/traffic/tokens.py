@@ -18,7 +18,7 @@ MAX_TOKENS = 2**20
 class TokenRouting:
     """Shards of tokens: `amount[i]` goes from rank `source[i]` to each of `targets[offsets[i]:offsets[i + 1]]`.
 
-    source, targets: int64, ranks. A source may be one of its targets; this copy uses no link.
+    source, targets: int64, ranks. A source may be one of its targets; that copy stays on the rank and uses no link.
     amount:          int64, in bytes or any other unit
     """
 

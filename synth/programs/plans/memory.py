@@ -200,13 +200,13 @@ class ChunkAccess(NamedTuple):
 class PlanMemory:
     """The memory of all ranks: one entry per piece of a chunk, rank by rank.
 
-    values:     contents of the pieces; the identities of call n begin at n * `stride`
+    values:     contents of the pieces, as numbers that identify input data; those of call n begin at n * `stride`
     first_cell: first piece of each rank, followed by the total number of pieces
 
     The beginning of a call counts as the rank's write to its input and output, so another rank may access them only
-    when it knows that the call has begun. To write after a read, it is enough to know that the read has happened. After
-    a write, any other access must be ordered, unless a switch made the write; in that case, it is enough to know that
-    the write has happened.
+    when it knows that the call has begun. A rank may overwrite a piece when it knows that all reads of it have finished.
+    It may access what another rank wrote only after a synchronization that makes the write visible to it; if a switch
+    wrote it, it is enough to know that the write has finished.
     """
 
     def __init__(self, plan: ExecutionPlan, clocks: PlanClocks, pieces: int) -> None:
