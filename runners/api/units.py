@@ -15,7 +15,7 @@ MAX_SIZES = 1000
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _DECIMAL_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 _SIZE = re.compile(r"([0-9]{1,15})\s*(?:([KMG])(IB|B)?|B)?", re.IGNORECASE)
-_WAY_OUT = "write a size such as 64KiB, a list such as 1M,4M or a range such as 4KiB:1GiB:x4 (1M = 1MiB = 2^20 bytes, 1MB = 10^6)"
+_WAY_OUT = "write a size such as 64KiB, a list (1M,4M) or a range (4KiB:1GiB:x4); 1M = 1MiB = 2^20 bytes, 1MB = 10^6"
 _log = logging.getLogger(__name__)
 
 

@@ -204,8 +204,8 @@ class PlanMemory:
     first_cell: first piece of each rank, followed by the total number of pieces
 
     The beginning of a call counts as the rank's write to its input and output, so another rank may access them only
-    when it knows that the call has begun. A rank may overwrite a piece when it knows that all reads of it have finished.
-    It may access what another rank wrote only after a synchronization that makes the write visible to it; if a switch
+    when it knows that the call has begun. A rank may overwrite a piece when it knows that all reads of it are over. It
+    may access what another rank wrote only after a synchronization that makes the write visible to it; if a switch
     wrote it, it is enough to know that the write has finished.
     """
 

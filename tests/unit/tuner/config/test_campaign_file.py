@@ -84,7 +84,7 @@ def test_what_is_read_and_overridden():
         (
             "sizes=[64Q]",
             "cannot read the size '64Q'; "
-            "write a size such as 64KiB, a list such as 1M,4M or a range such as 4KiB:1GiB:x4 (1M = 1MiB = 2^20 bytes, 1MB = 10^6)",
+            "write a size such as 64KiB, a list (1M,4M) or a range (4KiB:1GiB:x4); 1M = 1MiB = 2^20 bytes, 1MB = 10^6",
         ),
         ("name.x=1", "cannot set name.x=1; `name` has no keys inside"),
         ("name", "cannot read --set name; write --set budget.trials=10"),
