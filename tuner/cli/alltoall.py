@@ -25,7 +25,7 @@ from chorale.synth.methods.traffic.copies import plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
 from chorale.synth.methods.traffic.placement import advise, bound_of, eplb
 from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
-from chorale.synth.methods.traffic.planner import BASELINES, LIBRARY, baseline_times, plan_traffic, replan
+from chorale.synth.methods.traffic.planner import BASELINES, baseline_times, plan_traffic, replan
 from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.options import ScheduleOutput, Spec
@@ -205,7 +205,7 @@ def _traffic_result(
     with stages.stage("comparison"):
         times = baseline_times(plan)
     compared = {name: {"time": float(value), "ratio": float(value / plan.time)} for name, value in times.items()}
-    baseline = min(LIBRARY, key=lambda name: compared[name]["time"])
+    baseline = min(BASELINES, key=lambda name: compared[name]["time"])
     warnings = []
     if plan.gap > _LARGE_GAP:
         behind = f"{float(plan.gap):.2%} behind its bound with {int(counts.counts.max())} chunks for the largest pair"

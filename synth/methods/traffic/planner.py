@@ -7,11 +7,10 @@ prices: each unit from s to t costs at least the price distance, and in time T, 
 price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices on the
 links into a set of nodes give the bound of that cut.
 
-Also computes the time without a plan: if traffic is sent as libraries send it, in rounds, or as if all sizes were
-equal.
+Also computes the time without a plan, if traffic is sent as libraries send it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeVar
@@ -21,8 +20,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP as ALLTOALL_GAP
-from chorale.synth.methods.alltoall.alltoall import alltoall_rate, approximate, choose_method
+from chorale.synth.methods.alltoall.alltoall import approximate, choose_method
 from chorale.synth.methods.alltoall.balance import Flows, IntegralFlows, Router, SharedFlows, balanced, best_of
 from chorale.synth.methods.alltoall.linear_program import Commodities, commodities_of, reduced_problem
 from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, integer_prices
@@ -363,74 +361,25 @@ def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64])
 
 BASELINES: Mapping[str, str] = {
     "direct": "every pair over one shortest path, all at the same time",
-    "direct_ecmp": "every pair over all shortest paths evenly, all at the same time",
     "sender_rail": "over the NIC of the sender, then inside the receiver's box, all at the same time",
     "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at the same time",
     "two_level": "one phase inside boxes, one between ranks of equal index, in the better order",
-    "pairwise": "one shortest path, N - 1 rounds of one partner each, one after the other",
-    "uniform_paths": "over the paths of the all-to-all of equal sizes",
-    "uniform_padded": "an all-to-all of equal sizes, all pairs padded to the largest",
 }
-"""How each baseline sends the traffic. In a single box, all rail baselines are the same as `direct`."""
-LIBRARY = ("direct", "sender_rail", "receiver_rail", "two_level")
-"""The baselines that libraries use; a plan is compared with the fastest of them."""
+"""How libraries send traffic; a plan is compared with the fastest. In a single box, rails are the same as `direct`."""
 
 
 def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
     """Return the times of all `BASELINES` for the chunks of `plan`, in units of data / bandwidth.
 
-    Times are exact except for the rounding of even shares. They consider only bandwidth: latencies are ignored, and the
-    busiest link is never idle, so real times are not shorter.
+    Times are exact. They consider only bandwidth: latencies are ignored, and the busiest link is never idle, so real
+    times are not shorter.
     """
-    topology, problem, chunk = plan.topology, _problem_of(plan.topology, plan.chunks), plan.chunks.chunk
+    topology, problem = plan.topology, _problem_of(plan.topology, plan.chunks)
     paths = ShortestPaths(problem)
-    widths = problem.class_capacity[problem.link_class]
-    even = Fraction(float((_even_loads(problem, paths.hops) * problem.scale / widths).max()))
-    rails, levels = {}, []
+    times, levels = {"direct": _time_of(topology, problem, paths.loads(problem.demand))}, []
     for rail in RAILS:
         loads = [paths.loads(leg) for leg in leg_demands(problem.demand, relays_of(topology, rail))]
-        rails[f"{rail}_rail"] = _time_of(topology, problem, loads[0] + loads[1])
+        times[f"{rail}_rail"] = _time_of(topology, problem, loads[0] + loads[1])
         levels.append(sum((_time_of(topology, problem, load) for load in loads), Fraction(0)))
-    # All pairs use the uniform all-to-all's flows, in the same proportions.
-    reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
-    solution = approximate(reduction, choose_method(reduction, None), ALLTOALL_GAP, None)
-    flows = np.concatenate([part for _, part in SharedFlows(reduction, solution.class_flow).blocks()])
-    uniform = Router(problem, 1).route(flows, slice(None)).sum(axis=0)
-    times = {
-        "direct": _time_of(topology, problem, paths.loads(problem.demand)),
-        "direct_ecmp": even,
-        **rails,
-        "two_level": min(levels),
-        "pairwise": sum(_round_times(topology, problem, paths.parents), Fraction(0)),
-        "uniform_paths": _time_of(topology, problem, uniform),
-        "uniform_padded": int(problem.demand.max()) / alltoall_rate(topology).lower,
-    }
-    return {name: time * chunk for name, time in times.items()}
-
-
-def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return link loads if each node receives its data in equal parts over the last links of all shortest paths."""
-    nearer = hops[:, problem.src] + 1 == hops[:, problem.dst]
-    ways = np.add.reduceat(nearer, problem.incoming[:-1], axis=1)
-    need, loads = problem.demand.astype(np.float64), np.zeros(problem.link_count)
-    for distance in range(int(hops.max()), 0, -1):
-        source, link = np.nonzero(nearer & (hops[:, problem.dst] == distance))
-        share = need[source, problem.dst[link]] / ways[source, problem.dst[link]]
-        np.add.at(loads, link, share)
-        np.add.at(need, (source, problem.src[link]), share)
-    return loads
-
-
-def _round_times(topology: Topology, problem: Commodities, parents: NDArray[np.int64]) -> Iterable[Fraction]:
-    """Yield the time of each round r = 1 to N - 1, in which every rank s sends to s + r over one shortest path."""
-    ranks = len(problem.demand)
-    source = np.arange(ranks)
-    for distance in range(1, ranks):
-        target = (source + distance) % ranks
-        amount, node = problem.demand[source, target], target.copy()
-        loads = np.zeros(problem.link_count, dtype=np.int64)
-        while (left := np.flatnonzero(node != source)).size:
-            link = parents[source[left], node[left]]
-            np.add.at(loads, link, amount[left])
-            node[left] = problem.src[link]
-        yield _time_of(topology, problem, loads)
+    times["two_level"] = min(levels)
+    return {name: time * plan.chunks.chunk for name, time in times.items()}
