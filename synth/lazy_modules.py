@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from chorale.synth.extras import missing_extra
 
+__all__ = ["arrow", "csgraph", "highspy", "lazy_names", "networkx", "optimize", "parquet", "sparse", "special"]
+
 
 class LazyModule:
     """A placeholder for the module `name`, which is imported when one of its attributes is first used."""

@@ -84,7 +84,7 @@ def bill_of_materials(packages: Sequence[Distribution], version: str, hashes: Ma
         digests.setdefault(f"{_normal(name)}-{release}", []).append(digest)
     components, dependencies = [], [{"ref": PROJECT, "dependsOn": sorted(purls.values())}]
     for each in packages:
-        name, named = _normal(each.metadata["Name"]), each.metadata.get("License-Expression")
+        name, named = _normal(each.metadata["Name"]), each.metadata.get_all("License-Expression", [""])[0]
         terms = {"expression": named} if named else {"license": {"name": license_of(each)}}
         found = digests.get(f"{name}-{each.version}", [])
         components.append(_component(purls[name], each.metadata["Name"], each.version, terms, found))
@@ -128,8 +128,8 @@ def license_of(package: Distribution) -> str:
     """Return the license as the package names it: an SPDX expression, a name, or its classifiers."""
     metadata = package.metadata
     classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if "License ::" in line]
-    short = (metadata.get("License") or "").strip().partition("\n")[0]
-    return metadata.get("License-Expression") or ", ".join(classifiers) or short[:MAX_NAME] or "not stated"
+    short = metadata.get_all("License", [""])[0].strip().partition("\n")[0]
+    return metadata.get_all("License-Expression", [""])[0] or ", ".join(classifiers) or short[:MAX_NAME] or "not stated"
 
 
 def _normal(name: str) -> str:

@@ -61,7 +61,7 @@ class _Contest:
         pricing = Pricing.of({**constants, "link_gbps": str(NODE_GBPS // DEGREE)}, None)
         profiles = [load_profile(model) for model in self.models]
         with_alltoall = any(profile.has_experts for profile in profiles)
-        made = [
+        made: list[tuple[str, str, Row]] = [
             (kind, profile.name, training_row(profile, BUCKETS_BYTES, costs))
             for kind, method, spec in self.networks
             for costs in [training_costs(method, spec, pricing, with_alltoall)]

@@ -21,7 +21,7 @@ from chorale.synth.executor.base import OnResult, Progress
 from chorale.synth.shadowing import outside_working_folder
 
 Result = TypeVar("Result")
-Function = Callable[[Any, Any], Any]
+Function = Callable[[Any, Any], Result]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
@@ -100,7 +100,7 @@ class WorkerProcess:
     def pid(self) -> int | None:
         return cast("int | None", self._process.pid)
 
-    def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
+    def call(self, function: Function[Result], shared: bytes, task: Any, limit_s: float | None = None) -> Result:
         """Return `function(shared, task)` as computed by the process, or raise the exception that it raises.
 
         shared: the pickled shared value, which is only sent if the previous call had a different one
@@ -120,6 +120,7 @@ class WorkerProcess:
         self._is_busy = False
         if reply is None:
             raise TimeoutError(f"no answer within {limit_s:.0f} s")
+        result: Result
         result, error = pickle.loads(reply)  # noqa: S301 (from our own child process)
         if error is not None:
             raise error
@@ -182,11 +183,11 @@ class ProcessPool:
         self._processes: set[WorkerProcess] = set()
         self._is_closed = False
 
-    def submit(self, function: Function, shared: bytes, task: Any) -> Future[Any]:
+    def submit(self, function: Function[Result], shared: bytes, task: Any) -> Future[Result]:
         """Run the method `call` in a thread of the pool and return its future."""
         return self.threads.submit(self.call, function, shared, task)
 
-    def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
+    def call(self, function: Function[Result], shared: bytes, task: Any, limit_s: float | None = None) -> Result:
         """Return `function(shared, task)`, computed by the current thread's process. Only call it in a pool thread.
 
         shared: a result of `shared_message`; it is sent to each process once

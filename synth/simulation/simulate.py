@@ -394,8 +394,8 @@ def _loads(
     """
     links, routes = traffic.topology.links, traffic.routes
     worst = np.zeros((len(links.bandwidths), len(distances)), dtype=np.int64)
-    hops, link_ids = routes.hops_of(step.route)
-    places = links.bandwidth_class[link_ids], np.repeat(of_route[step.route], hops)
+    lengths, link_ids = routes.hops_of(step.route)
+    places = links.bandwidth_class[link_ids], np.repeat(of_route[step.route], lengths)
     np.maximum.at(worst, places, traffic.link_amounts(step)[link_ids])
     largest = [
         LinkLoad(Fraction(int(worst[index, kind]), traffic.denominator) / links.bandwidths[index], *distances[kind])

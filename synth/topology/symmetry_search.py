@@ -177,7 +177,7 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
         before_turns.append(_copy(cells))
         _refined(search.links, cells, cells.set_apart(turn.node))
     symmetries: list[Renaming] = []
-    tries, orbit = _TRIES + _TRIES_PER_NODE * topology.node_count, np.arange(topology.node_count)
+    tries, orbit = _TRIES + _TRIES_PER_NODE * topology.node_count, orbits(topology.node_count, ())
     for level in reversed(range(len(search.turns))):
         # Add symmetries that fix the nodes of earlier turns and move the node of this one.
         turn, cells = search.turns[level], before_turns[level]

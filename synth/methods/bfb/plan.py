@@ -390,7 +390,7 @@ def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
 
 def merge_loads(parts: list[Loads]) -> Loads:
     """Return the largest time of each step over all blocks, with its node and links (the first one if several tie)."""
-    best = Loads(*(column.copy() for column in parts[0]))
+    best = Loads._make(column.copy() for column in parts[0])
     for part in parts[1:]:
         larger = (part.bottom > 0) & ((best.bottom == 0) | (part.top * best.bottom > best.top * part.bottom))
         for column, other in zip(best, part, strict=True):

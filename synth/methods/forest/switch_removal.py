@@ -192,10 +192,10 @@ def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
     narrow = ~alone & ~wide & (np.arange(network.nodes) >= network.compute_count)
     chosen = narrow.copy()
     for neighbour in (first, last):
-        switch = np.flatnonzero(narrow)
-        beside = neighbour[switch]
-        waits = narrow[beside] & (beside < switch)
-        chosen[switch[waits]] = False
+        middle = np.flatnonzero(narrow)
+        beside = neighbour[middle]
+        waits = narrow[beside] & (beside < middle)
+        chosen[middle[waits]] = False
     # Split off the arcs between the two neighbours of each chosen switch.
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     entry = np.flatnonzero(chosen[network.dst])

@@ -110,8 +110,8 @@ def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] 
     if is_best:
         of_links = prices[row] / (1 if mates is None else 2)
         whole = integer_prices(np.append(of_links, prices[len(widths) :])).tolist()
-        names = [topology.node_ids[switch] for switch in search.limits]
-        sums = dict(zip(names, whole[len(of_links) :], strict=True))
+        nodes = [topology.node_ids[switch] for switch in search.limits]
+        sums = dict(zip(nodes, whole[len(of_links) :], strict=True))
         with suppress(CheckFailed):  # too many trees to compare
             time = time_by_prices(topology, whole[: len(of_links)], sums)
             certificate = {

@@ -413,8 +413,8 @@ def packed_trees(topology: Topology, relabelled: Relabelled, whole: WholeUnits, 
         if not leaf.any():
             break
         alive &= ~leaf
-    columns = (each[alive] for each in (tree, src, dst, route, lo, hi))
-    return ReversibleTrees(roots, packed.weight, *columns, routes)
+    tree, src, dst, route, lo, hi = (each[alive] for each in (tree, src, dst, route, lo, hi))
+    return ReversibleTrees(roots, packed.weight, tree, src, dst, route, lo, hi, routes)
 
 
 def spreading_trees(

@@ -270,8 +270,8 @@ def _memory_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: 
                     yield "operand", f"{range_} is outside its {chunks} chunks"
     # Threads process the chunks of an operand in any order, so a source must not overlap the target.
     target, layout = targets[0], plan.layout(rank)
-    for source in sources if operation.action in _LOCAL and target.buffer is not None else ():
-        if source.buffer is not None and (source.buffer == "s") == (target.buffer == "s"):
+    for source in sources if operation.action in _LOCAL else ():
+        if source.buffer and target.buffer and (source.buffer == "s") == (target.buffer == "s"):
             distance = abs(layout.base(source.buffer) + source.first - layout.base(target.buffer) - target.first)
             if 0 < distance < target.count:
                 yield "overlap", f"reads chunks that it writes, {distance} further on"

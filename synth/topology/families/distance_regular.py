@@ -5,7 +5,7 @@ Most are built from geometries of points and lines, given as bool[points, lines]
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def _pairs(is_edge: NDArray[np.bool_]) -> Edges:
 
 def _incidence_edges(incident: Incidence) -> Edges:
     """Return the edges of the incidence graph, whose nodes are the points and then the lines."""
-    return np.argwhere(incident) + np.array([0, len(incident)])
+    return np.argwhere(incident) + np.array([0, len(incident)], dtype=np.int64)
 
 
 def _line_graph(edges: Edges) -> Edges:
@@ -122,8 +122,7 @@ def _difference_plane(modulus: int, differences: tuple[int, ...]) -> Incidence:
 
 def _projective_points(dimension: int, q: int) -> NDArray[np.int64]:
     """Return the points of PG(dimension, q), q prime, as coordinates whose first nonzero entry is 1, in order."""
-    vectors = np.stack(np.unravel_index(np.arange(1, q ** (dimension + 1)), (q,) * (dimension + 1)), axis=1)
-    return vectors[vectors[np.arange(len(vectors)), (vectors != 0).argmax(axis=1)] == 1]
+    return np.array([v for v in product(range(q), repeat=dimension + 1) if next(filter(None, v), 0) == 1])
 
 
 def _projective_lines(points: NDArray[np.int64], collinear: NDArray[np.bool_], q: int) -> Incidence:
