@@ -29,6 +29,9 @@ from chorale.synth.topology.topology import Topology
 
 CPU_TARGET = "oneccl-xml"
 """The program target of all runners without GPUs."""
+MODELLED = "modelled"
+"""The library's own choice on a network with bandwidths, with the time from its published model."""
+MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
 
 
 class TimeSource(StrEnum):

@@ -10,6 +10,8 @@ from pydantic import Field, ValidationError
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import (
     FROM_REQUESTS,
+    MODELLED,
+    MODELLED_COLLECTIVES,
     SERVER_ONLY,
     ByteCount,
     Capabilities,
@@ -74,10 +76,6 @@ class LocalConfig(RunnerConfig):
 
 DEFAULT_LINK_MBPS = Fraction(1000)
 """Campaigns' default on networks without bandwidths; without latencies, speedups do not depend on it."""
-
-MODELLED = "modelled"
-"""The library's own choice on a network with bandwidths, with the time from its published model."""
-MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
 
 Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
 

@@ -13,8 +13,8 @@ from chorale.runners.api.base import (
     SizeMeasurement,
     library_result,
 )
+from chorale.runners.api.config import MODELLED, MODELLED_COLLECTIVES
 from chorale.runners.api.elements import ELEMENT_TYPES
-from chorale.runners.api.registry import MODELLED, MODELLED_COLLECTIVES
 from chorale.runners.api.units import divisible_size
 from chorale.runners.api.validation import validate_request
 from chorale.runners.execution.rounds import on_switch_processes
