@@ -39,8 +39,8 @@ _FAR = 2**62
 def least_tree(cost: Costs, root: int) -> int:
     """Return the cost of the cheapest tree from `root` to all nodes. The arc from a to b costs `cost[a, b]`.
 
-    Chu-Liu/Edmonds algorithm: the cost of each node's cheapest incoming arc is subtracted from all its incoming arcs.
-    Until arcs of cost 0 reach all nodes, each cycle of such arcs is merged into one node.
+    Chu-Liu/Edmonds algorithm: subtract the cost of each node's cheapest incoming arc from all its incoming arcs. Unless
+    arcs of cost 0 now reach all nodes, merge each cycle of such arcs into one node and repeat this.
     """
     paid = 0
     while len(cost) > 1:
@@ -199,7 +199,7 @@ def _by_weighted_cuts(
 
 
 def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
-    """Return the fraction of the vector that must cross the cut around `inside` in one direction."""
+    """Return the fraction of the vector that must enter `inside` or, if the collective reduces, leave it."""
     ranks = topology.compute_count
     within = sum(1 for node in inside if node < ranks)
     if not 0 < within < ranks:
@@ -229,9 +229,9 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
     groups = [_nodes(topology, part) for part in parts]
     ranks = [{node for node in group if node < topology.compute_count} for group in groups]
     covered = set().union(*ranks)
-    # Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If receipts are
-    # counted, an adder with a limit may also be outside all groups, because every process must still receive each of
-    # the sums that this adder computes. `limited` is the total rate of these adders.
+    # Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If received
+    # messages are counted, an adder with a limit may also be outside all groups, because every process must still
+    # receive each of the sums that this adder computes. `limited` is the total rate of these adders.
     limited = Fraction(0)
     for node, ability in topology.abilities.items() if certificate.get("in_network") else ():
         times = sum(node in group for group in groups)

@@ -6,12 +6,12 @@ bottlenecks, the second bound is twice the allgather time, so reduce_scatter fol
 (theorem 19 covers two groups and single ranks).
 
 With switches that multicast and add, cut bounds remain valid, because the data that cross a cut do not depend on who
-adds. The group bound changes: contract each group to one process. p processes that copy and add need 2 (p - 1) receipts
-if every switch that adds is part of a process (the first process that knows a sum depends on p - 1 receipts, and every
-other process gets one more). Switches that only multicast may stay outside, because every receipt is counted. Reversed
-in time, sends are counted and switches that only add may stay outside. An adder outside all processes, with a limit of
-s, handles at most s of the rate, and each of the p processes still receives this part once. The total is 2 (p - 1)
-(rate - s) + p s receipts.
+adds. The group bound changes: treat each group as one process. p processes that copy and add receive at least 2 (p - 1)
+messages if every switch that adds is part of a process: the first process that knows a sum depends on p - 1 messages,
+and every other process receives one more. Switches that only multicast may be outside all processes, because messages
+are counted where they arrive. The same holds backwards in time: then sent messages are counted, and switches that only
+add may be outside. If an adder with a limit of s is outside, it handles at most s of the rate, and each process still
+receives this part once. So the processes receive at least 2 (p - 1) (rate - s) + p s.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 def _boxes(topology: Topology) -> Iterator[Nodes]:
-    """Yield, for each bandwidth, the group of nodes joined by wider links whose traffic with others takes longest."""
+    """For each bandwidth, group nodes that wider links join, and yield the group with the slowest traffic to others."""
     nodes, ranks, links = topology.node_count, topology.compute_count, topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -264,12 +264,12 @@ Label = list[int]
 
 
 class GroupedFabric:
-    """A network, prepared to bound allreduce by the data that groups of nodes receive (or send, if `outward`).
+    """A network, prepared for allreduce bounds that count what groups of nodes receive (or send, if `outward`).
 
     into:       (source, bandwidth) of each node's incoming links; if sends are counted, (target, bandwidth) of its
                 outgoing links
     far:        (other end, bandwidth) of each node's links in the other direction
-    processing: switches that must be in a group if receipts (or sends) are counted
+    processing: switches that must be in a group: those that add or, if sends are counted, those that multicast
     limits:     largest rate at which each switch with a limit can add, in units
     scale:      number of units per bandwidth unit of the topology
     """
@@ -297,7 +297,7 @@ class GroupedFabric:
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return the groups in `label`. Groups without ranks are merged into the group that this makes cheapest."""
+        """Return the groups in `label`. Groups without ranks join the group whose incoming bandwidth grows least."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:

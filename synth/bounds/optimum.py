@@ -50,7 +50,7 @@ Entering = list[tuple[Fraction, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutSearch:
-    """A search for cuts that take longer and longer. Ranks that pass a test are not tested again for longer times.
+    """Finds cuts that need more than a given time. Ranks that pass a test are not tested again: times only grow.
 
     Attributes:
         weights: int64 per node, number of shards that start there (0 for switches).
@@ -187,12 +187,12 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 
 
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> tuple[int, bool]:
-    """Return (smallest k that reaches the optimum `time_per_shard`, which `cut` proves; whether it is proven).
+    """Return (smallest k found that reaches the optimum `time_per_shard`, whether smaller k are ruled out).
 
-    If switches receive at least as much as they send when U * b is an integer on all links, k must preserve this, so
-    that trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
-    `MAX_ORACLE_CALLS` tests of all cuts. Then k is doubled until it is large enough, and it is not proven to be the
-    smallest. Usually U * b is an integer on all links with k0, and no test is needed.
+    `cut` proves the optimum. If switches receive at least as much as they send when U * b is an integer on all links, k
+    must preserve this, so that trees are guaranteed to exist. The search for the smallest k gives up after
+    `MAX_MULTIPLES` multiples of k0 or `MAX_ORACLE_CALLS` tests of all cuts. Then k is doubled until it is large enough,
+    and it is not proven to be the smallest. Usually U * b is an integer on all links with k0, and no test is needed.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -339,11 +339,10 @@ class Optimum:
             carries floor(U * b) trees.
         k: trees per shard.
         direction, cut: moving all data into (or out of) the nodes of `cut`, which are ascending, takes the full time.
-        is_k_fixed: whether the user requested k; then the bound only holds for schedules with k trees per shard.
+        is_k_fixed: whether the user requested k. If so, the bound only holds for schedules with k trees per shard.
         is_fewest: whether no smaller k reaches the time with trees that are guaranteed to exist. False if the search
             for a smaller k gave up, or if k was requested.
-        least_time: time per shard that the cut proves if k trees per shard take longer than this (see `optima`), else
-            None.
+        least_time: time per shard that the cut proves, if k trees per shard take longer than that (see `optima`).
     """
 
     shards: int

@@ -1,4 +1,4 @@
-"""Digraphs for flow computations, which store every arc with its reverse arc, and the oracle: a test of all cuts."""
+"""Digraphs in which every arc is stored with its reverse arc, and the oracle: a test of all cuts by maximum flows."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ LARGEST_AMOUNT = 2**60
 class ResidualGraph(NamedTuple):
     """A digraph as half-arcs, sorted by the node at which they end: `offsets[v]` to `offsets[v + 1] - 1` end at node v.
 
-    tails: int32, the node at which each half-arc starts; ascending within a row
+    tails: int32, the node at which each half-arc starts; ascending among half-arcs that end at the same node
     mates: int64, the half-arc in the opposite direction, which exists for every half-arc
 
     Amounts (capacities, residuals) are int64 arrays over half-arcs, with 0 if the network has no arc in this direction.

@@ -1,4 +1,4 @@
-"""The Executor that uses worker processes. Each worker is served by one thread of a `ThreadPoolExecutor`."""
+"""The Executor that uses worker processes. For each worker, one thread of a `ThreadPoolExecutor` waits for results."""
 
 import logging
 import multiprocessing
@@ -170,7 +170,7 @@ _starts = threading.Lock()
 
 
 class ProcessPool:
-    """A pool of up to `size` processes, which start when there is work for them. Each is served by one thread.
+    """A pool of up to `size` processes, which start when there is work for them. Each has a thread that calls it.
 
     A process that dies is replaced and its call is repeated, with at most `MAX_ATTEMPTS` attempts. Functions must
     therefore be pure, or at least tolerate a second call.

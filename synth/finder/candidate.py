@@ -1,4 +1,4 @@
-"""Finder candidates: lower bounds for a node count and degree, costs of BFB, the Pareto frontier, and allreduce times.
+"""The topologies that the finder compares: lower bounds on their costs, BFB costs, Pareto frontier, allreduce times.
 
 BFB's cost on a topology is computed exactly without making the schedule. For networks with a small diameter and degree,
 kernels represent sets of nodes as bits. A search needs thousands of generalized Kautz graphs, so the cost on these
@@ -241,7 +241,7 @@ def score_of_all_nodes(topology: Topology) -> AllgatherCost:
 
 
 def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> AllgatherCost:
-    """Return the score whose largest loads per step are the fractions `top` / `bottom`, in shards."""
+    """Return the score if the largest load in each step is the fraction `top` / `bottom`, in shards."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
     return AllgatherCost(len(top), Fraction(degree, nodes) * sum(loads))
 

@@ -86,7 +86,7 @@ class CayleySearch:
 
     @property
     def trials(self) -> int:
-        """Number of random generator sets to try per seed, at most as many as almost surely include every set.
+        """Number of random generator sets to try per seed, but no more than are needed to almost surely try every set.
 
         Each set is drawn with a probability p of at least degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) /
         p draws, the probability that any set has not been drawn is below e^-`_SURELY`.

@@ -105,7 +105,7 @@ def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: 
 
 
 def _circulants(nodes: int, degree: int) -> Iterator[str]:
-    """Yield specs of circulants of degree 3 or above 4, with consecutive or growing offsets, plus nodes / 2 if odd."""
+    """Yield specs of circulants of degree 3 or >= 5: consecutive or growing offsets, and nodes / 2 for odd degrees."""
     pairs = degree // 2
     if degree < 3 or degree == 4 or nodes <= degree + 1 or (degree % 2 and nodes % 2):
         return

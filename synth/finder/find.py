@@ -247,7 +247,7 @@ class FrontierPoint:
     """A Pareto-optimal candidate with its real cost.
 
     diameter:     diameter of the topology; a stored schedule may take more steps
-    confirmation: how the computed cost was confirmed (see `chorale.synth.finder.find`)
+    confirmation: how the computed cost was confirmed (see `Confirmation`)
     alternatives: specs of other candidates with equal cost
     rate:         all-to-all rate, if the search ranks by it
     """

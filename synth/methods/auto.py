@@ -39,9 +39,9 @@ class Auto(Method):
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
     if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known to miss the
-    optimum, for example on meshes. Methods that `Floors` proves cannot beat the best schedule so far are skipped.
-    Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises InvalidInput
-    if no method is suitable.
+    optimum, for example on meshes. A method is skipped if `Floors` proves that it cannot beat the best schedule so
+    far. Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises
+    InvalidInput if no method is suitable.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Auto(Method):
             has_pattern = isinstance(method, Algorithm) and not options.non_default()
             if best is not None:
                 if not tries_all and floors.is_optimal(best[0][0]):
-                    break  # small networks try other methods to save steps
+                    break  # on small networks, other methods may need fewer steps
                 if not has_pattern and floors.rules_out(method.name, best[0]):
                     continue
             try:
@@ -286,7 +286,7 @@ class Floors:
     def least_time(self, method: str, achieved: Fraction) -> Fraction:
         """Return a lower bound on the time per byte of `method`.
 
-        achieved: time per byte of a known schedule; larger bounds are only computed if they are specific to `method`
+        achieved: time per byte of a known schedule; the result is larger only if a bound specific to `method` is
         """
         least = min(self._bound(self._collective, achieved), achieved)
         if self._collective == ALLREDUCE:

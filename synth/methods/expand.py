@@ -44,7 +44,7 @@ def require_expandable(schedule: Schedule) -> None:
 
 
 def require_size(transfers: int, topology: Topology) -> None:
-    """Raise InvalidInput if a schedule with this number of transfers would be too large. It need not exist yet."""
+    """Raise InvalidInput if this number of transfers is too large. The schedule need not exist yet."""
     if transfers > MAX_TRANSFERS:
         rule = f"an expanded schedule must have at most {MAX_TRANSFERS} transfers"
         raise InvalidInput(rule, f"{transfers} on {topology.spec}", "choose fewer nodes, or bfb, which makes fewer")
@@ -101,8 +101,8 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
 
     When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's origin to all copies of
     w. In an additional step, every node collects the shards of its other copies, in equal parts over its links. The
-    number of chunks becomes its least common multiple with a node's number of in-links. G must have no self-loops.
-    O(new rows).
+    new number of chunks is the least common multiple of the old one and a node's number of in-links. G must have no
+    self-loops. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 2.
     """
     require_expandable(base)
@@ -138,7 +138,7 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the product of `times` copies of the base's network.
 
     Every shard is cut into `times` parts. Part i runs `base` along dimension i, then along dimension i + 1 with
-    everything gathered so far, and so on cyclically; at any time, each dimension serves one part. Steps and chunks are
+    everything gathered so far, and so on cyclically; at any time, each dimension carries one part. Steps and chunks are
     multiplied by `times`. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 14.
     """
@@ -349,9 +349,7 @@ def expanded_schedule(tree: SpecTree, schedule_of_base: ScheduleOfBase, transpos
     for _ in range(times):
         network = schedule.topology
         schedule = line_schedule(schedule, line_graph(network, f"line({network.spec})"))
-        if (
-            transposed
-        ):  # the transpose of the line graph of the transpose is the same, but its ranks are in another order
+        if transposed:  # the target is the same network, but its ranks are in another order
             turned, origin = transpose_with_links(network)
             target = transpose(line_graph(turned, f"line({turned.spec})"))
             new_rank: NDArray[np.int64] = np.empty(len(origin), dtype=np.int64)

@@ -2,7 +2,7 @@
 
 Congestion model: steps run one after another, and each step takes as long as its slowest message. Flow-level
 simulation: there are no barriers between steps; messages share links fairly and start as soon as all events that they
-wait for have happened. Bandwidths come from the topology, latencies and the bandwidth of a unit link from the caller.
+wait for have happened. Bandwidths come from the topology; the caller gives latencies and the bandwidth of a unit link.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ LinkLoads = frozenset[LinkLoad]
 class Congestion:
     """Costs of the steps of a traffic pattern, from which the time for any network model and vector size is computed.
 
-    steps:  maps each set of loads to the number of steps with these loads; loads smaller in every field are left out
+    steps:  number of steps with each set of loads; a load is left out if another is at least as large in every field
     stream: time per byte of all steps together if the traffic is pipelined; None if steps run one after another
     """
 

@@ -340,7 +340,7 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     """
     small, (net, demands) = reduction.small, _deliveries(reduction)
     classes, last = len(small.class_size), reduction.column_count
-    # Per unit of the largest capacity, so that the rate's column has the same order of magnitude as other columns.
+    # Divided by the largest capacity, so that the rate's column has the same order of magnitude as other columns.
     capacity = small.class_capacity / float(small.class_capacity.max())
     loads = of_entries(*_load_entries(reduction), classes, last)
     blocks: Any = [[loads, -capacity[:, np.newaxis]], [-net, None]]
@@ -365,7 +365,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
 
 
 def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Return (link class, column class, load on each such link if all variables of the class are 1) in columns."""
+    """Return matrix entries as (link class, column class, load per link of the class that a variable of 1 adds)."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
     rows, used = np.broadcast_to(small.link_class, reduction.columns.shape), _usable(small)

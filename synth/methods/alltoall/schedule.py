@@ -140,7 +140,7 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
 
 
 def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
-    """Return the class flows with the least total load among equally fast ones, or those of `solution` on failure."""
+    """Return the equally fast class flows with the least total load, or those of `solution` if the solver fails."""
     with suppress(Unavailable):  # numerical trouble; longer paths are acceptable
         return linear_program.shorten(reduction, solution).class_flow
     return solution.class_flow

@@ -105,9 +105,9 @@ def symmetric_bfb(
 ) -> SymmetricSchedule:
     """Return the breadth-first schedule of `collective`, stored as the transfers of rank 0 and symmetries.
 
-    It has the same steps, chunks and cost as `bfb_allgather` (and its reversal): symmetries map rank 0 to all other
-    ranks, so all ranks have equal least times. O(degree * links) for hop counts, plus the time for the flow problems of
-    one rank.
+    It has the same steps, chunks and cost as `bfb_allgather` (or its reversal), because symmetries map rank 0 to all
+    other ranks, which therefore need the same time in each step. O(degree * links) for hop counts, plus the time for
+    the flow problems of one rank.
 
     Raises:
         InvalidInput: unless symmetries of `topology` map rank 0 to every rank, and in the same cases as

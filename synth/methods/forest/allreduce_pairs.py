@@ -205,9 +205,9 @@ def pair_schedule(
     """Return the unverified pipelined allreduce, without a barrier, along trees that `pack` makes for each half.
 
     In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
-    roots own intervals of units in rank order, independently of shards. A root's lowest in-trees carry the units of its
-    highest out-trees, which start when their sums are complete. Raises InvalidInput if a switch cannot be removed, like
-    `remove_switches`.
+    roots own intervals of units in rank order, independently of shards. An out-tree starts when its sums are complete,
+    so the units of a root's tallest out-trees are summed by its shortest in-trees. Raises InvalidInput if a switch
+    cannot be removed, like `remove_switches`.
     """
     turned, origin = transpose_with_links(topology)
     inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack, highest_first=False)

@@ -214,7 +214,7 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
             try:
                 split = remove_switches(network_of_links(topology, carried, best.k * weights), names=topology.node_ids)
             except InvalidInput as error:
-                refusal, least_k = refusal or error, 2 * best.k  # rounding down then matters less, at switches too
+                refusal, least_k = refusal or error, 2 * best.k  # with larger k, rounding at switches matters less
                 continue
             if uses_less:
                 exact = optimum(topology, collective)

@@ -326,7 +326,7 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
                 return _packed(network, layers, seed, rollbacks)
         if packing.rollbacks < rollbacks:
             packing.add_batch()
-        # On small networks growing exactly is fast, and its trees have weights.
+        # On small networks, growing trees exactly is fast, and the trees have weights.
         elif _tries(network) > 1 or not packing.add_all_of_one_root():
             packing.add_exactly()
     trees = joined_trees(packing.parts)

@@ -50,9 +50,9 @@ def fabrics(network: ForestNetwork) -> Ranks:
 def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
     """Return the clusters of ranks below each fabric: (labels as rows [heights, nodes], row of each fabric).
 
-    A fabric is a connected component of switches. Direct arcs between ranks are below every fabric. Of two fabrics, the
-    lower one has switches nearer to ranks, reaches far fewer ranks, or has far wider arcs. A rail that lacks a rank is
-    not below the other rails.
+    A fabric is a connected component of switches. Direct arcs between ranks are below every fabric. Fabrics are ordered
+    by their switches' hops from ranks, then by the number of ranks that they reach, then by arc width, widest first.
+    Similar numbers count as equal, so a rail that lacks a rank is not below the other rails.
     """
     count, switches = int(fabric.max(initial=-1)) + 1, fabric >= 0
     highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

@@ -71,7 +71,7 @@ class PathPieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNetwork:
-    """A network after splitting off arcs at switches, and the paths in the original network for which its arcs stand.
+    """A network after splitting off arcs at switches, and the paths in the original network that its arcs stand for.
 
     No path visits a node twice. All pieces together use at most the capacity of each arc in `original`.
     """

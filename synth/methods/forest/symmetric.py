@@ -1,4 +1,4 @@
-"""Makes optimal trees for large symmetric networks: for one block or rank, from which translations map to all others.
+"""Makes optimal trees for large symmetric networks: computes them for one block or rank and maps them to all others.
 
 General tree packing treats every root separately, which repeats the same work in all identical boxes. Here, the work is
 done once, and the schedule is kept and verified in symmetric form (`chorale.synth.schedule.symmetric`). Optimality is
@@ -73,7 +73,7 @@ class BaseRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """The path from every rank to one of its two switches and back, which may lead through a NIC.
+    """Each rank's path to one of its two switches, possibly through a NIC, and the path back.
 
     up, down: int64[ranks, links of the path];  switch: int64 per rank
     room: number of rank 0's messages that these links can carry in addition to all other ranks' messages
@@ -92,8 +92,8 @@ class _Side:
 def two_switch_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k: int) -> BaseRows | None:
     """Return the rows of rank 0's k trees within `carried` trees per link, or None if none fit or ranks differ.
 
-    The root spreads its data in its own box. From there, the data enter every other box over so many of its ranks that
-    links inside boxes can serve the rest, at the same places in all boxes. The entered ranks take turns in serving.
+    The root sends its data to its own box. From there, the data go to ranks at the same places in every other box: to
+    enough ranks that links inside the box can bring the data to the rest. These ranks take turns in doing so.
     O(links log links + ranks).
     """
     if moves.translations.rank_orbits > 1:
@@ -138,7 +138,7 @@ def _sides(topology: Topology, moves: TranslatedLinks, carried: Integers) -> lis
 
 
 def _places(inner: _Side, outer: _Side) -> Table | None:
-    """Return int64[boxes, ranks of a box], rank 0 first: ranks in a row share an inner, in a column an outer switch.
+    """Return int64[boxes, ranks of a box], rank 0 first. Rows share an inner switch, columns share an outer one.
 
     Returns None if the switches are not arranged in this way.
     """
@@ -172,7 +172,7 @@ def _trees(places: Table, inner: _Side, outer: _Side, k: int, entries: int) -> B
     source = np.where(later[place] == 0, 0, places[0, place])
     links = outer.routes(source, places[box, place])
     parts.append((later[place], links, np.zeros_like(box), entered[box, place]))
-    # Inside the other boxes, ranks that only some trees have entered are served in turn by the fully entered ranks.
+    # In other boxes, ranks that all trees have entered take turns in sending to ranks that some trees have not entered.
     box, place = np.nonzero(entered < k)
     box, place = box[box > 0], place[box > 0]
     server = place % (entered == k).sum(axis=1)[box]
@@ -299,7 +299,7 @@ def block_rows(topology: Topology, moves: TranslatedLinks, carried: Integers, k:
     inside = _block_trees(topology, owner, room[moves.orbit], k * np.diff(offsets))
     if inside is None:
         return None
-    # A rank's arrival i has its units i * k to (i + 1) * k - 1.
+    # Of the units that a rank spreads, i * k to (i + 1) * k - 1 are the data of its arrival i.
     first = inside.lo.astype(np.int64) // k
     times = (inside.hi.astype(np.int64) - 1) // k - first + 1
     row = np.repeat(np.arange(len(first)), times)

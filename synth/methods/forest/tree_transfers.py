@@ -1,6 +1,6 @@
 """Converts packed trees to transfers: every tree streams a part of its root's data over the links of its arcs.
 
-Arcs of the network without switches become paths of physical links; no link carries more than its number of trees.
+Arcs of the network without switches become paths of physical links. No link carries more trees than it has room for.
 """
 
 from dataclasses import dataclass

@@ -227,7 +227,7 @@ def _master(
 def _used(
     ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
 ) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
-    """Return each commodity's (ways with data, fractions of the data on them, which add up to 1), equal ways merged."""
+    """Return each commodity's (ways with data, fraction of its data on each, with sum 1). Equal ways are merged."""
     kept_ways, kept_shares = [], []
     for listed, parts in zip(ways, shares, strict=True):
         merged: dict[tuple[object, ...], float] = {}

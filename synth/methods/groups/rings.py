@@ -175,7 +175,7 @@ def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
     """Return the number of units on each way of commodity `number`: its fraction, rounded by largest remainders.
 
-    A unit is a chunk of a root's or pair's shard, or of any shard if the collective has one commodity.
+    There are as many units as chunks in one shard or, if the commodity is the only one of its group, in all shards.
     """
     group = packing.groups[packing.commodities[number].group]
     units = chunks * (len(group.ranks) if group.commodities == 1 else 1)
@@ -221,7 +221,7 @@ def pack_over_rails(topology: Topology, groups: tuple[Group, ...], close: Fracti
 
 @lru_cache(maxsize=256)
 def _grid(fabric: RailFabric, group: Group) -> NDArray[np.int64]:
-    """Return int64[boxes, positions]: member indices by box and position, or an empty array if boxes differ."""
+    """Return int64[boxes, positions]: member indices, or an empty array if members' positions differ between boxes."""
     ranks = list(group.ranks)
     order, boxes = np.lexsort((fabric.place[ranks], fabric.box[ranks])), len(np.unique(fabric.box[ranks]))
     grid = order[: len(order) // boxes * boxes].reshape(boxes, -1)

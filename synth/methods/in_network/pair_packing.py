@@ -227,10 +227,10 @@ class _PairSearch:
         for index, link in enumerate(topology.links):
             if link.src != link.dst:
                 self._leaving[link.src].append((link.dst, index))
-        # No path leads through ranks or, for the same tree both ways, through switches that act without a limit.
+        # No path leads through ranks or, for the same tree both ways, through switches that add without a limit.
         unlimited = [node for node in self.adders if is_both_ways and node not in self.limits]
         self._ends = frozenset([*ranks, *unlimited])
-        self._cost: Floats = np.zeros((0, 0))  # cost of the cheapest path between each two acting nodes
+        self._cost: Floats = np.zeros((0, 0))  # cost of the cheapest path between any two of `nodes`
         self._came: list[dict[int, tuple[int, int]]] = []  # (node before, link) on these paths, by source
 
     def offers(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:

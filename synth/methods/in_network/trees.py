@@ -1,4 +1,4 @@
-"""Trees over ranks and switches that add or multicast: the best split of links, rates, and schedules.
+"""Trees over ranks and switches that add or multicast: how to split links between them, their rates and schedules.
 
 In a pair of trees, one tree collects sums and the other spreads the results. If links have equal bandwidth both ways, a
 tree may carry sums up and results down. It then uses its rate in both directions of every link, so it is enough to pack
@@ -285,10 +285,10 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
 def _solved(program: TreeProgram) -> Floats:
     """Return the optimum of `program`, up to the solver's tolerances. Cuts are added until none is violated.
 
-    Many vertices are optimal, and a cut violated by one vertex says little about other vertices. So the search also
-    looks for violated cuts halfway to a point that satisfies all cuts. If there are none, that point moves to the
-    middle. If the rounds run out, it is the result. Source: W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and
-    column generation algorithms" (Networks 49, 2007), section 2.
+    Many vertices are optimal, and a cut violated by one vertex says little about other vertices. So each round also
+    looks for violated cuts halfway between the current optimum and a point that satisfies all cuts. If there are none,
+    that point moves halfway. If the rounds run out, the point is the result. Source: W. Ben-Ameur, J. Neto,
+    "Acceleration of cutting-plane and column generation algorithms" (Networks 49, 2007), section 2.
     """
     most = min(int(program.sinks.sum()) + 1, _MOST_CUTS)
     carried = np.zeros(program.variables)
