@@ -6,7 +6,7 @@ from chorale.synth.shadowing import leave_working_folder, shadow_of
 
 
 def main() -> None:
-    """Run the command. If it fails because a user's file has a library's name, print an error that names the file."""
+    """Run the command. If it fails because a user's file shadows a library, print an error that names the file."""
     leave_working_folder()
     try:
         from chorale.tuner.cli.main import main as run  # noqa: PLC0415 - a library that it imports may be shadowed

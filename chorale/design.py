@@ -145,7 +145,8 @@ def topology(network: Network, model: str | None = None) -> NetworkTopology:
     """Convert a spec, a NetworkX graph or a topology to a checked topology. Raises InvalidInput for anything else.
 
     Args:
-        network: A spec, a NetworkX graph, a topology, or, together with `model`, the path of a GPU matrix.
+        network: A spec, a NetworkX graph, a topology, or, together with `model`, the path of a GPU matrix (such as
+            the output of `nvidia-smi topo -m`).
         model: GPU model, such as H100, for a file that does not name it.
 
     >>> topology("hypercube:3").compute_count

@@ -32,7 +32,7 @@ Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
 
 @in_words_of_arguments
 def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
-    """Return a plan for `traffic`, at least as fast as a communication library, and a proven lower bound on the time.
+    """Return a plan for `traffic` that is at least as fast as a communication library, with a proven lower bound.
 
     Thread-safe; uses no processes or files. On GPU boxes connected by rails, a call takes 0.3 ms for 64 GPUs and 40 ms
     for 1,024 GPUs. The first call is slower because it analyses the network: pass the same topology object (from
@@ -40,11 +40,11 @@ def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
 
     Args:
         network: A topology, a spec or a NetworkX graph.
-        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal is what ranks keep. If nobody sends
-            anything, the plan takes no time and has no schedule.
+        traffic: Amount for each (sender, receiver) pair, an integer. The diagonal is what each rank keeps. If
+            nobody sends anything, the plan takes no time and has no schedule.
 
     Raises:
-        InvalidInput: The traffic is no square matrix of whole numbers, or has the wrong number of ranks.
+        InvalidInput: The traffic is not a square matrix of whole numbers, or has the wrong number of ranks.
 
     >>> plan = plan_alltoall("h100:2", np.full((16, 16), 1000))
     >>> plan.method, float(plan.time), plan.gap
@@ -102,9 +102,9 @@ class AllToAllPlan:
         """Return arrays `source`, `target`, `sender`, `receiver`, `amount` of all transfers; only for boxes with rails.
 
         Row i: `amount` goes from `source` to `sender` in its box, over its NIC to the NIC of `receiver`, and from there
-        to `target`. Within a box, sender and receiver are -1, or both are the relaying rank, or they are source and
-        target, which then use their NICs, or the ranks at their places in another box that relays: then all four use
-        their NICs. The rows of a pair carry consecutive parts of its amount, in order.
+        to `target`. If source and target are in one box, sender and receiver are both -1 (sent directly), both the rank
+        that relays, source and target themselves (sent over their NICs), or the ranks at their places in another box
+        (relayed there, over the NICs of all four). The rows of a pair carry consecutive parts of its amount, in order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"

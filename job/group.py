@@ -116,7 +116,7 @@ class StoreExchange:
         return [value["texts"] for value in values]
 
     def give_up(self, reason: str) -> None:
-        """Tell the other ranks that this rank does not participate. Has no effect after this rank's exchange."""
+        """Tell the other ranks that this rank will not take part. Has no effect once it has sent its strings."""
         if not self._has_spoken:
             self._set({"error": reason})
 

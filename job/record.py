@@ -254,7 +254,7 @@ _recorders: dict[tuple[str, int], JobRecorder] = {}
 def recorder_of(rank: int, ranks: int, environment: Mapping[str, str] = os.environ) -> JobRecorder | None:
     """Return this process's recorder, always the same object; None without CHORALE_RECORD, and on all ranks except 0.
 
-    The record is written when the process ends, without the calls of groups without rank 0.
+    The record is written when the process ends. It lacks the calls of groups to which rank 0 does not belong.
     """
     file = environment.get(VARIABLE)
     if not file or rank != 0:

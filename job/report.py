@@ -28,8 +28,8 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Note that a group runs the table with digest `table` from its call number `call` on, or `reason` if it does
-        not.
+        """Note that a group runs the table with digest `table` from its call number `call` on, or why it does not
+        (`reason`).
         """
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
@@ -94,7 +94,7 @@ class JobReport:
         }
 
     def sizes(self) -> list[dict[str, Any]]:
-        """Return calls, seconds and sum of squared seconds for each program and size, limited to the first 4,096."""
+        """Return calls, seconds and sum of squared seconds for each pair of program and size (at most 4,096 pairs)."""
         names = "digest", "collective", "size_bytes", "calls", "seconds", "seconds_squared"
         with self._lock:
             counts = sorted(self._sizes.items())

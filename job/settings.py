@@ -33,7 +33,7 @@ class JobSettings:
     transport:  CHORALE_TRANSPORT, see TRANSPORTS
     reload_s:   CHORALE_RELOAD, seconds between two checks for a new table file; 0 for never
     status:     CHORALE_STATUS, a file in which the report is kept up to date
-    plan_bytes: CHORALE_PLAN_BYTES, the largest vectors for which plans get memory on GPUs
+    plan_bytes: CHORALE_PLAN_BYTES, size of the largest vectors for which plans get GPU memory
     wide_sums:  CHORALE_PLAN_WIDE_SUMS=1, plans add 16-bit floats in float32
     """
 
@@ -108,7 +108,7 @@ def job_table(path: Path) -> tuple[Table, str]:
     """Return the table at `path` and its digest, after checking everything that a job would run.
 
     Raises InvalidInput if `read_table` refuses the file, if CHORALE_TABLE_KEY is set and the table is not signed with
-    that key, if a program's encoding differs from its text, or if it does not compute its collective.
+    that key, or if a program does not compute its collective or has an encoding that differs from its text.
     The digests of tables that passed are stored in a private folder of this user. If several processes start together,
     only one of them checks.
     """

@@ -1,4 +1,4 @@
-"""Time an MPI program's collectives with the preloaded library and its table, and MPI's own, in turns.
+"""Time MPI collectives alternately with the programs of a table (through the preloaded library) and with MPI alone.
 
     python -P -m chorale.job.mpi.benchmark TABLE --sizes 4KiB:4MiB:x4
 
@@ -67,7 +67,7 @@ def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespac
 
 
 def _launched(topology: Topology, words: Sequence[str | Path], options: argparse.Namespace) -> list[list[str]]:
-    """Launch the program; return the words of the line that it prints for each size. words: variables, then command"""
+    """Launch the program; return the words of the line that it prints for each size. words: NAME=VALUE…, command"""
     command = rank_command("/usr/bin/env", *map(str, words))
     started = start_launch(mpi_launch_of(topology, options.where, options.fabric, options.hosts, command))
     deadline_s = time.monotonic() + options.timeout

@@ -102,7 +102,7 @@ class ChoraleRayGroup(BaseGroup):
         tensor_list: Any,
         reducescatter_options: Any = types.ReduceScatterOptions(),  # noqa: B008
     ) -> None:
-        """Reduce the lists of all actors; each actor gets the result for the tensors at its rank's position."""
+        """Reduce the actors' lists position by position; each actor gets the result for its rank's position."""
         output, inputs = tensor[0], tensor_list[0]
         whole = np.concatenate([_array(part).reshape(-1) for part in inputs])
         if not self._run("reduce_scatter", None, whole, output, reducescatter_options.reduceOp):
@@ -120,7 +120,7 @@ class ChoraleRayGroup(BaseGroup):
     def _run(
         self, collective: str, root: int | None, source: Any, target: Any, operation: Any = types.ReduceOp.SUM
     ) -> bool:
-        """Run the program for a call. Return False, after counting the reason, if the library must serve the call.
+        """Run the program for a call. Return False, after counting the reason, if the library must handle the call.
 
         Arrays that are not contiguous are copied.
         """

@@ -11,7 +11,7 @@ FORMAT = "chorale-table/1"
 """First line of a table file."""
 
 ANY_DTYPE = "any"
-"""Element type of an entry that serves all types."""
+"""Element type of an entry that applies to all types."""
 
 PLAN_TARGET = "mscclpp-json"
 """Target of programs that are plans. In jobs, only GPUs run them, as kernels."""
@@ -131,7 +131,7 @@ class GroupEntries:
         )
 
     def find(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
-        """Return the entry for a call on a whole vector of `size_bytes`, or the reason why no program serves it.
+        """Return the entry for a call on a whole vector of `size_bytes`, or the reason why no program runs.
         An entry for exactly this element type takes precedence over one for any type.
         """
         found, reason = self.entries, Fallback.GROUP

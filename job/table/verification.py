@@ -148,7 +148,7 @@ def _of_entries(table: Table) -> Iterator[TableViolation]:
 def table_program(text: bytes, target: str, method: str, parameters: Mapping[str, Any]) -> TableProgram:
     """Return the program in `text` with its encoding for the engine. text: file content that `lift` can parse
 
-    target, method, parameters: origin of the program, for people
+    target, method, parameters: origin of the program, for information only
 
     Raises the errors of `lift`.
     """

@@ -108,7 +108,7 @@ def group_programs(
 class _Loader:
     """Loads tables for one member of a group and connects it to the other members.
 
-    batched:   transports that serve all tables, by device type
+    batched:   transports that all tables share, by device type
     job_ranks: number of ranks of the first table, 0 without a table
     """
 
@@ -180,7 +180,7 @@ OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 def device_transport(
     member: GroupMember, name: str, texts: Mapping[bytes, int], settings: JobSettings
 ) -> DeviceTransport | Fallback:
-    """Return the transport that runs the plans in `texts`, or on all ranks why there is none; all ranks call it.
+    """Return the transport that runs the plans in `texts`, or why no rank has one; all ranks call this together.
 
     Plans cannot run if a rank has no GPU, if GPUs cannot access each other's memory, or if a rank fails to prepare its
     plans. The first rank of the group reports the reason on stderr.

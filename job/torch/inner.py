@@ -1,4 +1,4 @@
-"""The inner group, an ordinary torch group that serves all calls for which the table has no program."""
+"""The inner group, an ordinary torch group that handles all calls for which the table has no program."""
 
 import os
 import socket
@@ -22,7 +22,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """The group that serves calls without a program. group: an ordinary torch process group; backends: its backends by
+    """The group that handles calls without a program. group: an ordinary torch process group; backends: its backends by
     device type
     """
 
@@ -99,8 +99,8 @@ def meeting_host(store: Any) -> str | None:
 def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
     """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share.
 
-    Without `names` of devices it is the one from which this host reaches `toward`, where all ranks meet. Gloo itself
-    takes the address of the host's name, which is often only known on this host.
+    If `names` is empty, the only device is the one from which this host reaches `toward`, where all ranks meet. Gloo's
+    default is the address of this host's name, which is often known only on this host.
     """
     make = dist.ProcessGroupGloo
     if names:
@@ -110,7 +110,7 @@ def _gloo_devices(names: str, toward: str | None, _: int) -> list[Any]:
 
 
 def _address_toward(host: str) -> str | None:
-    """Return this host's address in packets to `host`; None if there is no way to it, or none that leaves this host."""
+    """Return the address from which this host sends to `host`; None if there is no route or only the loopback."""
     try:
         family, kind, *_, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as way:

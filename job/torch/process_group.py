@@ -185,9 +185,9 @@ class ChoraleGroup(DelegatingGroup):
 
     def _alltoall_uneven(self, output: Any, source: Any, receives: Any, sends: Any, options: Any) -> Any:
         """Run a plan for these sizes, or a program with padded shards; return its work, or None if the inner group
-        must serve the call.
+        must handle the call.
 
-        If a plan or a program might serve the call, all ranks first exchange the sizes of their shards.
+        If a plan or a program might handle the call, all ranks first exchange the sizes of their shards.
         """
         network = self._programs.loaded.network
         if (
@@ -294,7 +294,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve("reduce_scatter", None, output, size_bytes, operation, make, options)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int | None = None) -> Any:
-        """Count `reason` and return None: the inner group must serve the call. size_bytes: by default, of `tensor`"""
+        """Count `reason` and return None: the inner group must handle the call. size_bytes: by default, of `tensor`"""
         self._programs.fall_back(
             reason, collective, tensor.dtype, size_of(tensor) if size_bytes is None else size_bytes
         )
@@ -343,9 +343,9 @@ def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Convert the arguments of a method's short forms to a list of tensors and an options object of class `kind`.
+    """Return a call's arguments, which may have torch's short forms, as a list of tensors and options of class `kind`.
 
-    options: such an object, or the value of its field `second`; more: further fields by name
+    options: an options object, or the value of its field `second`; more: further fields by name
     """
     tensors = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
     if isinstance(options, kind) and not more:

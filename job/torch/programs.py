@@ -35,7 +35,7 @@ _OPERATIONS = {
     _KINDS.MAX: ReduceOp.MAX,
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
-"""torch's reduce operation -> ours. Also used for calls that the library serves, so it must be fast."""
+"""torch's reduce operation -> ours. Also used for calls that the library handles, so it must be fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +186,12 @@ class GroupPrograms:
         options: Any,
     ) -> ProgramWork | None:
         """Start the program for a call and return its work. Return None, after counting the reason, if the library must
-        serve the call.
+        handle the call.
 
         All ranks call this for every collective, in the same order.
 
         size_bytes: size of the whole vector; None if `tensor` is the whole vector
-        make:       creates the call; called only if a program serves it
+        make:       creates the call; called only if a program runs
         options:    torch's options, which may contain a time limit and whether the caller waits
 
         Raises InvalidInput if the table does not cover the call in strict mode, or if the program cannot be part of a
@@ -250,7 +250,7 @@ class GroupPrograms:
         return any(entry.collective == collective and entry.program is not None for entry in entries)
 
     def fall_back(self, reason: Fallback, collective: str, dtype: Any, size_bytes: int) -> None:
-        """Count a call that the library serves. Raises InvalidInput in strict mode."""
+        """Count a call that the library handles. Raises InvalidInput in strict mode."""
         if self.strict and reason is not Fallback.LIBRARY:
             call = f"{collective} of {size_bytes} bytes of {_name(dtype)}: {reason}"
             way_out = "add an entry for it to the table, `library` if need be, or unset CHORALE_STRICT"
@@ -270,7 +270,7 @@ class GroupPrograms:
             transport.close()
 
     def _switch(self, loaded: LoadedTable) -> None:
-        """Use the table `loaded` from now on. Runs that have started end with the previous table."""
+        """Use the table `loaded` from now on. Runs that have started still use the previous table."""
         former, self.loaded = self.loaded, loaded
         self._looked_up = {}
         current_report().table = loaded.digest

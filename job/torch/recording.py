@@ -21,7 +21,7 @@ from chorale.job.torch.reload import PeriodicThread
 
 
 class RecordingGroup(ChoraleGroup):
-    """A group that records all its calls, whether a program or the inner group serves them."""
+    """A group that records all its calls, whether a program or the inner group handles them."""
 
     recorder: JobRecorder
     members: Sequence[int]

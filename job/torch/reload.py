@@ -7,8 +7,8 @@ All ranks issue the collectives of a group in the same order, so a call has the 
 3. Every rank announces the number of a call before which it will wait for the decision.
 4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
-Meanwhile each call costs an additional comparison of two numbers. Calls that started before the switch end with the
-previous table.
+Meanwhile each call costs an additional comparison of two numbers. Calls that started before the switch still
+use the previous table.
 """
 
 import json
@@ -72,7 +72,7 @@ class PeriodicThread:
         self._thread.start()
 
     def is_over(self) -> bool:
-        """Return whether the thread should end. Long turns check this."""
+        """Return whether the thread should end. Long calls of `turn` check this."""
         return self._stop.is_set() or not threading.main_thread().is_alive()
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class TableReload:
             text = f"{type(error).__name__}: {error}"
             exchange.give_up(text)
             return None, {"error": text}
-        while True:  # promise not to make a call before the decision, which takes milliseconds: two more until then
+        while True:  # promise at most two more calls before the decision, which takes milliseconds
             self.hold = hold = self.calls + 3
             if self.calls < hold:  # the thread that counts the next call sees `hold`
                 return loaded, {"hold": hold}

@@ -46,9 +46,9 @@ class Transport(Protocol):
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """Run the program of `entry`. Return when `target` is complete; raise an error within about `limit_s`. On an
-        accelerator, return when everything is enqueued on the current stream; the inner group ends runs that stall
-        there.
+        """Run the program of `entry`. Return when `target` is complete; raise an error if that takes longer than about
+        `limit_s`. On an accelerator, return when everything is enqueued on the current stream; the inner group ends
+        runs that stall there.
 
         source, target: contiguous input and output tensors on the device, the same tensor for an in-place call. Both
                         have the size of the whole vector, except an allgather's input and a reduce_scatter's output.
@@ -105,7 +105,7 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Report on stderr if a kernel has given up since the last call. Memory is freed with the last tensor in it."""
+        """Print to stderr if a kernel gave up, unless `run` raised it. Memory is freed with the last tensor in it."""
         failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
         if failure is not None and not is_told:
             sys.stderr.write(f"chorale: {failure}\n")
@@ -123,7 +123,7 @@ class LoadedTable:
     digest:     digest of the table, empty without a table
     entries:    the table's entries for this group; None without a table
     transports: transport for each device type
-    owned:      transports that are closed with this table; the other transports serve several tables
+    owned:      transports that are closed with this table; several tables share the others
     plans:      transport that runs plans, or why plans cannot run; digests: digests of the programs that are plans
     network:    network for planning each all-to-all with given sizes; None if it has no boxes with rails
     """

@@ -108,8 +108,8 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
 class WorkQueue:
     """Executes jobs in order: in its own thread, or directly if the caller waits and nothing is queued.
 
-    A job that is submitted from within another job (in a callback of its future) runs immediately, because the queue
-    would deadlock. At exit, Python waits for the thread.
+    A job that is submitted from within another job (in a callback of its future) runs immediately, because waiting in
+    the queue would deadlock. At exit, Python waits for the thread.
     """
 
     def __init__(self, name: str) -> None:

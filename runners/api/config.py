@@ -137,7 +137,7 @@ class RunnerConfig(BaseModel, ABC):
 
     @property
     def uses_cluster(self) -> bool:
-        """Return whether ranks may run on other nodes of a Ray cluster than the runner."""
+        """Return whether ranks may run on other nodes of a Ray cluster than the runner's own."""
         return False
 
     def lowering(self) -> LoweringOptions:

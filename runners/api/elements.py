@@ -26,10 +26,10 @@ UNTOUCHED = -1
 
 @dataclass(frozen=True, slots=True)
 class DataPattern:
-    """Test data. Rank r's value at position x of the vector is base(x) + weight(r) * slope(x); it depends on `run`.
+    """Test data. Rank r's value at position x of the vector is base(x) + weight(r) * slope(x); values depend on `run`.
 
-    No value and no sum of values of different ranks exceeds `exact_limit`, if there are at most MAX_RANKS ranks, or at
-    most `max_ranks` of the element type (see `ElementType`).
+    No value and no sum over ranks exceeds `exact_limit`. This holds for up to MAX_RANKS ranks, fewer for small element
+    types (see `ElementType.max_ranks`).
 
     base and slope are hashes of (x, run); weights are distinct random numbers. So data from a wrong position, rank or
     run are detected. The sum over ranks has a closed form, so one rank checks its result in O(elements), independent of

@@ -183,7 +183,7 @@ class OneCclConfig(FabricConfig):
 
     @property
     def uses_cluster(self) -> bool:
-        """Return whether neither a fabric nor loopback is named, so that a cluster may be the network."""
+        """Return whether ranks may run on a cluster, because neither a fabric nor loopback was chosen."""
         return self.fabric is None and self.where not in ("fabric", "loopback")
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
@@ -271,5 +271,5 @@ def is_simulated(runner: str | None) -> bool:
 
 
 def runner_text(runner: str) -> str:
-    """Return the runner's name for people, with a note if its times are simulated."""
+    """Return the runner's name as shown to users, with a note if its times are simulated."""
     return f"{runner} runner" + (": these times are simulated, not measured" if is_simulated(runner) else "")

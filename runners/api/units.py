@@ -95,7 +95,7 @@ def format_us(seconds: float) -> str:
 
 
 def full_bandwidth(topology: Topology) -> Fraction:
-    """Return the bandwidth of links that have the rate `link_mbps` of a fabric or a run: 1 if bandwidths count links.
-    If they are in GB/s or Gbit/s, it is that of the fastest links, and the others keep their proportions.
+    """Return the bandwidth of links that get the rate `link_mbps` of a fabric or a run: 1 if bandwidths count links.
+    If they are in GB/s or Gbit/s, the fastest links get this rate, and all others a proportionally lower one.
     """
     return Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)

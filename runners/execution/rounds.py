@@ -268,7 +268,7 @@ class LiveRunner(ABC, Generic[Group]):
         """Measure `request`, and add the facts that affect times to `environment`. Raises RunStopped or Unavailable."""
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see `Runner.submit`. Raises InvalidInput if the place to run is ambiguous.
+        """Run `request`; see `Runner.submit`. Raises InvalidInput if it is ambiguous where to run.
 
         The first request may exceed its time limit, because it may have to build native code, start ranks and probe
         links.
@@ -326,8 +326,8 @@ class LiveRunner(ABC, Generic[Group]):
 class MeasurementRounds:
     """Runs the programs and library algorithms of `request` on `group`; ranks number them from 0, programs first.
 
-    library_elements: (library algorithm, index of the size) -> elements in the whole vector, if it has a different
-                      number of elements than for the programs
+    library_elements: (library algorithm, index of the size) -> number of elements in the whole vector, if it is
+                      not the same as for the programs
     """
 
     def __init__(

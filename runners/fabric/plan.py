@@ -96,10 +96,11 @@ class FabricPlan:
 
 
 def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0)) -> FabricPlan:
-    """Plan the fabric of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity and of `latency_us`.
+    """Plan the fabric of `topology`, in which every link has the latency `latency_us`.
 
-    `link_mbps` is the rate of a link with the `full_bandwidth`. Raises InvalidInput for a bad name, a rate or latency
-    out of range, or a network that is too large or not strongly connected. O(ranks * links)
+    Links with the `full_bandwidth` get the rate `link_mbps` (10^6 bit/s), others in proportion. Raises InvalidInput for
+    a bad name, a rate or latency out of range, or a network that is too large or not strongly connected.
+    O(ranks * links)
     """
     if _NAME.fullmatch(name) is None:
         rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"

@@ -86,7 +86,7 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
         # A rate without a time, from an earlier version, is not valid.
         if 0 <= time.time() - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S):
             return LinkRate(cached["link_mbps"], cached["efficiency"])
-    load = load_average() or 0.0  # for the minute before the probe, which adds to it
+    load = load_average() or 0.0  # read before the probe, because the probe adds to it
     with _probe_ranks(nodes, links) as probe:
         rate = _climb(probe)
     cache = read_probe_cache(path)

@@ -38,7 +38,7 @@ class LinkLimit:
     """Lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
 
     Derived from a proven bound for the links, including switches that add and multicast if the network has them;
-    latencies and headers add to it.
+    it does not include latencies and headers.
     """
 
     seconds_per_byte: float
@@ -67,7 +67,7 @@ def _limit(topology: Topology, collective: Collective, network: NetworkModel) ->
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
-    """Return the network model if links of the `full_bandwidth` have `link_mbps` (10^6 bit/s); None if unknown."""
+    """Return the network model in which the `full_bandwidth` is `link_mbps` (10^6 bit/s); None if that is no number."""
     if not isinstance(link_mbps, (int, float, Fraction, str)):
         return None
     rate_gbps = Fraction(str(link_mbps)) / 1000
@@ -97,7 +97,7 @@ def believable(request: RunRequest, outcome: Outcome) -> Outcome:
 
 
 def measure_on(config: RunnerConfig, home: Path, request: RunRequest) -> Measurement:
-    """Measure `request` on a new runner that serves only this request. Raises CheckFailed if nothing was measured."""
+    """Measure `request` on a new runner and close it. Raises CheckFailed if nothing was measured."""
     with closing(config.create(home)) as running:
         outcome = running.submit(request)
     if isinstance(outcome, RunFailure):
@@ -164,7 +164,7 @@ def measure_until(
 ) -> AdaptiveMeasurement | RunFailure:
     """Measure the programs of `request` together until every ratio to the reference is precise or a budget is used up.
 
-    turn: entered for each request, so that others measure between two requests; waiting for it costs no budget
+    turn: entered for each request, so that others can measure in between; waiting for it does not use the budget
 
     The first request has `request.repeats` repetitions, or more if an interval needs them. Later requests contain only
     the sizes that are not precise yet. Their number of repetitions is estimated from the intervals and at most

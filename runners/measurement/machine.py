@@ -86,7 +86,7 @@ def _line(path: Path) -> str | None:
 OTHERS_PATIENCE_S = 30.0
 """Time to wait for other users' measurements."""
 _IN_VAIN_S = 600.0
-"""After a futile wait, measurements do not wait for other users for this time."""
+"""Time after a futile wait during which measurements do not wait for other users."""
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a system folder of which only the lock is used
 _POLL_S = 0.05
@@ -108,7 +108,7 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
 
     Raises Unavailable if another process of this user still holds `path` after `patience_s`. Other users cannot be
     trusted to release their lock: after `others_patience_s` the block starts anyway, with a warning, and processes of
-    this user do not wait for them in the next ten minutes.
+    this user do not wait for them for the next ten minutes.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)

@@ -27,8 +27,8 @@ class Goal:
     precision:   allowed half-width of a ratio's interval, relative to the ratio: 0.02 means +-2 %
     reference:   name of the result with which to compare; None requires precise medians instead of ratios
     max_repeats: maximum number of measured repetitions of each program and size
-    max_seconds: a request does not start if it would probably end more than this many seconds after the start of the
-                 first
+    max_seconds: a request does not start if it would probably end more than this many seconds after the first one
+                 started
     launches:    if above 1, every request is a separate launch that counts as one sample; at least this many are made
     """
 
@@ -201,7 +201,7 @@ class SizeAnalysis:
     drift: Drift
 
     def to_json(self, reference: str | None) -> dict[str, Any]:
-        """Return plain JSON values. reference: the reference's name for people"""
+        """Return plain JSON values. reference: the reference's name in the output"""
         facts: dict[str, Any] = {
             "time_us_interval": [self.times.low * 1e6, self.times.high * 1e6],
             "confidence": self.times.confidence,

@@ -53,8 +53,8 @@ def temporary_folder(max_path_bytes: int = 4096) -> Path:
 def make_private(folder: Path) -> bool:
     """Create `folder` with mode 0700, or check that only this user may ever have written it. Return whether it is safe.
 
-    Folders that others may read are closed to them. Folders to which others may write stay as they are and are refused,
-    because others may have written their content.
+    If others may read the folder, their access is removed. If others may write to it, it is refused and not changed,
+    because its content may be theirs.
     """
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
@@ -114,8 +114,8 @@ def why_foreign(path: Path) -> str | None:
 def _others_write(place: Path, status: os.stat_result) -> bool:
     """Return whether users other than root and this one may write to a file or folder.
 
-    Group write permission is allowed if this user is the group's only member, because systems with such private
-    groups grant it by default, and if there is no access control list, whose mask these bits would be.
+    Group write permission is harmless if this user is the group's only member (systems with such private groups grant
+    it by default) and there is no access control list, because with a list these bits are its mask.
     """
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
         return bool(status.st_mode & stat.S_IWOTH)

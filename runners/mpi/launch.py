@@ -49,7 +49,7 @@ OPEN_MPI = "Open MPI"
 
 @dataclass(frozen=True, slots=True)
 class MpichLauncher:
-    """MPICH's Hydra, or a launcher derived from it: its options, except the number of ranks.
+    """Options of MPICH's launcher Hydra or of one derived from it, except the number of ranks.
 
     version:            version of this MPI; empty if it is unknown
     fabric_environment: variables that keep messages on a fabric's links
@@ -130,7 +130,7 @@ def find_mpiexec() -> str:
 
 @cache
 def mpi_launcher(mpiexec: str) -> MpichLauncher:
-    """Return which MPI's launcher `mpiexec` is: MPICH's or a derived one, unless its output names Open MPI."""
+    """Return the launcher that `mpiexec` is: Open MPI's if its output names it, else MPICH's or a derived one."""
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -205,7 +205,7 @@ ALIGNMENT_BYTES = 16
 
 
 def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:
-    """Return the smallest size >= `size_bytes` that all `programs`, which must be for one collective, can serve.
+    """Return the smallest size >= `size_bytes` at which all `programs` (for the same collective) can run.
 
     Chunks must consist of whole elements, otherwise the runtime silently uses its own algorithm. In sharded
     collectives, each rank's shard must also divide into that many chunks, because RCCL requires this.

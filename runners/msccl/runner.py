@@ -49,7 +49,7 @@ class MscclRunner(GpuRunner[MscclConfig]):
 
     def __init__(self, config: MscclConfig, node: ResourceRequest | None = None) -> None:
         super().__init__(config, node)
-        self._seen: set[object] = set()  # times showed that it ran; other sizes may be as fast as the library
+        self._seen: set[object] = set()  # programs that ran, judging by their times at some sizes
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the library's own choice, and its algorithms that can be forced."""
@@ -75,7 +75,7 @@ class MscclRunner(GpuRunner[MscclConfig]):
                     yield FailureKind.REJECTED, message
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        """Measure at sizes that programs serve. If the runtime logs no calls, compare times with the library's."""
+        """Measure at sizes that programs support. If the runtime logs no calls, compare times with the library's."""
         programs = list(request.without_plans.values())
         runtime = runtime_for(self._config.runtime, programs[0])
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize

@@ -243,7 +243,7 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
     def __init__(self, config: Config, node: ResourceRequest | None = None) -> None:
         super().__init__()
         self._config, self._node = config, node or ResourceRequest()
-        self._proved: set[object] = set()  # calls of which a log has shown that they ran as intended
+        self._proved: set[object] = set()  # calls that ran as intended, according to a log
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
         yield from super()._faults(request)

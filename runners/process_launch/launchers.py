@@ -55,8 +55,8 @@ def launch_command(
 
     A shell must expand the variables in srun's command. srun's step may share resources with other steps of the job,
     such as the one that runs this command. srun keeps the order of nodes only if it is given every rank's node.
-    Otherwise the command specifies the number of nodes, because srun would use all nodes of a larger allocation, and
-    the distribution of ranks, because a site may have another default.
+    Without `hosts`, srun would use all nodes of a larger allocation and the site's default distribution of ranks, so
+    the command specifies both.
     """
     per_node = gpus_per_node(ranks, hosts, per_node)
     if launcher == "openmpi":

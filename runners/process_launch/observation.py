@@ -92,7 +92,7 @@ def open_ports(root_pid: int | None = None) -> list[OpenPort]:
 
 
 def port_lines(root_pid: int | None = None) -> list[str]:
-    """Return a line for people per port in `open_ports`; a port that several processes share has one line."""
+    """Return a line of text for each port in `open_ports`; a port that several processes share has one line."""
     rows = {(port.port, port.address): port for port in reversed(open_ports(root_pid))}
     return [f"{row.address} port {row.port}: {row.reached_by} ({row.process})" for _, row in sorted(rows.items())]
 

@@ -194,7 +194,7 @@ class LocalProcess:
 
 
 def _is_ending(group: int) -> bool:
-    """Return whether a process of `group` is still running that does not ignore SIGTERM, as guards do."""
+    """Return whether `group` still has a running process, not counting those that ignore SIGTERM, such as guards."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:

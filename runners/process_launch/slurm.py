@@ -155,7 +155,7 @@ OPEN_MPI_ARGUMENTS = "--overlap --job-name="
 def start_launcher(
     command: str, environment: Mapping[str, str], in_steps: bool, script: str = HYDRA_SCRIPT
 ) -> LocalProcess:
-    """Start an mpiexec, mpirun or srun by a shell command, in which "$PWD/launcher" is an executable with `script`.
+    """Start mpiexec, mpirun or srun with a shell command, in which "$PWD/launcher" is an executable with `script`.
 
     in_steps: whether the launched processes are steps of this Slurm job, named by $CHORALE_STEP. They end with the
               launcher: if srun were just killed, its step would keep running, and the next step would wait for the

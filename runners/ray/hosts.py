@@ -28,9 +28,9 @@ class RayHosts:
     Without `needs`, each of `ranks` ranks has its own node: the one with the rank's resource (see `RANK_RESOURCE`). If
     no node has such a resource, the nodes are numbered in the order of their addresses. With `needs`, `nodes_with_gpus`
     chooses the nodes, and the hosts reserve a GPU per rank and the custom resources in `needs` until `close`. If there
-    is no cluster, this machine then serves as one. Raises Unavailable if there are not enough nodes with GPUs.
+    is no cluster, a local one is then started. Raises Unavailable if there are not enough nodes with GPUs.
 
-    hosts:       None without `needs` if there is no cluster or a rank has no node in it
+    hosts:       None if, without `needs`, there is no cluster or a rank has no node in it
     own_address: address at which the nodes reach this process
     """
 
@@ -72,7 +72,7 @@ def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[st
 
 
 def _ranks_of(node: Mapping[str, Any]) -> list[int]:
-    """Return the ranks that a node serves, according to its resources."""
+    """Return the ranks whose resources (see `RANK_RESOURCE`) a node has."""
     numbers = (name.removeprefix(RANK_RESOURCE) for name in node["Resources"] if name.startswith(RANK_RESOURCE))
     return [int(number) for number in numbers if number.isdigit()]
 
@@ -164,7 +164,7 @@ def _result_of(reference: Any) -> Any:
 def nodes_with_gpus(
     alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None, resource_request: ResourceRequest
 ) -> list[Mapping[str, Any]]:
-    """Choose nodes for `ranks` ranks, as many on each, from `alive` (entries of `ray.nodes()`).
+    """Choose nodes for `ranks` ranks, the same number on each, from `alive` (entries of `ray.nodes()`).
 
     gpus_per_node:    ranks per node; None for as many as the node with the most GPUs can take
     resource_request: resources that a node must have in addition to GPUs

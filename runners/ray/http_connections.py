@@ -22,7 +22,7 @@ REFUSED_S = 1.0
 class IdleConnections:
     """Connections on which the server waits for the client, longest wait first.
 
-    The client has not sent a complete request yet, is between two requests, or does not receive its answer. If there
+    The client has not sent a complete request yet, is between two requests, or is not reading its answer. If there
     are too many such connections, the one that has waited longest is closed. Honest clients send their request within
     milliseconds, so they are not affected. If new connections were refused instead, the first client could keep out all
     others with the same address.
@@ -102,7 +102,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Stop waiting for the client, because its request is complete, unless it is already answered."""
+        """Stop waiting for the client: its request is complete. Go on waiting if it was already answered."""
         self._has_head = True
         if not self.cycle.response_complete:
             self._stop_waiting()

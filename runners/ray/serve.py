@@ -63,7 +63,7 @@ class HttpServer:
     def stop(self) -> None:
         """Answer the requests that have arrived and end the application. Takes at most about `STOP_LIMIT_S`.
 
-        If the application has an event `state.stopping`, it is set, so that the application ends its streams.
+        This sets the event `state.stopping` of the application, if it has one, so that it ends its streams.
         """
         stopping = getattr(getattr(self._application, "state", None), "stopping", None)
         if stopping is not None:

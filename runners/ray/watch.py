@@ -131,7 +131,7 @@ def require_authentication(address: str) -> None:
 
 
 def _answers_anybody(address: str) -> bool | None:
-    """Return whether a request without a token is answered; None if the answer is that a token is missing."""
+    """Return True if a request without a token is answered, None if it is refused, False if nothing answers."""
     import grpc  # noqa: PLC0415 - only needed to join a cluster
 
     is_client = address.startswith(_CLIENT)

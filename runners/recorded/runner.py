@@ -36,11 +36,11 @@ class RecordedRunner:
 
     A program represents one of `generator`'s recorded schedules with the same collective, placement and buffers:
     `schedule` if that is given, otherwise the one with the same k and instances. Settings come from
-    `RunRequest.settings` or, if it has none, from the program's name, written as in recorded names. So a schedule that
-    was synthesized here gets the time of the generator's schedule with the same settings. The seed determines how
-    repetitions are drawn from the record (see `chorale.runners.recorded.table`), so identical requests have identical
-    outcomes. Programs that were not recorded, or that fell back to the library, are rejected. The algorithm `rccl` is
-    the library's fastest recorded launch at each size, with any settings.
+    `RunRequest.settings` or, if it has none, from the program's name, written as in recorded names. So the recorded
+    time is also reported for another schedule with the same settings, such as one synthesized here. The seed determines
+    how repetitions are drawn from the record (see `chorale.runners.recorded.table`), so identical requests have
+    identical outcomes. Programs that were not recorded, or that fell back to the library, are rejected. The algorithm
+    `rccl` is the library's fastest recorded launch at each size, with any settings.
     """
 
     name = "recorded"

@@ -1,7 +1,7 @@
 """Looks up recorded runs by configuration, and draws repetitions from them.
 
 A recorded time is the mean of many calls in one launch, and most configurations were launched only once. But launches
-of schedules that could not serve out-of-place calls timed the library instead. So the library was measured in many
+of schedules that did not support out-of-place calls timed the library instead. So the library was measured in many
 launches, and their deviations from the median show how much launches vary. A drawn repetition is a recorded time
 multiplied by one of these deviations for the same fabric and size, so it represents a launch. The record says nothing
 about differences between calls, about drift, or about schedules that vary more or less than the library.
@@ -154,7 +154,7 @@ MIN_WITNESSES = 3
 """Number of runs that must be far slower, or of schedules whose times must agree, to conclude that no schedule ran."""
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
-"""If one algorithm served both placements up to a size, their times (medians over all buffers) differ by at most
+"""If one algorithm ran for both placements up to a size, their times (medians over all buffers) differ by at most
 EQUAL_TOLERANCE at this size and by at most NEAR_TOLERANCE at all smaller sizes."""
 
 

@@ -131,7 +131,7 @@ def fastest_of_each(algorithms: Sequence[LibraryAlgorithm]) -> list[LibraryAlgor
 
 
 def baseline_label(baseline: Mapping[str, Any]) -> str:
-    """Return the library, version and algorithm in `LibraryAlgorithm.document()` as text for people."""
+    """Return the library, version and algorithm in `LibraryAlgorithm.document()` as text for users."""
     how = f", {baseline['channels']} channels" if baseline["channels"] > 1 else ""
     return f"{baseline['library']} {baseline['version']} ({baseline['algorithm']}{how})"
 
@@ -278,7 +278,7 @@ def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgori
 def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
     """Return the maximum rate in GB/s from `table` for the fabric's GPUs and number of boxes.
 
-    of_hosts: set for LL, which the hosts limit if there are several boxes; the hosts are assumed to be AMD's
+    of_hosts: set for LL, which the hosts limit if there are several boxes; their CPUs are assumed to be AMD's
     """
     name = fabric.generation.name
     row = 1 if of_hosts and fabric.boxes > 1 else _GENERATIONS.index(name) if name in _GENERATIONS else 1

@@ -139,7 +139,7 @@ class PlanMessages:
 class _Put(NamedTuple):
     """A message of the operation at `block` and `step`. gate: see `MessageGraph`; chunks: size in parts of chunks
 
-    is_read: whether the block waits for the arrival: for reads and switch operations
+    is_read: whether the block waits until the data have arrived, as for reads and switch operations
     """
 
     connection: Connection
