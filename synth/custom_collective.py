@@ -35,7 +35,7 @@ class RequiredChunk:
 class CustomCollective:
     """A collective defined by the required content of its outputs.
 
-    input_chunks, output_chunks: chunks in each rank's input and output buffer; the vector has the larger number
+    input_chunks, output_chunks: chunks in each rank's input and output buffer; a vector has the larger number of chunks
     required: rules, sorted by rank and chunk, at most one per output chunk; a sum has at most `ranks` terms
     """
 

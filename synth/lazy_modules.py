@@ -1,7 +1,7 @@
 """Imports on first use, so that commands only load the libraries they use.
 
-Each library below takes at least 0.1 s to import. Packages that re-export names import the defining modules in the same
-way.
+Each library below takes at least 0.1 s to import. If a package re-exports names from its modules, `lazy_names` imports
+such a module when one of its names is first used.
 """
 
 from __future__ import annotations

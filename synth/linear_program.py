@@ -33,8 +33,8 @@ def minimum(objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str
 class GrowingProgram:
     """A linear program as in `minimum`, to which rows can be added after it has been solved.
 
-    After rows are added, the solver continues from the previous vertex (dual simplex), which takes few steps if they
-    are few. The same rows in the same order always give the same result.
+    After rows are added, the solver continues from the previous vertex (dual simplex), so a few new rows take only a
+    few steps. The same rows in the same order always give the same result.
     """
 
     def __init__(self, objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> None:

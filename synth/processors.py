@@ -1,4 +1,4 @@
-"""Finds how many processors and how much memory this process may use (in a container, often not all), and uses them."""
+"""Finds how many cores and how much memory this process may use (often not all), and runs functions on these cores."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ def _quotas() -> Iterator[float]:
 
 
 def _limits(controller: str, *forms: tuple[str, ...]) -> Iterator[list[int]]:
-    """Yield the numbers in a controller's files of each control group that contains this process.
+    """Yield, for each control group that contains this process, the numbers in its files for `controller`.
 
     forms: names of the files in cgroup 2, and in cgroup 1
     """

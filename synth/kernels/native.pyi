@@ -140,7 +140,7 @@ def peel(
 def column_colours(
     src: Ranks, dst: Ranks, link_class: Ranks, rows: Matrix[np.uint64], capacities: Words, colours: Matrix[np.uint64]
 ) -> None:
-    """Write the colours of the linear program's columns to `colours`, [sources, links]."""
+    """Write the colour refinement's colour of each column of the linear program to `colours`, [sources, links]."""
 
 def refine_colours(
     src: Ranks,

@@ -214,7 +214,7 @@ class FragmentLimits:
     """Limits on the size of fragments.
 
     longest:   maximum number of chunks in a fragment
-    exchanged: maximum in steps in which a rank receives into memory from which it also sends
+    exchanged: the same for steps in which a rank receives into memory from which it also sends
     across:    whether a fragment may span several messages of a connection
     """
 

@@ -58,7 +58,7 @@ MAX_CELLS_IN_ORDER = 2**28  # higher limit, because nothing is stored per chunk 
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
 MAX_FUSION_TRIES = 8  # maximum number of attempts to resolve deadlocks by splitting fused blocks
-MAX_DOUBLINGS = 5  # of the channel count, in the search for options that fit
+MAX_DOUBLINGS = 5  # how often the search for options that fit doubles the channel count
 
 UnfusedReceives = Mapping[int, Collection[tuple[int, int]]]
 """By rank: (channel, sending rank) of the receives that must not be fused."""

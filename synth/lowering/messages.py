@@ -218,7 +218,7 @@ def _rails_of_routes(schedule: Schedule) -> Column:
 
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
-"""In trees with at least this many levels, each channel serves a range of levels or of time.
+"""In trees with at least this many levels, each channel carries a range of levels or of time.
 
 Trees with fewer levels would not get faster this way.
 """
@@ -316,7 +316,7 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
     Normally, the chunks that a connection carries in a step are distributed over the channels of every instance. In
     deep trees, each channel instead gets all chunks in a range of depths or of time. The reason is that runtimes move
     long chunks in several passes, and a block begins a pass only after it has finished the previous pass. A block that
-    served a tree from root to leaves would wait for the complete tree in every pass. Unused channel numbers are
+    handled a tree from root to leaves would wait for the complete tree in every pass. Unused channel numbers are
     removed. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
@@ -415,7 +415,7 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
 
 
 def _same(number: int, rows: int) -> Column:
-    """Return an int64 column of `rows` times `number` that takes no memory."""
+    """Return an int64 column that repeats `number` for all `rows` without taking memory."""
     return np.broadcast_to(np.int64(number), rows)
 
 

@@ -205,7 +205,7 @@ def _levels(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def with_first_stored(messages: ChannelMessages, holds: NDArray[np.bool_]) -> ChannelMessages:
-    """Return `messages`, but a node without data stores the first contribution to a chunk that it receives.
+    """Return `messages`, changed so that a node without data stores the first contribution instead of adding it.
 
     Switch processes have no data, and ranks that relay parts of a combine have no contribution to them. A message is
     split if only some of its chunks are first contributions. O(chunks * log(chunks)).

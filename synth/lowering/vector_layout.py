@@ -251,7 +251,7 @@ def _uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
 
 
 def _custom_of_shape(shape: UnevenShape) -> CustomCollective:
-    """Return `shape` as a custom collective: for each output chunk, the input chunks that are added to give it."""
+    """Return `shape` as a custom collective: for each output chunk, the input chunks whose sum it must be."""
     begins: list[list[Cell]] = [[] for _ in shape.sizes]  # where each shard begins in the inputs that hold it
     lengths = [0, 0]
     for rank, shards in enumerate(shape.inputs):

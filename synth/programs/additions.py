@@ -67,7 +67,7 @@ class OrderOfAdditions:
         return self.orders == 1
 
     def depth(self) -> int:
-        """Return the maximum number of additions through which a contribution goes, which bounds the rounding error."""
+        """Return the maximum number of additions that a contribution goes through, which bounds the rounding error."""
         depths = [0] * self.ranks
         for left, right in self.sums:
             depths.append(1 + max(depths[left], depths[right]))
@@ -199,7 +199,7 @@ class _PlanExecution(PlanRun):
     def __init__(self, plan: ExecutionPlan, sum_of: SumOf) -> None:
         super().__init__(plan, parts=1, calls=1)
         self._sum_of = sum_of
-        self._held: list[int | None] = [None] * self._memory.first_cell[-1]  # by piece; None was never written
+        self._held: list[int | None] = [None] * self._memory.first_cell[-1]  # one per piece; None: never written
         for rank in range(len(plan.ranks)):
             first = self._memory.first_cell[rank] + plan.layout(rank).input_base * self._pieces
             pieces = plan.chunks * self._pieces

@@ -121,7 +121,7 @@ def flatten(program: Program) -> FlatProgram:
     blocks = np.full((len(lengths) + 1, 5), -1, dtype=np.int64)
     blocks[:, FIRST] = first
     blocks[:-1, BASE] = np.repeat(first_block[:-1], np.diff(first_block))
-    numbers: dict[tuple[int, int, int], int] = {}  # of connections
+    numbers: dict[tuple[int, int, int], int] = {}  # the number of each connection
     block = 0
     for rank, columns in enumerate(ranks):
         peers = (columns.recv_peer.tolist(), columns.send_peer.tolist(), columns.channel.tolist())

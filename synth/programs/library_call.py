@@ -28,7 +28,7 @@ class LibrarySettings:
 
     algorithm:    the library's name for the algorithm, in lower case
     protocol:     the library's name for the protocol
-    ctas:         number of channels, each served by one GPU thread block
+    ctas:         number of channels, each run by one GPU thread block
     chunk_bytes:  bytes that a channel moves per step
     buffer_bytes: bytes of a channel's buffer
     threads:      number of threads per thread block

@@ -67,7 +67,7 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """Number of distinct data chunks: `chunks`, times `ranks` in an alltoall, in which vectors differ."""
+        """Number of distinct data chunks: `chunks`, times `ranks` in an alltoall, where every rank's vector differs."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> NDArray[np.int64]:
@@ -341,7 +341,7 @@ def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
     """Return `program` with idle processes for `switches`, to compare it with programs in which these switches act.
 
     Raises:
-        InvalidInput: The program is not in place, names two buffers, or already uses other switches.
+        InvalidInput: The program is not in place, uses both input and output, or already has other switches.
     """
     if program.switches == switches:
         return program

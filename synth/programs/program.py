@@ -1,7 +1,7 @@
 """Programs (the instructions of every rank, stored as columns of numbers) and the violations found in them.
 
-A `Program` serves all XML targets. Buffers, instructions and chunks have the meaning that the MSCCL interpreters give
-them. Targets differ in names, limits and text; see `chorale.synth.targets.registry`.
+Every XML target can write a `Program`. Buffers, instructions and chunks have the same meaning as in the MSCCL
+interpreters. Targets differ in names, limits and text; see `chorale.synth.targets.registry`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ message is sent and received in the same round, both ranks of a pair post their 
 message touches memory that another message in the round sends or receives. Therefore a round cannot deadlock, whichever
 message is sent first.
 
-To find the rounds, the program is executed once without data, with all its waits and its queue depth. Of the resulting
+To find the rounds, the program is executed once without data, obeying its waits and queue depth. Of the resulting
 order of steps, only the memory dependences are kept, and each step is put into the earliest round that these allow. If
 the target memory is still in use when a message could be sent, the message is received into spare memory instead, so
 that a message only ever waits for its data. The number of rounds is the number of messages on the longest chain of

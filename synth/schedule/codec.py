@@ -67,7 +67,7 @@ def to_parquet(schedule: AnySchedule) -> bytes:
 
 
 def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> AnySchedule:
-    """Read a schedule in the form in which it was written. Raises InvalidInput if the file is damaged.
+    """Read a schedule from a Parquet file; a symmetric one stays symmetric. Raises InvalidInput if the file is damaged.
 
     With `require_id`, also raises InvalidInput if the content does not match the id in the file. Without it, the caller
     must compare the ids (see `stated_id`). The verifier does this to report all faults instead of just this one.
@@ -93,7 +93,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
 
 @contextmanager
 def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
-    """Open a Parquet file, with Arrow's exceptions turned into InvalidInput (ValueError: a name is not UTF-8)."""
+    """Open a Parquet file. Arrow's exceptions, and ValueError for names that are not UTF-8, become InvalidInput."""
     try:
         yield parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
     except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
@@ -136,7 +136,7 @@ def stated_id(content: bytes) -> str:
 
 
 def _metadata(schedule: AnySchedule) -> dict[str, Any]:
-    """Return everything but the rows. The network itself is included if the spec refers to a file."""
+    """Return what a schedule file contains besides the rows, including the network if its spec refers to a file."""
     topology, collective = schedule.topology, schedule.collective
     reference = {"spec": topology.spec, "id": topology.id}
     document = {

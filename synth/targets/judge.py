@@ -121,12 +121,12 @@ def reachability(topology: Topology) -> Connected:
 
 
 def network_of(program: AnyProgram, topology: Topology) -> Topology:
-    """Return `topology`; if `program` has processes for switches, with these switches as compute nodes."""
+    """Return `topology`, in which switches become compute nodes if `program` has processes for them."""
     return process_network(topology) if rank_count(program) < len(program.ranks) else topology
 
 
 def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield a violation if `program` needs another rank count or other abilities of switches than `topology` has."""
+    """Yield a violation if `topology` lacks the rank count or the switch abilities that `program` needs."""
     if rank_count(program) != topology.compute_count:
         message = f"the program is for {rank_count(program)} ranks, the topology has {topology.compute_count}"
         yield ProgramViolation.at("ranks", message)

@@ -1,4 +1,4 @@
-"""Writes MSCCL++ execution plans (microsoft/mscclpp) as JSON, and reads them from untrusted JSON with all operations.
+"""Writes MSCCL++ execution plans (microsoft/mscclpp) as JSON, and reads plans with any operations from untrusted JSON.
 
 The format has no version number; it is defined by the loaders of releases 0.8.0 to 0.10, which can all read Chorale's
 plans. Chorale adds the keys `root` and `origin`, which the loaders ignore.

@@ -96,7 +96,7 @@ class XmlTarget:
 def _read_collective(
     attributes: XmlAttributes, alias: Mapping[str, str], custom: CustomCollective | None
 ) -> Collective:
-    """Return the collective that attribute `coll` names, possibly by an alias. `root` defaults to 0 if it is rooted."""
+    """Return the collective that attribute `coll` names, possibly by an alias. A missing `root` means 0."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')

@@ -14,8 +14,8 @@ def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integ
     """Return the connected component of each node (int32). Edge i joins `src[i]` and `dst[i]`.
 
     Components are numbered in the order of their smallest nodes. Each round, every node takes the smallest label among
-    its neighbours and then the label of the node with that number, until nothing changes. O((count + edges) log count)
-    in measurements, even on long rings.
+    its neighbours and then the label of the node with that number, until nothing changes. Measured time:
+    O((count + edges) log count), even on long rings.
     """
     first, before = np.arange(count), None
     while before is None or np.any(first != before):
@@ -86,7 +86,7 @@ def _sorted_link_keys(links: Links, nodes: int) -> NDArray[np.int64]:
 
 
 def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:
-    """Return the number of each node's orbit (int32), the nodes that the `permutations` map to one another."""
+    """Return each node's orbit number (int32). An orbit contains the nodes that `permutations` map to one another."""
     src = np.tile(np.arange(node_count), len(permutations))
     dst = np.concatenate([np.arange(0), *permutations])
     return connected_labels(node_count, src, dst)
@@ -94,7 +94,7 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
 
 @lru_cache(maxsize=2)
 def checked_orbits(topology: Topology) -> NDArray[np.int32]:
-    """Return the number of each node's orbit (int32, read-only) under the known symmetries that pass the check.
+    """Return the number of each node's orbit (int32, read-only) under known symmetries that `is_automorphism` confirms.
 
     An orbit contains the nodes that symmetries map to one another. Cached, because several methods use the orbits of
     the same topology. O(generators * L log degree).
@@ -106,7 +106,7 @@ def checked_orbits(topology: Topology) -> NDArray[np.int32]:
 
 
 def automorphisms_are_transitive(topology: Topology) -> bool:
-    """Return whether the known symmetries that pass the check map every compute node to every other one.
+    """Return whether known symmetries that `is_automorphism` confirms map every compute node to every other one.
 
     False proves nothing, because the topology may have symmetries that are not known. O(generators * L log degree).
     """

@@ -63,12 +63,12 @@ Arcs = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 def arcs_backward(topology: Topology) -> Arcs:
-    """Return all links reversed, with which `hops_along` counts the hops towards its start nodes."""
+    """Return all links reversed. On these arcs, `hops_along` counts the hops towards its start nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def arcs_forward(topology: Topology) -> Arcs:
-    """Return all links as arcs, with which `hops_along` counts the hops from its start nodes. O(L log L)."""
+    """Return all links as arcs. On these arcs, `hops_along` counts the hops from its start nodes. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)
@@ -91,8 +91,8 @@ def diameter(topology: Topology) -> int:
 
     Nodes that the known symmetries (each checked) map to one another have the same eccentricity (distance to the
     farthest node), so only one of them is examined. Searches from and to a few nodes bound the other eccentricities by
-    the triangle inequality; a handful of searches is enough on grids and rings. If the bounds do not decide, the
-    function searches from all remaining nodes: O(nodes * links) time, O(nodes) memory.
+    the triangle inequality; a handful of searches is enough on grids and rings. If the bounds leave the diameter open,
+    one search starts from every remaining node: O(nodes * links) time, O(nodes) memory.
     Source: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs.
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
@@ -138,9 +138,9 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
 
 
 def sole_links(hops: NDArray[np.integer], tails: NDArray[np.integer], heads: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return int64[targets, nodes]: the only link with which shortest paths from the node to the target can start.
+    """Return int64[targets, nodes]: the link with which all shortest paths from the node to the target start.
 
-    The entry is -1 if shortest paths start with different links. hops[i, v] is the distance from node v to target i,
+    The entry is -1 if they start with different links. hops[i, v] is the distance from node v to target i,
     and link l leads from tails[l] to heads[l]. Every node must have an outgoing link. To get the last links of shortest
     paths instead, pass the distances from the sources and swap tails and heads. O(targets * links).
     """

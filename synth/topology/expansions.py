@@ -174,7 +174,7 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relabelled:
-    """A network in which some switches of another are compute nodes.
+    """A copy of a network in which some switches have become compute nodes.
 
     origin: int32 per link of `network`: the original link
     roots:  number of compute nodes that may be tree roots: nodes 0 to `roots` - 1

@@ -1,6 +1,6 @@
 """Removes nodes and links from a topology, or scales the bandwidth of links.
 
-Also lists the possible single failures of a topology, one of each set of failures that are equivalent by symmetry.
+Also lists the possible single failures of a topology. Of failures that are equivalent by symmetry, it lists only one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -170,8 +170,8 @@ NVLINK, PLANE = "nvlink", "plane"
 def _part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
     """Return `part` as a fraction of the link between two nodes, or None if the link has no part of this kind.
 
-    Imported machines state the rate of one NVLink. In others, it is 25 GB/s (generations 2 to 4), or 50 GB/s if the
-    links to an NVSwitch carry more than 18 * 25 GB/s (generation 5).
+    For a machine read from a file, the rate of one NVLink is known. Otherwise, we assume 25 GB/s (generations 2 to 4),
+    or 50 GB/s (generation 5) if the links to an NVSwitch carry more than 18 * 25 GB/s.
     """
     if isinstance(part, Fraction):
         return part

@@ -176,8 +176,8 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Multiply the bandwidth of some links by a positive factor.
 
-    A factor applies to the links between the previous factor and itself; a single factor may be anywhere. If a link
-    is named with two factors, its bandwidth is multiplied by both.
+    A factor applies to the links listed since the previous factor. A single factor may be anywhere and applies to
+    all listed links. If a link is listed for two factors, its bandwidth is multiplied by both.
     """
     way_out = f"write {_SCALED}"
     inner = _inner_plan(call, plan_of, way_out)

@@ -21,7 +21,7 @@ MAX_SPEC_LENGTH = 2**16
 MAX_DEPTH = 16
 FILE_PREFIX = "file:"
 MODEL_MARK = "?model="
-"""Follows the path of a file that does not name its GPUs: file:topo.txt?model=H100."""
+"""Separates the path from the GPU model, for files that do not name the GPUs: file:topo.txt?model=H100."""
 
 _PIECE = re.compile(r"[();]|[^();]+")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")

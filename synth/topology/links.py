@@ -126,7 +126,7 @@ def sorted_links(src: Column, dst: Column, rates: Rates) -> Links:
 def _encoded(classes: Column, values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
     """Return (used values in ascending order, int32 per link: the index of its value among them)."""
     used = np.flatnonzero(np.bincount(classes, minlength=len(values))).tolist()
-    objects = {id(values[place]): values[place] for place in used}  # hashing is slow: once per object
+    objects = {id(values[place]): values[place] for place in used}  # hashing is slow, so hash each object only once
     table = tuple(sorted(set(objects.values())))
     position = {value: index for index, value in enumerate(table)}
     place_of = {name: position[value] for name, value in objects.items()}

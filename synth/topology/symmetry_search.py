@@ -279,7 +279,7 @@ class _Search:
         """Return (renaming or None, number of refinements made, which is at most `most`).
 
         The renaming maps the individualized node at `level` to one of `nodes`. `before` has the cells of the target
-        before that turn, in which earlier nodes already have their images.
+        before that turn, when the nodes of earlier turns already have their images.
         """
         tries = most
         branches = [(before, iter(np.sort(nodes).tolist()))]  # cells, and the nodes that may be individualized next

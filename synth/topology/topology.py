@@ -81,7 +81,7 @@ class Provenance:
     """The assumptions behind a network that was read from a machine's file.
 
     guessed:  pairs of node ids whose links have a guessed rate
-    expected: the links at the rates that the machine's library expects, below the physical rates; None if unknown
+    expected: the links at the rates that the machine's library expects (lower than physical rates); None if unknown
     network:  id of the topology to which `expected` belongs; networks derived from it have no expected rates
     """
 
@@ -151,7 +151,7 @@ class Topology:
 
     @property
     def node_bandwidth(self) -> Fraction | None:
-        """B, the bandwidth out of a node in links, for regular unit-capacity direct-connect networks, else None."""
+        """B, the bandwidth out of a node, in links; None unless direct-connect, regular and of unit capacity."""
         if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
             return None
         return None if self.degree is None else Fraction(self.degree)

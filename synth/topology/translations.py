@@ -207,8 +207,8 @@ class Transversal:
 
     moves:  int32[moves, N], the generators, then the inverses of those that are not their own inverse
     layers: nodes by depth in the tree, starting with node 0; within a layer, in order of the move that reached them
-    Only generators and the tree are stored; symmetries are composed on request. Any generators are possible whose
-    products map node 0 to every node; a node's symmetry need not be unique.
+    Only generators and the tree are stored; symmetries are composed on request. The generators can be any symmetries
+    whose products map node 0 to every node; several of these products may map it to the same node.
     Source: Seress, "Permutation Group Algorithms", section 4.1 (Schreier trees).
     """
 

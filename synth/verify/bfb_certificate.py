@@ -1,6 +1,6 @@
 """Checks a BFB schedule's claim that no schedule along shortest paths has a shorter step.
 
-The check is independent of the synthesizer; it computes hop counts and sets again, in plain Python.
+The check is independent of the synthesizer: it computes all hop counts and critical sets of links again, in Python.
 """
 
 from collections.abc import Mapping, Sequence

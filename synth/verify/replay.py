@@ -1,4 +1,4 @@
-"""The conditions of a collective on every shard, checks of a schedule's form, and the general replay.
+"""What a collective requires of every shard, checks of a schedule's form, and the general replay.
 
 The general replay tracks, for every chunk at every rank, the set of ranks that have contributed to it. It accepts any
 pattern of sums, for example the exchanges of recursive doubling, which do not follow trees. It takes N / 64 times as
@@ -137,7 +137,7 @@ class ChunkIntervals:
         return outside
 
     def text(self, cell: int, rank: int, what: str) -> str:
-        """Return `what` as a sentence about the first chunk of `cell`, with its rank unless `rank` is -1."""
+        """Return a sentence that says `what` of the first chunk of `cell`, and names `rank` unless it is -1."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         chunk = cell - int(self.offsets[shard])
         if self.ends is not None:
@@ -145,7 +145,7 @@ class ChunkIntervals:
         return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
     def window(self, first: int, most_cells: int) -> int:
-        """Return the end of the longest window from shard `first` with at most `most_cells` cells, or of one shard."""
+        """Return the end of the longest window from shard `first` with up to `most_cells` cells, at least one shard."""
         end = int(np.searchsorted(self.offsets, self.offsets[first] + most_cells, side="right")) - 1
         return max(first + 1, end)
 

@@ -89,9 +89,9 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
 
 
 def cost_if_sound(schedule: AnySchedule) -> Cost:
-    """Return the cost of `schedule` if it is correct, without checking that, to decide what to verify. O(hops of rows).
+    """Return the cost that `schedule` has if it is correct; callers use it to decide what to verify. O(hops of rows).
 
-    Schedules with switches that add or multicast, and symmetric schedules, are verified anyway.
+    Only symmetric schedules, and schedules with switches that add or multicast, are verified here.
     """
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule))
@@ -201,7 +201,7 @@ class Replay:
             faults += _row_fault(fault, start + row)
         self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
         if conditions.reduces and members is not None and not faults:
-            # Ranks without a contribution count as done unless they forward sums. The target has no contribution.
+            # A rank without a contribution counts as done unless it receives sums. The target has no contribution.
             handed_on, fed = tables.handed_on[:ranks], tables.fed[:ranks]
             hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
             if len(hollow):

@@ -83,8 +83,8 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
     """Return a violation for every rule that `plan` breaks. O(operations)."""
     found = list(_plan_faults(plan))
     exact = declared_chunks(plan.collective, plan.chunks, len(plan.ranks))
-    # The loader assumes that a remote buffer has the same offset as its own. In place, these offsets
-    # differ between ranks.
+    # The loader assumes that a buffer has the same offset on both ranks. In place, these offsets differ between
+    # ranks.
     shifted = {CollectiveName.ALLGATHER: "i", CollectiveName.REDUCE_SCATTER: "o"}.get(plan.collective.name)
     for rank, body in enumerate(plan.ranks):
         faults: list[Fault] = []
@@ -116,7 +116,7 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
 
 
 def numbering_violations(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield a violation for each executor limit that a block of `plan` exceeds, and each number that its rank lacks."""
+    """Yield a violation for each limit that a block exceeds, and for each channel or buffer that its rank lacks."""
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
             yield from _numbering_faults(body, rank, index, block)

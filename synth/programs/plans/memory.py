@@ -200,7 +200,7 @@ class ChunkAccess(NamedTuple):
 class PlanMemory:
     """The memory of all ranks: one entry per piece of a chunk, rank by rank.
 
-    values:     contents of the pieces, as numbers that identify input data; those of call n begin at n * `stride`
+    values:     for each piece, a number that identifies the input data in it. Call n uses numbers from n * `stride` on.
     first_cell: first piece of each rank, followed by the total number of pieces
 
     The beginning of a call counts as the rank's write to its input and output, so another rank may access them only

@@ -316,13 +316,13 @@ class ExecutionPlan:
         return peer, numbers[place] if place < len(numbers) else len(others) + place
 
 
-MAX_BLOCK_OPERATIONS = 64  # of a block
-MAX_BLOCK_CHANNELS = 16  # of a block
-MAX_BLOCK_REMOTES = 16  # of a block
-MAX_OPERATION_CHANNELS = 8  # of an operation
+MAX_BLOCK_OPERATIONS = 64
+MAX_BLOCK_CHANNELS = 16
+MAX_BLOCK_REMOTES = 16
+MAX_OPERATION_CHANNELS = 8
 MAX_OPERANDS = 10  # on either side of an operation
-MAX_OPERATION_SEMAPHORES = 16  # of an operation
-MAX_BARRIERS = 16  # of a rank
+MAX_OPERATION_SEMAPHORES = 16
+MAX_BARRIERS = 16  # per rank
 OFFSET_BYTES = 2**32  # offsets in buffers have 32 bits
 
 

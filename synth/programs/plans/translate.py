@@ -293,7 +293,7 @@ class _RankTranslation:
         )
 
     def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
-        """Return (segment, its number of operations after its beginning, then after each instruction)."""
+        """Return (segment, how many operations it has before its first instruction and after each instruction)."""
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links

@@ -75,7 +75,7 @@ def message_order(
         program: A program without faults.
         executed: Its instructions in a valid order.
         receive_of: The receive that matches each send.
-        read_late: The matching receives of those sends whose chunks may be read until the receive is done.
+        read_late: The same for only those sends whose chunks may be read until the receive is done.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -410,7 +410,7 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """The semaphores of a rank. For groups, each number is the first member's; the other members use the next numbers.
+    """The semaphores of a rank. A group's number is that of its first member; other members use the next numbers.
 
     semaphores: number of semaphores
     acquired:   semaphores to acquire before an instruction, by (block, step)

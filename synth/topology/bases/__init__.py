@@ -1,1 +1,1 @@
-"""Database of base graphs, which are small networks to build larger ones from. Tests check the stored claims."""
+"""Database of base graphs: small networks from which larger ones are built. Tests check the claims stored with them."""

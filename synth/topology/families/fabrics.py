@@ -179,10 +179,10 @@ def plan_boxes(call: FamilyCall) -> TopologyPlan:
     `ib:i` or `rail:i`, where i is g modulo the number of these switches, which are not linked to one another. All links
     are bidirectional. NVSwitches in H100 and newer boxes multicast and add (NVLink SHARP) at the rate of their links.
 
-    Allgather optimum with n GPUs, if switches only forward: for one box, n / (n - 1) times the bandwidth into a GPU;
-    for several, the smaller of this value, with the GPU's NIC included, and boxes / (boxes - 1) times the total NIC
-    bandwidth of one box. Two A100 boxes: 346.67 GB/s. The known symmetries (rotations of the boxes and of the GPUs) act
-    regularly.
+    Allgather optimum with n GPUs, if switches only forward: n / (n - 1) times the bandwidth into a GPU, including its
+    NIC if there are several boxes. With several boxes, boxes / (boxes - 1) times the total NIC bandwidth of one box is
+    a second limit, and the lower one counts. Two A100 boxes: 346.67 GB/s. The known symmetries (rotations of the boxes
+    and of the GPUs) act regularly.
     """
     boxes = _box_count(call, "racks" if call.name == "nvl72" else "boxes")
     return _plan(call, replace(_BOXES[call.name], boxes=boxes))

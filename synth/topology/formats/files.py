@@ -49,7 +49,7 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
 def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine | None:
     """Return the machine that a topology dump or a GPU matrix describes, or None for a file in another format.
 
-    `model` names the GPU model in a matrix; a dump states the compute capability.
+    `model` names the GPU model for a matrix, which does not show it. A dump states the compute capability itself.
     """
     if _is_xml(content, spec):
         root = _xml_root(content)

@@ -86,7 +86,7 @@ def is_gpu_matrix(text: str) -> bool:
 def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
     """Return the machine that `text` describes. Without `model`, the GPU model is the one named in `text`, if any.
 
-    Raises InvalidInput if `text` has no complete matrix, or only a different kind of matrix from one of the tools.
+    Raises InvalidInput if `text` has no complete matrix, or only one that does not show how the GPUs are connected.
     """
     chosen = None if model is None else model_called(model)
     read = _amd_machine if _is_amd(text) else _nvidia_machine
@@ -255,7 +255,7 @@ def _hosts(
 ) -> tuple[tuple[HostSwitch, ...], dict[int, int]]:
     """Return (CPUs and PCI switches, index of the CPU or switch that each device is attached to).
 
-    If a cell shows NVLinks instead of the PCI connection, the two GPUs share a CPU if their CPU affinities agree.
+    A cell may show NVLinks and hide the PCI connection, so GPUs with equal CPU affinities are taken to share a CPU.
     """
     known = [index for index in range(len(matrix.devices)) if any((index, gpu) in matrix.cells for gpu in gpus)]
     near = [pair for pair, cell in matrix.cells.items() if cell in _NEAR]

@@ -200,7 +200,7 @@ def _linked(text: str) -> tuple[_Names, _Cables]:
 
 
 def _lane(speed: str, line: str) -> Fraction:
-    """Return the Gbit/s of a lane."""
+    """Return the rate of one lane in Gbit/s. For an unknown `speed`, raises InvalidInput, which quotes `line`."""
     if speed not in LANE_GBIT_PER_S:
         value, known = f"{speed} in {line.strip()!r}", ", ".join(LANE_GBIT_PER_S)
         raise InvalidInput("unknown speed of an InfiniBand link: {}", value, f"known are {known}")

@@ -90,7 +90,7 @@ class Machine:
     positions_only: whether the file gives only PCI positions of devices, not the links between GPUs
     nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
     facts:          assumptions other than those about link rates
-    bridges:        pairs of PCI switches (indices in `hosts`) that are parts of one device and need no CPU between them
+    bridges:        pairs of PCI switches (indices in `hosts`) in one device, between which traffic need not cross a CPU
     """
 
     gpus: tuple[Gpu, ...]
@@ -118,7 +118,7 @@ class Machine:
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the paths from host switches `first` and `second` up to, but without, the switch where they meet."""
+        """Return the paths from host switches `first` and `second` up to, but not including, where they meet."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         for here, there in product(range(len(up)), range(len(down))):
             if (up[here], down[there]) in self.bridges:
@@ -149,8 +149,8 @@ class BoxNetwork:
     """The number of boxes and the network that joins them.
 
     nic:          bandwidth of each NIC in GB/s; None means the rates in the file
-    rails:        True: NIC i of every box leads to switch i; False: all NICs lead to one switch, or to rails in the
-                  file
+    rails:        True: NIC i of every box leads to switch i; False: all NICs lead to one switch, or to one per rail if
+                  the file states rails
     nvlink_boxes: number of boxes that share one NVSwitch; None means the usual number for such machines
     """
 
@@ -334,7 +334,7 @@ class _Boxes:
         return grids
 
     def beside_a_gpu(self) -> Callable[[Nic], Way]:
-        """Return a function that attaches a NIC to the nearest GPU (among equally near ones, with fewest NICs)."""
+        """Return a function that attaches a NIC to the nearest GPU (if several tie, the one with the fewest NICs)."""
         nic_count = {gpu.bus: 0 for gpu in self.machine.gpus}
         hosts = self.machine.hosts
 
@@ -474,7 +474,7 @@ LinkT = TypeVar("LinkT", bound=tuple[Any, ...])
 
 
 def without_dead_ends(links: Sequence[LinkT], ranks: Collection[str]) -> list[LinkT]:
-    """Return `links`, which begin with their two ends, without those of switches that have only one neighbour."""
+    """Return `links` (each starts with its ends) after removing switches with one neighbour until none are left."""
     while True:
         neighbours: dict[str, set[str]] = {}
         for one, other, *_ in links:

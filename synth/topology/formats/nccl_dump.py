@@ -258,7 +258,7 @@ class NcclGraph:
 
 
 def read_graphs(content: bytes) -> list[NcclGraph]:
-    """Return the graphs in a file that have channels. Raises InvalidInput for other files and for malformed numbers."""
+    """Return the graphs in a file, except those without channels. Raises InvalidInput if the file is not valid."""
     root = parse_xml(content, "a graph file of NCCL")
     if root.tag != "graphs":
         raise InvalidInput("the root element of a graph file of NCCL must be <graphs>", f"<{root.tag}>", _GRAPH_WAY_OUT)

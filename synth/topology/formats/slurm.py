@@ -201,7 +201,7 @@ def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fracti
     Every NIC is linked to the switch of its node. Links between switches carry as much as all NICs below, divided by
     the oversubscription.
     nic_gb_per_s: rate of every NIC; None means the rates in the dump
-    Raises InvalidInput for nodes on no switch or on several, and in the cases of `boxes_topology`.
+    Raises InvalidInput for nodes on no switch or on several, and for the same reasons as `boxes_topology`.
     """
     hosts = nodes.ranked
     one_box = boxes_topology(machine, BoxNetwork(2, nic_gb_per_s, rails=True, nvlink_boxes=1), spec)
