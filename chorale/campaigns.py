@@ -54,7 +54,7 @@ def tune(
     callbacks: Iterable[Callback] | Callback = (),
     **keys: Any,
 ) -> TuningResult:
-    """Run a tuning campaign in this process and its Ray workers, and return the results; progress goes to stderr.
+    """Run a tuning campaign in this process and its workers, and return the results; progress goes to stderr.
 
     Results are stored in the data folder, as for `chorale tune`.
 
