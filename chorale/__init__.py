@@ -7,8 +7,8 @@ Notebooks and jobs need only the functions below; each is imported on first use.
 >>> schedule.schedule.method, str(schedule.cost.bandwidth_factor)
 ('bfb', '15/8')
 
-They build on `chorale.synth`, `chorale.runners`, `chorale.tuner` and `chorale.experiments`, which each export a short
-list of stable names.
+These functions build on `chorale.synth`, `chorale.runners`, `chorale.tuner` and `chorale.experiments`, which each
+export a short list of stable names.
 """
 
 from typing import TYPE_CHECKING

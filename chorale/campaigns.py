@@ -141,7 +141,7 @@ class TuningResult(Methods, Shown, TuneReport):
 
     @cached_property
     def best(self) -> Mapping[int, Mapping[str, Any]]:
-        """Rows of `best` in the output of `chorale tune --json` (the best program at a size), by size in bytes."""
+        """The best program at each size in bytes, as a row of `best` in the output of `chorale tune --json`."""
         return {row["size_bytes"]: row for row in tune_document(self)["best"]}
 
     @cached_property

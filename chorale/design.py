@@ -105,7 +105,7 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Mixin for result classes: each adds methods such as `plot` and `run` to a result class of another package."""
+    """Base of classes that add methods such as `plot` and `run` to the result classes of other packages."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:

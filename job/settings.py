@@ -28,7 +28,7 @@ class JobSettings:
     table:      CHORALE_TABLE, the file of the tuning table
     strict:     CHORALE_STRICT=1 refuses calls without an entry
     report:     CHORALE_REPORT, a file or - for stderr
-    inner:      CHORALE_INNER, the backend for other calls
+    inner:      CHORALE_INNER, the backend for calls without a program
     interface:  CHORALE_INTERFACE, a network device
     transport:  CHORALE_TRANSPORT, see TRANSPORTS
     reload_s:   CHORALE_RELOAD, seconds between two checks for a new table file; 0 for never

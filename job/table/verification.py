@@ -101,7 +101,7 @@ def _broken_rules(lifted: Lifted[AnyProgram]) -> Iterator[tuple[str, str]]:
 
 
 def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
-    """Return a violation for each pair of ranks between which a program sends and the network has no path."""
+    """Return a violation for each pair of ranks between which a program sends although the network has no path."""
     groups = {(entry.program, entry.group) for entry in table.entries if entry.program is not None}
     found = []
     for digest, group in sorted(groups, key=str):

@@ -170,7 +170,7 @@ class InnerCalls:
         return self._copied(call, outputs, outputs, *options)
 
     def _reduced(self, call: Callable[[Any], Any], tensors: Any, changed: Sequence[Any], options: Any = None) -> Any:
-        """Call a reduction like `_copied`, and compute an average of integers as a sum that is divided afterwards."""
+        """Call a reduction as `_copied` does. Compute an average of integers as a sum that is divided afterwards."""
         each = tensors if isinstance(tensors, list | tuple) else ()
         is_single = len(each) == 1 and each[0].layout is torch.strided
         if is_single and each[0].is_floating_point() and each[0].is_contiguous():  # the usual case

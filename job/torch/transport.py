@@ -233,7 +233,7 @@ _COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {
 
 
 class BatchedTransport:
-    """Runs programs for `rank` of `group`, a torch process group with no other users at the same time.
+    """Runs programs for `rank` of `group`, a torch process group that nobody else uses at the same time.
 
     Not thread-safe: one run at a time, in the same order on all ranks.
     """

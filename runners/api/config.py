@@ -70,7 +70,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class MeasurerRequest:
-    """A user's request for Ray cluster nodes that measure.
+    """A user's request for Ray cluster nodes on which to measure.
 
     node: resources of each node, except its GPUs
     gpus: GPUs per node; None for as many as the runner uses

@@ -53,7 +53,7 @@ class Connection(NamedTuple):
 
 
 def program_connections(program: Program) -> list[Connection]:
-    """Return all connections of `program`, sorted, including those that only one rank uses. O(instructions)."""
+    """Return all connections of `program`, sorted, including those that only one end uses. O(instructions)."""
     sent, received = message_counts(program)
     return [Connection(*ends) for ends in sorted(sent.keys() | received.keys())]
 

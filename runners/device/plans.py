@@ -39,7 +39,7 @@ class DeviceOptions:
     limit_s: time after which a call's blocks give up
     threads: maximum number of threads per block; a plan may use fewer
     keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
-    switch:  whether a switch may add; it chooses the order of additions itself
+    switch:  whether a switch may do the additions, in an order that it chooses itself
     """
 
     limit_s: float = 60.0

@@ -38,7 +38,7 @@ class NativeTarget:
     """A native file to build: a program, or a shared library if `flags` say so.
 
     name:     name of the built file
-    sources:  the .cpp files; the key also covers headers next to them and in `includes`
+    sources:  the .cpp files; the cache key also covers headers next to them and in `includes`
     flags:    compiler flags, in addition to the language standard and the warnings
     includes: folders of headers
     linked:   arguments after the sources on the command line: archives, then linker options

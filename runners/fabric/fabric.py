@@ -381,7 +381,7 @@ def bring_up(
     test: receives the fabric before others can see it and returns it with the test's results; if it raises, the fabric
     is removed
 
-    If this process is killed before the end, nothing of the fabric remains. Raises InvalidInput for a network that
+    If this process is killed meanwhile, nothing of the fabric remains. Raises InvalidInput for a network that
     cannot be emulated or a name that is taken, and Unavailable if this machine or user cannot create fabrics.
     """
     with temporary_fabric(topology, link_mbps, name, latency_us) as (fabric, holder):

@@ -149,7 +149,7 @@ class _Node:
 
 
 def _rate(attributes: Mapping[int, bytes]) -> float | None:
-    """Return the bits per second that a discipline lets through: 0 if it drops everything, None without a limit."""
+    """Return the bits per second that a queueing discipline passes: 0 if it drops everything, None without a limit."""
     kind, options = attributes.get(_TCA_KIND, b"").rstrip(b"\0"), attributes.get(_TCA_OPTIONS, b"")
     if kind == b"tbf":
         return 8.0 * int(struct.unpack_from("=8xI", _attributes(options)[_TBF_PARAMETERS])[0])

@@ -190,7 +190,7 @@ def namespaces_script(plan: FabricPlan) -> str:
 def nodes_script(plan: FabricPlan) -> str:
     """Return a script for `sh` that configures the namespaces: settings, devices, queues and routes.
 
-    The devices of all cables must exist.
+    The devices of all cables must already exist.
     """
     lines, outgoing = ["set -e"], [dict[int, int]() for _ in plan.routes]
     for cable in plan.cables:

@@ -1,4 +1,4 @@
-"""The process of one rank, and the launcher: a clean process that starts and ends the network and the ranks.
+"""The process of one rank, and the launcher: a process without threads that starts and ends the network and the ranks.
 
 The runner starts the launcher with `python -m`, because a process with threads must not fork. The launcher reads its
 task from its control socket, reports every child that dies, and kills and reaps all children when that socket closes,

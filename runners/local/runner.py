@@ -197,7 +197,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
     where:  `emulated`, `fabric` or `loopback`. On a fabric, ranks run in its namespaces and links have its rate.
             Loopback is shared memory and measures this machine, not a network. None: loopback for requests with MSCCL++
             plans, which need memory that ranks share, else emulated.
-    fabric: name of the fabric; needed only if several have the topology
+    fabric: name of the fabric; needed only if several fabrics have the topology
 
     If the network is not emulated and torch is installed, Gloo's own collectives can be measured too.
     """

@@ -94,7 +94,7 @@ class OpenMpiLauncher(MpichLauncher):
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
-        "OMPI_MCA_mpi_yield_when_idle": "1",  # Open MPI treats each node as a separate machine
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # Open MPI does not see that nodes share cores
     }
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ START_LIMIT_S = 30.0
 class MpiRunner(LiveRunner[MpiRanks]):
     """Implements `Runner` with one MPI process per rank.
 
-    fabric: name of the fabric; needed only if several have the topology
+    fabric: name of the fabric; needed only if several fabrics have the topology
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else the cluster.
             Loopback measures this machine, not a network
     hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of

@@ -96,7 +96,7 @@ SOURCES = Path(__file__).parent / "native"
 def build_library(version: Version = DEFAULT_VERSION) -> Path:
     """Return the path of the library built from native/oneccl.cpp; build it first if necessary.
 
-    Raises Unavailable, with a command that fixes it, without a compiler or oneCCL's packages.
+    Raises Unavailable, with a command as a fix, if a compiler or oneCCL's packages are missing.
     """
     parts = find_parts(version)
     target = NativeTarget(

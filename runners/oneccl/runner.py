@@ -154,7 +154,7 @@ VARIABLES: Mapping[str, str] = {
 """For each collective, the variable that assigns algorithms to sizes."""
 
 _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL})
-"""Collectives whose size is one rank's shard for oneCCL."""
+"""Collectives for which oneCCL takes one rank's shard as the size."""
 
 
 def library_sizes(request: RunRequest, collective: CollectiveName) -> tuple[dict[tuple[str, int], int], dict[str, str]]:
@@ -191,7 +191,7 @@ RANK = (sys.executable, "-P", "-m", "chorale.runners.oneccl.rank")
 class OneCclRunner(LiveRunner[OneCclRanks]):
     """Implements `Runner` with one process per rank; each runs all programs and sizes of a request.
 
-    fabric: name of the fabric; needed only if several have the topology
+    fabric: name of the fabric; needed only if several fabrics have the topology
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else a cluster. Loopback has
             no network: times depend on this machine's memory and scheduler
     version: oneCCL version

@@ -399,7 +399,7 @@ class RankPlans:
             self._executor.check(words, self._rank, self._ranks)
 
     def buffers(self, plan: int, elements: int, dtype: str) -> tuple[Vector, Vector]:
-        """Return two views of this rank's memory, one from its input on and one from its output on."""
+        """Return two views of this rank's memory, one that starts at its input and one at its output."""
         if self._size != (elements, dtype):
             self._forget()
             self._size = elements, dtype

@@ -31,7 +31,7 @@ def resident_bytes(pid: int | str = "self") -> int:
 
 @contextmanager
 def memory_guard(more_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
-    """Call `exceeded` in another thread if this process uses `more_bytes` more than now during the block."""
+    """Call `exceeded` in another thread if this process's memory grows by `more_bytes` during the block."""
     limit_bytes, over = resident_bytes() + more_bytes, threading.Event()
 
     def look() -> None:

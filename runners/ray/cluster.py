@@ -172,7 +172,7 @@ bytes."""
 
 
 def secure_token() -> None:
-    """Create Ray's token file for this user only, before Ray creates a public one. Restrict an existing file.
+    """Create Ray's token file for this user only, before Ray creates a public one. Make an existing file private.
 
     If the home folder is not writable, the file is in this user's temporary folder. Does nothing if RAY_AUTH_TOKEN is
     set or Ray's mode uses no token.

@@ -14,7 +14,7 @@ ARRIVAL_LIMIT_S = 20.0
 """Time limit for a request to arrive, and for a client to receive data that are ready to be sent."""
 MAX_HEADERS, MAX_HEAD_BYTES = 100, 2**16
 SMALL_PART_BYTES, MAX_SMALL_PARTS = 64, 1000
-"""A body may have this number of parts that are smaller than this size: each part costs as much time as a large one."""
+"""A body may have MAX_SMALL_PARTS parts below SMALL_PART_BYTES: a small part costs as much time as a large one."""
 REFUSED_S = 1.0
 """How long a connection stays open but unread after a refused request, to slow down bad clients."""
 

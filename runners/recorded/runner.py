@@ -52,7 +52,7 @@ class RecordedRunner:
         buffer_bytes: int | None = None,
         schedule: str | None = None,
     ) -> None:
-        """Set where times come from.
+        """Choose the recorded measurements to replay.
 
         table:        recorded measurements; None for the shipped table
         generator:    generator of the schedules to look up

@@ -118,7 +118,7 @@ class Calibration:
         return float(np.dot(observation.factors, coefficients))
 
     def network_model(self, topology: Topology) -> NetworkModel:
-        """Return alpha and bandwidths for simulations on `topology`; `constant_s` and `overhead_s` must be added.
+        """Return alpha and bandwidths for simulations on `topology`; their times lack `constant_s` and `overhead_s`.
 
         Raises InvalidInput for a topology with another bandwidth unit.
         """
