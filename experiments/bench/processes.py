@@ -1,6 +1,6 @@
-"""Benchmarks of complete commands, which run in separate processes.
+"""Benchmarks of complete commands, each run in a separate process.
 
-Commands are compared with limits and with a Python process that does nothing.
+Each command is compared with its limits and with a Python process that does nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BenchmarkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark. `run` runs one of its cases; `goals` has the cases, each with the ratio that it should reach.
+    """A benchmark. `run` runs one case; `goals` maps each case to the ratio that it should reach.
 
     is_exact: whether ratios compare exact costs. If so, a missed goal is a regression, not the effect of a busy
       machine.
@@ -73,10 +73,10 @@ COMMAND = (
 
 @dataclass(frozen=True, slots=True)
 class ProcessCost:
-    """A process's cost and output.
+    """What a process cost, and its output.
 
-    processor_s: user and system time, including processes that it waited for
-    passed_s:    time between its start and its end
+    processor_s: user and system time, including that of its child processes
+    passed_s:    wall-clock time from start to end
     peak_mb:     peak resident size in 10**6 bytes if `COMMAND` ran, otherwise None
     """
 

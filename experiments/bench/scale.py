@@ -5,10 +5,10 @@ The references are:
 - Schedules and tables: SHA-256 over the bytes of the written schedule. Any program that reads or writes such a schedule
   takes at least about that long.
 - Programs: one pass of Python's XML parser over the text.
-- Rates: a search for cheapest paths from every rank with SciPy's Dijkstra, which any proof by prices needs at least
-  once. The bounds depend on floating-point results, so their last digits are not recorded as facts. The method and
-  whether the bounds are close enough are recorded.
-- Auto: the method that wins. Both times are processor times of everything that a command does after its start.
+- Rates: SciPy's Dijkstra from every rank. A proof by link prices needs the cheapest paths at least once. The last
+  digits of the bounds depend on floating-point rounding, so the recorded facts are only the method and whether the
+  bounds are close enough.
+- Auto: the method that wins. Both times are the processor time of everything that a command does after startup.
 """
 
 import hashlib
@@ -88,10 +88,10 @@ _TABLE = (("allgather", "forest"), ("reduce_scatter", "forest"), ("allreduce", "
 
 
 def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Build the verified schedules of a table for `spec`; return facts, their time, and the time for a plain ring.
+    """Build verified schedules for all collectives of a table; return facts, our time, and the time for a plain ring.
 
-    Times include building the network, synthesis and verification. The ring is only built for allgather. `processor` is
-    the processor time for our schedules.
+    Times include building the network `spec`, synthesis and verification. The ring is only built for allgather. The key
+    `processor` is the processor time for our schedules.
     """
     synthesized("forest", parse_topology("ring:4"), ALLGATHER)  # loads machine code
     stages = Stopwatch()

@@ -83,9 +83,9 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
 
 
 def _by_programs(topology: Topology) -> Fraction:
-    """Return the least bandwidth time per byte of BFB on a network with unit links, by linear programs.
+    """Return BFB's lowest possible bandwidth time per byte on a network with unit links, from linear programs.
 
-    This is the worst node's minimum load in shards, summed over all steps.
+    For each step, take the smallest load in shards that the worst node can reach; then add up all steps.
     """
     graph = nx.DiGraph([(link.src, link.dst) for link in topology.links])
     hops = {source: dict(lengths) for source, lengths in nx.all_pairs_shortest_path_length(graph)}
@@ -99,7 +99,7 @@ def _by_programs(topology: Topology) -> Fraction:
 
 
 def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int, int]]) -> Fraction:
-    """Return the smallest maximum link load with which `node` receives all shards from `step` hops away, in shards."""
+    """Return the lowest load, in shards, of the busiest link into `node` if all shards from `step` hops away arrive."""
     shards = [source for source, lengths in hops.items() if lengths[node] == step]
     pairs = [(job, link) for job, shard in enumerate(shards) for link, near in enumerate(into)
              if hops[shard][near] == step - 1]  # fmt: skip

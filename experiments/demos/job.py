@@ -62,9 +62,9 @@ class Measured:
     times_us: Mapping[str, Mapping[int, float]]
 
     def best(self, size_bytes: int, runners: Sequence[str] = ()) -> tuple[float, str] | None:
-        """Return the least microseconds at a size with what took them; None if nothing of the kind was measured.
+        """Return the shortest time at a size in microseconds, and what took it; None if nothing was measured.
 
-        runners: those whose library algorithms are meant; none: the programs
+        runners: consider only the library algorithms of these runners; by default, consider only programs
         """
         begins = tuple(f"{LIBRARY}{runner}:" for runner in runners)
         times = [

@@ -49,7 +49,7 @@ _QUICK_NODES = 256
 
 
 def _finder_rows(nodes: int) -> list[Row]:
-    """Return rows for our frontier (all synthesized and verified), then for the printed frontier to be matched."""
+    """Return rows for our frontier (all synthesized and verified), then rows for the printed frontier."""
     query = FinderQuery(nodes, DEGREE)
     frontier = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
     ours = [finding.candidate for finding in frontier]

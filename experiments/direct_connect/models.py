@@ -206,7 +206,7 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
 
 
 def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows, then what the figure shows: curves stay below theorem 9's limit, lower for larger bases."""
+    """Return the rows, and one on the figure's shape: curves stay below theorem 9's limit, lower for larger bases."""
     rows = concatenate_rows(parts)
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)
     last = {row["base"]: Fraction(row["over_least"]) for row in rows}
@@ -252,7 +252,7 @@ _MAX_RATIO = 2
 
 
 def _batches(stride: int) -> list[tuple[int, int, int]]:
-    """Return batches that take equally long: (degree, first number of nodes, distance between numbers of nodes)."""
+    """Return batches that take about equally long: (degree, first node count, step from one node count to the next)."""
     firsts = range(0, _BATCHES * stride, stride)
     return [(degree, degree + 1 + first, _BATCHES * stride) for degree in DEGREES for first in firsts]
 

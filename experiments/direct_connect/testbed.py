@@ -58,7 +58,7 @@ TREE_CHUNKS = (1, 16)
 class Contender:
     """A network with an allreduce schedule.
 
-    chunks: chunk counts per shard to try; at each size, only the fastest is used; None: the method's choice
+    chunks: chunks per shard to try (None: the method chooses); at each size, the fastest count is used
     """
 
     name: str
@@ -86,7 +86,7 @@ def contenders(nodes: int) -> tuple[Contender, ...]:
 
 
 def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
-    """Return the microseconds of an allreduce in the model fitted to the testbed; trees have the best chunk count."""
+    """Return the microseconds of an allreduce in the model fitted to the testbed; trees use the best chunk count."""
     cost = congestion_of(traffic_of(verified.schedule))
     model = NetworkModel.of(str(ALPHA_US), link_gbps=Fraction(NODE_GBPS, LINKS_OF_A_NODE))
     return float(cost.seconds(model, size_bytes) * 10**6 + FIXED_US)
@@ -392,9 +392,10 @@ _BETWEEN = (
 
 
 def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
-    """Return times by a model or on an emulated network, then comparisons with the paper and models at large sizes.
+    """Return rows with the times at each size, then a row that compares the gain at large sizes.
 
-    Real runs are between the two models.
+    `case` says whether times are simulated or measured live. Simulated gains are compared with the paper's, and live
+    gains with a model without barriers between steps.
     """
     where, spec = case
     bfb, traditional = Contender("bfb", spec, "bfb"), Contender("traditional", spec, "traditional-torus")

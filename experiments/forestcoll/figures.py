@@ -120,7 +120,7 @@ def _conclude(rows: Sequence[Row]) -> list[Row]:
 
 
 def _figure_11_row(spec: str) -> Row:
-    """Return costs, times and verdicts. The paper claims optimal trees on all networks, and times on some networks."""
+    """Return costs, times and verdicts. The paper claims optimal trees everywhere, but states only some times."""
     topology = parse_topology(spec)
 
     def make() -> Schedule:

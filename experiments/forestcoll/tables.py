@@ -132,7 +132,7 @@ def _table_1(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
 
 
 def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int]) -> tuple[bool, str]:
-    """Return whether our generator has the property `asked`, and the evidence in words."""
+    """Return whether our generator `method` has the property `asked`, and the evidence in words."""
     if asked == "switches":
         try:
             made = synthesized(method, SWITCHED, collective)

@@ -60,7 +60,7 @@ def summaries() -> tuple[Summary, ...]:
 
 
 def file_text() -> str:
-    """Return what the file should say, computed from the experiments, all of which are imported."""
+    """Return the up-to-date content of summaries.json. This imports all experiments."""
     entries = [
         {"name": e.name, "module": _ENTRIES[e.name]["module"], "question": e.question, "source": e.source}
         for e in load_all()

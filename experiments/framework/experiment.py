@@ -37,8 +37,8 @@ class Column:
 def columns(*parts: str | Column) -> tuple[Column, ...]:
     """Return columns in order. A string such as "nodes | T_L=steps | us:.4g" stands for several columns.
 
-    Each field of the string has the form `heading=key:format`; heading and format are optional. `_FORMATS` has formats
-    besides Python's. A cell is empty if its row has no such key or the value is None.
+    Each field of the string has the form `heading=key:format`; heading and format are optional. A format is one of
+    Python's or one in `_FORMATS`. A cell is empty if the row does not have the key or the value is None.
     """
     chosen: list[Column] = []
     for part in parts:
@@ -183,7 +183,7 @@ def digits_of(text: str) -> Interval:
 def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, smaller_is_better: bool = True) -> Verdict:
     """Return how our number, known as an interval, compares with the `printed` number.
 
-    limit: bound on all schedules on the same network, if known
+    limit: bound that no schedule on the same network can beat, if known
     """
     digits = digits_of(printed)
     if ours.meets(digits):
@@ -199,7 +199,7 @@ def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, sma
 class Quantity:
     """Our value for the printed quantity `key`.
 
-    limit: bound on all schedules on the same network, if known
+    limit: bound that no schedule on the same network can beat, if known
     proof: what proves the limit, in words
     """
 
@@ -211,9 +211,9 @@ class Quantity:
 
 
 def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
-    """Return the row that compares our values with a published row; `holds` is false if any of ours is worse.
+    """Return the row that compares our values with a published row; `holds` is false if one of our values is worse.
 
-    A printed number that is proved impossible on that network does not count against ours; `reason` states the proof.
+    If a printed number is provably impossible on that network, being worse does not count; `reason` states the proof.
     """
     verdicts, ours, reasons = dict[str, Verdict](), dict[str, str | list[str]](), list[str]()
     for q in quantities:

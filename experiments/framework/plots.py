@@ -30,7 +30,7 @@ _MAX_COLUMNS = 5
 class Chart:
     """Draws a panel per title, with a line per name, to a .png, .svg or .pdf file. Equal rows give equal bytes.
 
-    points:  turns rows into points, in the order in which panels, lines and their points are drawn
+    points:  turns rows into points; panels, lines and points are drawn in the order of these points
     log:     which axes are logarithmic
     dots:    whether to draw points without lines between them
     percent: whether y is a fraction, shown in percent

@@ -1,4 +1,4 @@
-"""What experiments compare: our schedules and times, NetworkX's maximum flows, models fitted to two bandwidths."""
+"""Values that experiments compare: our schedules and times, NetworkX's maximum flows, models fitted to two points."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

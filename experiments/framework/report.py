@@ -186,7 +186,7 @@ class Reproduction:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block after `seconds`, so that the block takes down the networks it has started."""
+    """Raise TimeoutError in the block after `seconds`, so that the block can take down the networks it has started."""
 
     def stop(_number: int, _frame: object) -> None:
         raise TimeoutError

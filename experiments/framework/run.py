@@ -34,7 +34,7 @@ class ExperimentPart:
 class PartStore:
     """Parts as JSON files in `folder`, which must exist.
 
-    A part is found again as long as none of the package's files changes; library versions do not matter.
+    A stored part is reused until a file of the package changes; changed library versions do not matter.
     """
 
     folder: Path

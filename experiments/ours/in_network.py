@@ -46,7 +46,7 @@ _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not 
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
-    """Return certified minimum times per byte of an allreduce: for ranks alone, and with the switches' abilities."""
+    """Return certified minimum times per byte of an allreduce: if only ranks add, and if switches add and multicast."""
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
 

@@ -29,7 +29,7 @@ _TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """A program: its method, trees per root, chunks per shard (for trees: parts that stream) and channels."""
+    """A program: its method, trees per root, channels, and chunks per shard (for trees: parts that are streamed)."""
 
     method: str
     k: int | None = None

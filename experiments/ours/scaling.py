@@ -105,7 +105,7 @@ def _synthesis_rounds(make: Callable[[Executor], str], counts: Sequence[int]) ->
 
 
 def _campaign(workers: int, number: int) -> _Timed:
-    """Time the loop of a campaign that tries every point. The start of Ray and MLflow does not count."""
+    """Time the loop of a campaign that tries every point, without the time to start Ray and MLflow."""
     from rich.console import Console
 
     from chorale.tuner.config.campaign import Campaign, make_workers

@@ -36,9 +36,9 @@ REPEATS = 5
 
 @dataclass(frozen=True, eq=False)
 class RecordedTask(GridTask):
-    """A collective's in-place configurations that were measured at all sizes on one fabric.
+    """The in-place configurations of one collective that were measured at all `sizes_bytes` on one fabric.
 
-    sizes_bytes: sizes at which every configuration really ran its schedule
+    sizes_bytes: sizes at which no configuration fell back to the library's own algorithm
     """
 
     fabric: str = ""
@@ -232,7 +232,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
 
 
 def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
-    """Return the best candidates at each size on the other fabric, as a registry would, the most frequent first."""
+    """Return the best candidate at each size on the other fabric, the most frequent first, as a registry would."""
     [fabric] = {one for one, _ in TASKS} - {task.fabric}
     other = _task(fabric, task.collective)
     best = [other.candidates[place] for place in other.times_s.argmin(axis=0)]

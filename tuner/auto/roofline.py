@@ -1,4 +1,4 @@
-"""Find the fabric of this machine, and compare its library's rates and the best schedule's with its proven limit."""
+"""Find this machine's fabric, and compare the rates of its library and of the best schedule with the proven limit."""
 
 import math
 import os
@@ -127,8 +127,8 @@ def runnable_programs(
     """Return programs for `best` and for schedules that need fewer resources, fastest first (mean over sizes).
 
     Each is lowered within the target's limits, checked, and timed with the flow model. Its document has the method, the
-    requested trees per root `k` (None for the optimum), the resources, and GB/s by size. Refused programs come last,
-    with the reason. After `deadline_s` (monotonic clock), no further program is started.
+    requested trees per root `k` (None for the optimum), the resources, and GB/s by size. Programs that exceed a limit
+    come last, with the reason. After `deadline_s` (monotonic clock), no further program is tried.
     """
     found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
     for method, k in CANDIDATES:
@@ -167,7 +167,9 @@ def _program(
 
 
 def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
-    """Yield rows for the smallest and largest size (fastest program, fraction of the bound) and refused programs."""
+    """Yield rows with the fastest program and its fraction of the bound at the smallest and largest size, then a row
+    for each refused program.
+    """
     running = [program for program in programs if program["refused"] is None]
     sizes = list(enumerate(running[0]["predicted"])) if running else []
     for index, row in [*sizes[:1], *sizes[1:][-1:]]:

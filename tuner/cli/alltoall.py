@@ -59,7 +59,7 @@ def alltoall(
 ) -> Result:
     """Bound the rate of an all-to-all over any routes, or plan one for given sizes.
 
-    Computed flows reach the lower bound; prices of links prove the upper bound. Both are exact fractions.
+    The lower bound is reached by computed flows, and link prices prove the upper bound. Both are exact fractions.
 
     With --traffic, plan an all-to-all of given sizes instead, verify its schedule, and compare it with direct sending.
     With --routing, plan the dispatch of tokens to their experts, and the combine, which adds the results.
@@ -67,7 +67,7 @@ def alltoall(
     Args:
         gap: Stop when the bounds differ by at most this fraction; only the method prices can stop early.
         chunks: Chunks per shard of the schedule (with --traffic: of the largest shard); default: as few as suffice.
-        traffic: Amounts that each rank sends to each other: a .json, .csv or .npy file, or zipf:S for skewed experts.
+        traffic: Amounts that ranks send to each other: a .json, .csv or .npy file, or zipf:S for skewed experts.
         following: Afterwards plan again for this traffic, starting from the previous plan; may be repeated.
         routing: File with the experts of each token. A token for several experts on a node is sent to that node once.
         experts: Number of experts in --routing, placed in equal blocks on the ranks; default: the highest + 1.
@@ -399,7 +399,7 @@ def groups(
 ) -> Result:
     """Plan collectives of several groups of ranks that share a fabric and run at the same time.
 
-    All groups start together. The plan minimizes when the last one ends, proves a lower bound for that time, and
+    All groups start together. The plan minimizes the time at which the last one ends, proves a lower bound for it, and
     compares it with planning each group as if it were alone.
 
     Args:

@@ -1,4 +1,4 @@
-"""Common to all commands: help texts, `--json`, link rates in Gbit/s or Mbit/s, one error for all missing arguments."""
+"""What all commands share: help, `--json`, link rates in Gbit/s or Mbit/s, one error for all missing arguments."""
 
 import inspect
 import re
@@ -87,8 +87,8 @@ class ChoraleCommand(TyperCommand):
 class CommandLine(typer.Typer):
     """A group of commands with plain help, each a `ChoraleCommand`.
 
-    A command that returns a `Result` gets the option `--json`. It prints the result's document or its display and
-    exits with the result's exit code. A parameter that is a dataclass is replaced by its fields, one option each.
+    A command that returns a `Result` gets the option `--json`. The command prints the result as JSON or as text and
+    exits with its exit code. A parameter that is a dataclass is replaced by one option for each of its fields.
     Help texts come from the `Args` sections of docstrings.
     """
 
@@ -147,7 +147,7 @@ def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _described(documented: Any) -> tuple[str, dict[str, str]]:
-    """Return the docstring without its `Args` section, and the help text of each argument, base classes included."""
+    """Return the docstring without its `Args` section, and each argument's help text, also from base classes."""
     helps: dict[str, str] = {}
     paragraphs: list[str] = []
     for each in reversed(getattr(documented, "__mro__", (documented,))):

@@ -38,7 +38,7 @@ LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Numbe
 
 @campaign_app.command("list")
 def list_command() -> Result:
-    """List the campaigns of the data folder, with the state of the newest launch of each.
+    """List the campaigns in the data folder, each with the state of its newest launch.
 
     Example: chorale campaign list
     """
@@ -81,7 +81,7 @@ def cancel_command(name: CampaignName, address: Address = None) -> None:
 
 @campaign_app.command("resume")
 def resume_command(name: CampaignName, address: Address = None, as_json: AsJson = False) -> None:
-    """Continue the newest launch of a campaign in this process, with the campaign that its journal contains.
+    """Continue the newest launch of a campaign in this process, with the settings stored in its journal.
 
     Example: chorale campaign resume quickstart
     """
@@ -114,7 +114,7 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
     """Repair the journal of a launch by removing its damaged lines.
 
-    A copy of the damaged journal stays next to it. `chorale tune --resume` adds what Optuna and MLflow lack.
+    A copy of the damaged journal stays next to it. `chorale tune --resume` adds trials that Optuna and MLflow lack.
 
     Example: chorale campaign repair quickstart
     """

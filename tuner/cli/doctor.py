@@ -37,7 +37,7 @@ from chorale.tuner.tracking.mlflow_store import what_is_at
 class Check:
     """The result of one check of `chorale doctor`.
 
-    required: whether the quickstart campaign needs what is checked; otherwise only `needed_for` needs it
+    required: whether the quickstart campaign needs it; otherwise only `needed_for` does
     way_out:  how to fix it, in words
     command:  command that fixes it, if there is one
     """

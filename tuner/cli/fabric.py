@@ -44,7 +44,7 @@ def up(
 
     Args:
         link_mbps: Mbit/s of a link of capacity 1; on fabrics in GB/s, of the fastest link.
-        name: Name of the fabric, needed to have several.
+        name: Name of the fabric, if you run more than one.
         latency_us: Latency that is added to each link, in microseconds.
         force: Keep the fabric even if its self-test fails.
 
@@ -132,7 +132,7 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _links(fabric: EmulatedFabric) -> str:
-    """Describe the process that carries packets and the link rates that it reached in the self-test."""
+    """Describe what carries the packets, and the link rates that the self-test measured."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.links.wire_pid} has ended; take the fabric down"
     test = fabric.links.self_test

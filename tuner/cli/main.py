@@ -1,7 +1,7 @@
 """The `chorale` command: all commands by name, exit codes, and options that work everywhere.
 
-A command is the function of that name in its module, which is imported only when the command is used. A group of
-commands is the `CommandLine` called `NAME_app`.
+A command is a function of the same name, whose module is imported only when the command is used. A group of commands is
+a `CommandLine` called `NAME_app`.
 """
 
 import importlib

@@ -178,7 +178,7 @@ class Prices:
 
 
 def sized_options(topology: Topology, size: str | None, link_gbps: str | None) -> Options:
-    """Return method options for a buffer size, with the link rate if the topology's bandwidths are relative to it."""
+    """Return method options for a buffer size; they include the link rate if the topology's bandwidths depend on it."""
     counts_links = size is not None and topology.bandwidth_unit == "link"
     rate = NetworkModel.of(link_gbps=link_gbps).link_gbps if counts_links else None
     return Options(size_bytes=None if size is None else parse_size(size), link_gbps=rate)

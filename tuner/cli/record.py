@@ -54,7 +54,7 @@ def record(
     The job must use the backend `chorale` of torch.distributed, and its rank 0 must be able to write the output file,
     whose path it gets in CHORALE_RECORD. If the job fails, the command exits with the job's exit code.
 
-    Instead of a command, you can name a file of rank 0 of a job: a dump of PyTorch's flight recorder or a Chakra trace.
+    Instead of a command, you can pass a file that a job's rank 0 wrote: a PyTorch flight recorder dump or Chakra trace.
 
     Args:
         command: Command that starts the job, or a trace of the job.

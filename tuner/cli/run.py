@@ -119,10 +119,10 @@ def run(
     Args:
         spec: Topology of the program, if it names none; default for the runner local: a complete network.
         repeats: Measured repetitions per size.
-        reference: Schedule, program or library:NAME that is measured in turns with it, for comparison.
+        reference: Schedule, program or library:NAME to compare with; both are measured alternately.
         timeout: Seconds after which a run counts as hung.
         seed: Seed of the input data.
-        wants_calibration: Fit latency, overhead and bandwidth; this measures a few more programs.
+        wants_calibration: Fit latency, overhead and bandwidth to the times; this measures a few more programs.
         trace: Write the time of every instruction on every rank to a .json file for Perfetto.
 
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet

@@ -1,4 +1,4 @@
-"""`chorale serve` and `chorale token`: the HTTP service and its page, and the tokens that may call it."""
+"""`chorale serve` and `chorale token`: the HTTP service with its web page, and the tokens for calling it."""
 
 import re
 import time
@@ -52,9 +52,9 @@ def create(
 ) -> Result:
     """Create a token and print it; only its SHA-256 is stored.
 
-    A reader sees registered schedules and results whose key it knows. A planner also designs schedules and runs
-    simulated campaigns. An operator also runs campaigns with the runners of the settings. An administrator sees and
-    stops everything.
+    A reader sees registered schedules, and results whose key it knows. A planner also designs schedules and runs
+    simulated campaigns. An operator also runs campaigns with the runners in the settings file. An administrator can
+    also see and stop the jobs and campaigns of all users.
 
     Args:
         name: Owner of the token, as shown in jobs and in the audit log.

@@ -64,7 +64,7 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Time per byte on the busiest link: summed over the steps of a schedule, or of a complete program."""
+        """Time per byte on the busiest link: of each step of a schedule, summed, or of a program as a whole."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)
@@ -199,7 +199,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
 
 
 def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return the terminal tables: exact costs, for two sides next to each other, then times by size."""
+    """Return the terminal tables: exact costs (two sides are shown next to each other), then times by size."""
     sides = document.get("sides") or [document["side"]]
     unit, both = document["topology"]["bandwidth_unit"], len(sides) == 2
     title = f"{document['collective']} on {document['topology']['spec']}"

@@ -56,14 +56,14 @@ class SlurmArrayOptions(SlurmOptions):
     """`SlurmOptions` for a command that can run as a job array.
 
     Args:
-        array: A job array whose N tasks measure for one launch together.
+        array: Submit a job array of N tasks, which all measure for the same launch.
     """
 
     array: Annotated[int, typer.Option("--array", metavar="N", min=1, max=1000)] = 1  # type: ignore[misc]
 
 
 def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology: Topology, resumes: bool) -> None:
-    """Write or submit the command in `options` as a job called `name`; with --wait, exit with its exit code."""
+    """Write the job script for the command in `options`, or submit it; with --wait, exit with the job's exit code."""
     profile, home = jobs.load_profile(options.site, time=options.job_time), Home.from_environment()
     arguments, shape = tuple(_arguments(options)), jobs.job_shape(config, topology, profile)
     script = jobs.SlurmJob(name, arguments, Path.cwd(), home.root, shape, resumes, options.array).script(profile)
@@ -95,8 +95,8 @@ def follow_job(name: str) -> bool:
 def stop_job(name: str, address: str | None) -> bool:
     """Cancel the latest job `name`, so that its command stops in an orderly way. Returns False if none was submitted.
 
-    If the job has already ended, returns False if a Ray cluster that may have a launch is named (`address` or
-    RAY_ADDRESS), and raises CheckFailed otherwise.
+    If the job has already ended, a Ray cluster named by `address` or RAY_ADDRESS may still run the launch; then this
+    also returns False. Without such a cluster, raises CheckFailed.
     """
     job = jobs.submitted(Home.from_environment().root / "slurm", name)
     if job is None:
@@ -113,13 +113,16 @@ def stop_job(name: str, address: str | None) -> bool:
 
 
 def job_name(text: str) -> str:
-    """Return the name of the Slurm job, and of its files, for a campaign or a file called `text`."""
+    """Return the name that the Slurm job for campaign or file `text` gets; the job's files have the same name."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
     return f"chorale-{name}"
 
 
 def _arguments(options: SlurmOptions) -> Iterator[str]:
-    """Yield the command and its arguments for the job, without the Slurm options. Array tasks also get `--set`."""
+    """Yield the command and its arguments for the job, without the Slurm options.
+
+    For a job array, `--set` options are added that let its tasks measure at the same time.
+    """
     context, after = options.context, []
     about_slurm = {each.name for each in fields(options)}
     yield str(context.info_name)

@@ -57,13 +57,14 @@ def synth(
 ) -> Result:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
-    Without METHOD, all methods that suit the network are tried. With --size, the schedule with the least time at this
-    size is chosen, including latencies of links; without, the one with the least time per byte, then the fewest steps.
+    Without METHOD, all methods that suit the network are tried. With --size, the schedule with the shortest time at
+    this size wins, including link latencies; without it, the one with the least time per byte, then the fewest steps.
 
     Args:
         k: Trees per root; default: the smallest number that reaches the optimum.
         chunks: Chunks per shard; default: the smallest number that reaches the optimum.
-        size: Buffer size, such as 1MiB: auto minimizes the time at it, bfb weighs latencies, and its time is reported.
+        size: Buffer size, such as 1MiB: auto minimizes the time at this size, bfb considers latencies, and the time is
+            reported.
         gap: Allowed fraction above the optimal time if the optimum needs more than 96 trees per root; 0 for none.
         warm_start: Schedule of trees for the fabric before a failure, which is changed as little as possible.
         seed: Seed of random choices of the method.

@@ -68,7 +68,7 @@ def write(
     Args:
         programs: Program files (.xml) or schedules (.parquet, .json).
         campaign: Finished campaign whose result becomes the table.
-        topology: Network on which the programs run; alone: write its champions in the registry, or predictions.
+        topology: Network on which the programs run; given alone: write the network's champions, or else predictions.
         sizes: Buffer sizes for the programs, such as 1KiB-64MiB or 64KiB-.
         dtypes: Element types of the entries; default: any for programs, float32 for campaigns.
         group: Ranks of the job that run the programs, in the programs' order, such as 0,2,4,6.
@@ -211,8 +211,8 @@ def export(
 ) -> Result:
     """Write a file that makes NCCL or RCCL choose algorithms by a table.
 
-    The library chooses among its own algorithms at the sizes for which the table names one: by settings, by a baseline
-    library:NAME, or by a program of the same method.
+    The file covers the sizes for which the table names one of the library's own algorithms: by settings, as a baseline
+    library:NAME, or by a program made with the same method.
 
     Args:
         dtype: Element type of the entries, if the table has several.

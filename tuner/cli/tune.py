@@ -57,12 +57,12 @@ def tune(
         resume: Continue the newest launch of this campaign.
         dry_run: Check the campaign and show what would be done.
         overrides: Override a key, such as budget.trials=10; may be repeated.
-        programs: New folder for the winning programs, each for its sizes, and for rows of settings of NCCL.
+        programs: New folder for the winning programs, each with its sizes, and for rows with NCCL settings.
         deterministic: Use one program with a fixed order of additions at all sizes.
         detach: Start the launch in a running Ray cluster, and return.
         follow: Watch the detached launch or Slurm job of campaign NAME.
         stop: Stop the detached launch or Slurm job of campaign NAME.
-        from_record: Tune the collectives that a job was recorded to call; CAMPAIGN adds other keys.
+        from_record: Tune the collectives in this record of a job; CAMPAIGN adds other keys.
         network: Network of the recorded job; default: that of CAMPAIGN.
         schema: Print the JSON Schema of campaign files.
 

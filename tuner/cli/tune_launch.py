@@ -56,8 +56,8 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
     """Follow the detached launch of campaign `follow` until it ends, or end the launch of campaign `stop`.
 
-    Prints the launch's results, or raises the error that ended the launch. Only the cluster at `address` is asked;
-    by default, the cluster in which the launch was started from this data folder.
+    Prints the launch's results, or raises the error that ended the launch. The launch is looked up only in the cluster
+    at `address`; by default, in the cluster where it was started from this data folder.
     """
     campaign = str(follow if stop is None else stop)
     home = Home.from_environment()

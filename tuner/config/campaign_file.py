@@ -166,11 +166,11 @@ _SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """Time of a recorded job's collectives: covered by campaigns (one per collective), or not covered.
+    """Time that a recorded job spent in collectives, split into what campaigns (one per collective) cover and the rest.
 
     seconds: collective -> size in bytes -> time, for calls that campaigns cover
     left:    reason -> time, for calls that no campaign covers
-    timed:   False if the record has no durations, as in traces of other tools; gigabytes then replace seconds
+    timed:   False if the record has no durations, like traces of some tools; then all times are gigabytes instead
     """
 
     ranks: int
@@ -180,7 +180,7 @@ class RecordedJob:
 
     @staticmethod
     def of(record: Record) -> RecordedJob:
-        """Return the times of the calls in `record`. Element types are merged, because trials only move bytes."""
+        """Return the times of the calls in `record`. Calls that differ only in element type are added up."""
         seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         left: dict[str, float] = defaultdict(float)
         timed = record.seconds > 0

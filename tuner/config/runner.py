@@ -1,4 +1,4 @@
-"""Models, one per runner, of the campaign file's section `runner`, which says where programs are measured."""
+"""Pydantic models of the campaign file's section `runner`, which says where programs are measured; one per runner."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union

@@ -101,7 +101,7 @@ def _serialized(address: Address | str, info: SerializationInfo) -> str:
 
 
 def _spelled(read: Callable[[str], str]) -> Callable[[Any], Any]:
-    """Return a function that normalizes the spelling of a name. Unknown names stay unchanged, for the later checks."""
+    """Return a function that normalizes the spelling of a name. Unknown names stay unchanged and are checked later."""
 
     def text(value: Any) -> Any:
         try:
@@ -122,7 +122,7 @@ Value = str | int | None
 
 
 class Strict(BaseModel):
-    """A model of what users write: unknown keys are errors, infinities too, and values do not change after reading."""
+    """A model of what users write: unknown keys and infinities are errors, and values cannot be changed later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -131,7 +131,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix: str = "") -> Model:
-    """Validate `document` as a `model`. Raises InvalidInput: message `rule`, value `prefix` and the first wrong key."""
+    """Validate `document` as a `model`. Raises InvalidInput with the message `rule` and the first wrong key.
+
+    prefix: text before the key in the error, such as the name of a file
+    """
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -146,7 +149,7 @@ Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
 
 
 class Range(Strict):
-    """Whole numbers from `from` to `to`, both included, by a step or by a factor."""
+    """Whole numbers from `from` to `to` inclusive; each is the previous one plus `step` or times `factor`."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -179,7 +182,7 @@ class Range(Strict):
 
 
 def _spread(choice: Any) -> Any:
-    """Replace a range by the list of its values; anything else is unchanged, for the later validation as a list."""
+    """Replace a range by the list of its values. Anything else is returned unchanged and later validated as a list."""
     if isinstance(choice, Range | dict):
         return list((choice if isinstance(choice, Range) else Range.model_validate(choice)).values())
     return choice

@@ -1,4 +1,4 @@
-"""Costs of messages on a network, from options or from a calibration, and the traffic whose time is simulated.
+"""Costs of messages on a network, from options or a calibration, and the traffic of collectives to simulate.
 
 A calibration file is the output of `chorale run --calibrate --json`; traffic comes from a schedule file or a method.
 """
@@ -111,9 +111,9 @@ def simulate_program(
     """Simulate `program` on a vector of `size_bytes` by the flow model.
 
     `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`. MSCCL++ plans have no buffers; if `network`
-    has no overhead per message, they use the latencies of their operations. A size need not be divisible by the chunk
-    count. The program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed for a
-    deadlock.
+    has no overhead per message, they use the latencies of their operations. The size need not be divisible by the chunk
+    count. The program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed if the
+    program deadlocks.
     """
     loops, slices = 1, 1  # the parts into which the data are cut by the buffers
     if buffer_bytes is not None and not program.one_sided:
@@ -319,7 +319,7 @@ def fastest_traffic(
 ) -> list[tuple[PricedTraffic, tuple[int, ...]]]:
     """Return pairs: traffic of a method, and the sizes at which this method is predicted to be the fastest.
 
-    Schedules are verified; traffic with a closed form is known without one.
+    Schedules are verified. If the traffic of a method has a closed form, no schedule is built.
     """
     topology, target = load_topology(spec), parse_collective(collective)
     task = SynthesisTask(topology, target, Options(), SerialExecutor(), progress)

@@ -30,7 +30,7 @@ _Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ProfiledLayer(Strict):
-    """A layer. Its times are given, or follow from `forward_flops` and the profile's rate.
+    """A layer. Its times are either given, or computed from `forward_flops` and the profile's `flops_per_s`.
 
     parameters:     number of parameters that every rank holds and whose gradients are summed
     forward_flops:  operations for one sample

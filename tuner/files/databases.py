@@ -1,4 +1,4 @@
-"""Find out which tool's tables are in a database that a user names, without creating or changing anything."""
+"""Find out which tool created the tables in a user's database, without creating or changing anything."""
 
 import sqlite3
 from collections.abc import Collection

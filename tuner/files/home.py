@@ -95,7 +95,7 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """MLflow's database file, unless a server or another database is named."""
+        """MLflow's database file, used unless a server or another database is named."""
         return self.root / "mlflow.db"
 
     def create(self, folder: Path) -> Path:

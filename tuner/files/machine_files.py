@@ -61,7 +61,7 @@ class MachineOptions:
         return bandwidth / 8
 
     def refuse(self, file: str, why: str, *names: str) -> None:
-        """Raise InvalidInput if one of the options `names`, which do not apply to `file`, was given."""
+        """Raise InvalidInput if the user gave one of the options `names`, which do not apply to `file`."""
         given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
         if given:
             raise InvalidInput(

@@ -45,9 +45,10 @@ def load_code(
 ) -> tuple[Topology, AnyProgram]:
     """Return a file's network and checked program.
 
-    If `network` is None, it is taken from the program name, provided that `chorale lower` wrote it. Otherwise all ranks
-    are connected with each other if `any_network` is set, or InvalidInput is raised. Raises CheckFailed unless the
-    program performs its collective on the network. If a program hangs above some buffer size, its sizes are limited.
+    If `network` is None, it is taken from the program's name if `chorale lower` wrote that name. Without such a name,
+    all ranks are connected with each other if `any_network` is set; if not, raises InvalidInput. Raises CheckFailed if
+    the program does not perform its collective on the network. A program that hangs above some buffer size is limited
+    to smaller sizes.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
@@ -86,7 +87,7 @@ def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology
 
 
 def _spec_in_name(program: AnyProgram) -> str | None:
-    """Return the spec in a program's name such as `allgather bfb torus:4x4`; None if it may be truncated or changed."""
+    """Return the spec in a program name such as `allgather bfb torus:4x4`; None if it may be truncated or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
     return None if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2] else words[2]

@@ -1,4 +1,4 @@
-"""Read and write complete files: after any failure, a file has its old or its new content, never a mixture."""
+"""Read and write complete files: whatever fails, a file has either its old or its new content, never a mixture."""
 
 import errno
 import os

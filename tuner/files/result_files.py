@@ -160,8 +160,8 @@ def _of_run(text: str, name: str) -> list[Results]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (name of a test, text up to the next line that names one). Text before the first such line has the name ""
-    unless that line says that the test has ended.
+    """Yield (name of a test, text up to the next line that names a test). Text before the first such line gets the name
+    "", unless that line says that the test has ended.
     """
     starts = [match for match in _SECTION.finditer(text) if _TEST.search(match[0])]
     if not starts:

@@ -46,7 +46,7 @@ def load_schedule_in_its_form(path: str | Path) -> AnySchedule:
 
 
 def load_for_inspection(path: str | Path) -> tuple[AnySchedule, str]:
-    """Read a schedule file whose content may not match its id; return the schedule and the stated id."""
+    """Read a schedule file whose content may not match its id; return the schedule and the id in the file."""
     require_schedule_suffix(path)
     content = read_file(str(path))
     return _parsed(path, content, require_id=False), codec.stated_id(content)

@@ -1,4 +1,4 @@
-"""Traffic matrices and shard sizes from files (text, JSON or NumPy's .npy), or skewed ones such as `zipf:1.2`.
+"""Traffic matrices and shard sizes, either from files (text, JSON or NumPy's .npy) or skewed, such as `zipf:1.2`.
 
 A text file has a row of numbers per rank, separated by commas, semicolons or spaces, as nccl-tests
 (NCCL_TESTS_ALLTOALLV_MATRIX_FILE) and UCC read it. Numbers may have units, such as `5M`, or be fractions. Fractions are
@@ -104,7 +104,7 @@ def _integer(cell: Any) -> int:
 
 
 def load_sizes(text: str, ranks: int, spec: str, seed: int = 0) -> tuple[int, ...]:
-    """Return the shard size of each rank, from a file with one row of numbers or skewed (zipf:S)."""
+    """Return each rank's shard size: from a file with one row of numbers, or skewed sizes (zipf:S)."""
     if text.startswith(_SKEW):
         return tuple(zipf_matrix(ranks, _exponent(text), seed).amounts[0].tolist())
     try:

@@ -57,7 +57,7 @@ def detached_name(campaign: str) -> str:
 
 
 def start_launch(actors: DetachedActors, document: Mapping[str, Any], home: Path, resume: bool) -> None:
-    """Start a launch of a campaign's `document`, or resume the newest. Raises CheckFailed while one is running."""
+    """Start a launch of the campaign `document`, or resume its newest. Raises CheckFailed while a launch is running."""
     name = detached_name(document["name"])
     former: DetachedActor | None = actors.find(name)
     if former is not None:
@@ -136,7 +136,7 @@ class DetachedLaunch:
             )
 
     def _try_again(self) -> bool:
-        """Wait, then return whether to try MLflow again. Nobody waits for a detached launch, so this may take long."""
+        """Wait, then return whether to try MLflow again. This may take long, because nobody waits for the launch."""
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 
@@ -154,10 +154,10 @@ class _Collector(LaunchProgress):
 
 
 class _Stoppable:
-    """Workers that act as if Ctrl-C had been pressed when `stop` is set, because signals do not reach threads.
+    """Workers that raise KeyboardInterrupt when `stop` is set, because signals do not reach threads.
 
-    If the cluster's head no longer answers, the process ends immediately, because the cluster restarts the launch
-    on another node, where the folder must be unlocked.
+    If the cluster's head no longer answers, the process ends immediately. The cluster restarts the launch on another
+    node, and there it can only start once this process has unlocked the folder.
     """
 
     def __init__(self, inner: Workers, stop: threading.Event) -> None:

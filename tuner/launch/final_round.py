@@ -170,7 +170,7 @@ class FinalRound:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
-        """Yield a finalist's result at each size: from the final comparison if measured there, else from the trial."""
+        """Yield a finalist's result at each size, from the final comparison if it has one, otherwise from the trial."""
         for result in trial.sizes:
             times = self._times[result.size_bytes]
             baselines = {name: tuple(times[name]) for name in result.baseline_times_s if name in times}

@@ -413,7 +413,10 @@ class TrialLoop:
         return trial.trial_id, trial.number, trial.candidate, trial.started_unix_s, seconds
 
     def _goes_on(self, trial: BuiltTrial, so_far: base.Measurement) -> bool:
-        """Report the last size to the pruner; return True if the pruner ends the trial or the next size is measured."""
+        """Report the last size to the pruner, then end the trial or measure its next size.
+
+        Returns False if that was the last size, so that the trial is complete.
+        """
         sizes = self._results(trial, so_far)
         step, last = len(sizes), sizes[-1]
         ticket, is_last = trial.suggestion.ticket, step == len(self._campaign.sizes)
@@ -446,9 +449,9 @@ class TrialLoop:
             self._search.call_back(ended)
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
-        """Run a step of the search. Errors of the storage or of `part` of the search become errors that name the cause.
+        """Run a step of the search. An error in the storage or in `part` is raised as an error that names the cause.
 
-        Raises JournalLost if the cause is that another process has resumed this launch and its study.
+        Raises JournalLost if another process has resumed this launch and its study.
         """
         try:
             return step()

@@ -1,4 +1,4 @@
-"""Before a launch: concrete methods instead of `auto` and `library`, adopted programs, and the plan of a dry run."""
+"""Prepare a launch: replace `auto` and `library` by names, read program files, and plan what a dry run shows."""
 
 import math
 import statistics
@@ -171,7 +171,7 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
     Assumes that every program reaches the collective's lower bound. Includes warm-up and all repetitions of
     candidates and baselines, but not preparation. Programs that leave links idle take longer, for example rings.
-    Returns None if the link rate is not known in advance, as without `runner.link_mbps`, on networks with bandwidths in
+    Returns None if the link rate is not known in advance: without `runner.link_mbps`, on networks with bandwidths in
     other units, and for runners that execute nothing.
     """
     rate_mbps = campaign.runner.config.link_rate_mbps
@@ -216,7 +216,7 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
 
 
 def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:
-    """Return the plan that `chorale tune --dry-run` shows. priors: what the search would start with."""
+    """Return the plan that `chorale tune --dry-run` shows. priors: prior knowledge with which the search would start"""
     space = search_space(campaign, topology)
     trials = min(campaign.budget.trials, len(space))
     return {
@@ -275,7 +275,7 @@ SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
 
 
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
-    """Return the campaign with its time budget limited so that it ends within `seconds`. A smaller budget is kept.
+    """Return the campaign with a time budget that lets it end within `seconds`. A smaller budget is kept.
 
     goes_on: whether another job continues the search; then only the final comparison must fit into one job
     """

@@ -58,8 +58,8 @@ def learned_priors(
     """Return priors for points of `space` from the data folder and Chorale's MI250 record, the most similar
     conditions first.
 
-    `launch_id`, the launch being started, is ignored. The result depends only on the files. Raises InvalidInput
-    if the campaign names a source that has no usable information.
+    The launch `launch_id`, which is being started, is left out. The result depends only on the files. Raises
+    InvalidInput if the campaign names a source that has no usable information.
     """
     if campaign.prior == "none" or campaign.resolved_sampler != "sizes-gp":
         return []
@@ -179,7 +179,7 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each fabric in Chorale's MI250 record, only for GPU runners; a replayed fabric is left out."""
+    """For GPU runners, yield a prior for each fabric in Chorale's MI250 record, except for the one being replayed."""
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
     if not (replays or abilities.protocols):

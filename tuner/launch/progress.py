@@ -1,4 +1,4 @@
-"""Progress of a launch: its display in the terminal, the pace of trials, and the overhead beyond measuring."""
+"""Progress of a launch: its display in the terminal, the pace of trials, and time spent on more than measuring."""
 
 import math
 import statistics

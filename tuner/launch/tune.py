@@ -110,8 +110,8 @@ class LaunchWork:
     def ranked_trials(self) -> list[RankedTrial]:
         """Return the trials from which the best programs are chosen.
 
-        Programs of a deterministic campaign must be proven to give all ranks the same bits in every run. Raises
-        CheckFailed if there are trials, but none of their programs is. If a finalist's is, only finalists are returned.
+        In a deterministic campaign, only programs count that provably give all ranks the same bits in every run. If
+        some finalists do, only those are returned. Raises CheckFailed if there are trials, but none has such a program.
         """
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
         if not self.campaign.deterministic:
@@ -231,7 +231,7 @@ def tune(
     patience_s: float = 0.0,
     parts: StudyParts | None = None,
 ) -> TuneReport:
-    """Run a launch to its end, or to the first KeyboardInterrupt, and report; finished trials are kept.
+    """Run a launch until it ends or is interrupted (KeyboardInterrupt), and report; finished trials are kept.
 
     `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` decides whether to retry
     MLflow at the end, see `Tracker.finish`; `parts` holds the Optuna objects to use. Raises ChoraleError if the launch

@@ -161,7 +161,7 @@ _MEANING = {True: "receiver adds it", False: "receiver stores it"}
 
 
 def lanes_of(trace: ProgramTrace) -> NDArray[np.int64]:
-    """Return int64[lanes, 2]: rank and number of each thread block that sends, sorted; one lane of the plot each."""
+    """Return int64[lanes, 2]: rank and number of each thread block that sends, sorted. Each gets a lane in the plot."""
     return np.asarray(np.unique(np.stack([trace.src, trace.block], axis=1), axis=0), dtype=np.int64)
 
 
@@ -196,7 +196,7 @@ def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None
 def _used_bandwidth(
     trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
 ) -> NDArray[np.float64]:
-    """Return float64[ranks, bins]: used fraction of outgoing bandwidth if each message is sent at a constant rate."""
+    """Return float64[ranks, time bins]: used fraction of outgoing bandwidth, if messages are sent at constant rates."""
     ranks, links = topology.compute_count, topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
     leaving = (links.src < ranks) & (links.src != links.dst)

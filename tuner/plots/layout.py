@@ -1,4 +1,4 @@
-"""Place the nodes of networks in drawings, and pictures for notebooks: networks as SVG, other drawings when shown."""
+"""Place the nodes of networks in drawings, and make pictures for notebooks."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _places(topology: Topology) -> Positions:
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
-    """Return the family and arguments that determine positions, ignoring transpose; ("", "") if there are none."""
+    """Return the family and its arguments, which determine positions; transpose is ignored. ("", "") if none."""
     if isinstance(tree, FunctionCall) and tree.name == "transpose":
         inner = tree.arguments[0]
         return _family(inner) if isinstance(inner, (FamilyCall, FunctionCall)) else ("", "")
@@ -215,7 +215,7 @@ def topology_svg(topology: Topology) -> str | None:
 
 
 class Picture:
-    """A drawing; `draw` writes it into the given .svg, .png or .pdf file."""
+    """A drawing that is made when it is shown or saved; `draw` writes it into the given .svg, .png or .pdf file."""
 
     def __init__(self, draw: Callable[[Path], None]) -> None:
         self._draw = draw

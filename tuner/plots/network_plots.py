@@ -44,7 +44,7 @@ class DrawnConnection:
 
 
 def connections_of(topology: Topology) -> list[DrawnConnection]:
-    """Return the connections to draw: opposite links become one, unpaired links stay one-way; no self-loops."""
+    """Return the connections to draw: two opposite links become one, others stay one-way, self-loops are left out."""
     counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
     for link in topology.links:
         if link.src != link.dst:
@@ -159,7 +159,7 @@ class NetworkCanvas:
     def draw(
         self, axes: Any, colours: Sequence[Any], widths: Sequence[float], headed: Sequence[int], head: float
     ) -> None:
-        """Draw all connections, those in `headed` with an arrow head of length `head` and on top; then the nodes."""
+        """Draw all connections, then the nodes. Those in `headed` are on top and get arrow heads of length `head`."""
         axes.set_aspect("equal")
         axes.axis("off")
         last = set(headed)
@@ -275,7 +275,7 @@ def _legend(topology: Topology) -> list[Line2D]:
 
 
 def _colours(topology: Topology) -> dict[Fraction, str]:
-    """Return a colour for each bandwidth; with more than eight, the largest ones share the last colour."""
+    """Return a colour for each bandwidth. If there are more than eight, the largest ones share the last colour."""
     last = len(_LINK_COLOURS) - 1
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
 

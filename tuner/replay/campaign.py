@@ -183,7 +183,7 @@ class ReplayOptions:
 
 @dataclass(slots=True)
 class ReplayedCampaign:
-    """A campaign in progress on `task`; `seed` determines search and noise.
+    """A simulated campaign on `task`; `seed` determines the search and the noise.
 
     seconds: simulated measuring time so far, the sum of all repetitions
     behind:  true time of the choice after each trial, relative to the best possible time (trials, sizes)
@@ -331,12 +331,13 @@ GOAL, WRONG = 1.05, 1.05
 
 
 def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> dict[str, float]:
-    """Replay one campaign on `task` and return its statistics. Fractions are fractions of the tuning table's entries.
+    """Replay one campaign on `task` and return its statistics.
 
     trials_mean, trials_all: number of trials until the mean over the sizes, or every size, is within 5 % of the best;
       the number of all trials plus one if that is not reached
     seconds, full_seconds: measuring time until the mean is within 5 %, with and without `thrifty`
     final_seconds: measuring time of the final comparisons
+    wrong_entries, undecided, false_wins: fractions of the tuning table's entries
     coverage: fraction of the intervals that contain the true ratio
     """
     campaign = ReplayedCampaign(task, options, seed, prior)

@@ -159,7 +159,7 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
 
 
 def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
-    """Return the task of all in-place runs, or of all out-of-place runs. The task has the sizes at which most
+    """Return the task made of all in-place runs, or of all out-of-place runs. Its sizes are those at which most
     configurations ran with correct results.
     """
 
@@ -187,7 +187,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a search point for each configuration; if parameters are identical, the method names are made different."""
+    """Yield a search point for each configuration. If two have equal parameters, schedule names are added."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):

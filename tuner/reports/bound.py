@@ -128,7 +128,7 @@ def bound_label(certificate: Mapping[str, Any]) -> str:
 
 
 def proof(topology: Topology) -> str:
-    """Return how sure a bound is that depends on the rates of all links."""
+    """Return whether a bound that depends on all link rates is proven, or only holds if the guessed rates are right."""
     return "under these assumptions" if topology.is_guessed() else "proven"
 
 
@@ -344,7 +344,7 @@ def plan_failures(
     progress: Progress | None = None,
     parts: Iterable[str | Fraction] = (),
 ) -> dict[str, Any]:
-    """Return the JSON document on the schedule of `request` and on schedules for all single failures, up to symmetry.
+    """Return the JSON document on the schedule of `request` and on schedules for every single failure, up to symmetry.
 
     Each failure is one task for `executor`, which verifies the schedule and checks the bound. The network without
     failures is planned in this process. If the tasks would take less time than starting processes, no processes are

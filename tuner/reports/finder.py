@@ -1,4 +1,4 @@
-"""The search for base topologies, which can be resumed from a file; reports of `chorale find`; and cable lists."""
+"""Search for base topologies (it can be resumed from a file), reports for `chorale find`, and cable lists."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Wiring:
         return write_cables(self.cabling(spec), self.present, self.panel_ports)
 
     def counts(self, spec: str) -> dict[str, dict[str, int]]:
-        """Return how many cables to keep, add and remove. The result is empty if there are no existing cables."""
+        """Return how many cables to keep, add and remove; empty if there are no existing cables."""
         if self.present is None:
             return {}
         cabling = self.cabling(spec)

@@ -165,7 +165,7 @@ def assemble(
 def checked_program(
     text: bytes, name: str, method: str | None = None, parameters: Mapping[str, Any] | None = None
 ) -> tuple[AnyProgram, TableProgram]:
-    """Check the program or plan in `text`; return it as a program and as a program of a tuning table.
+    """Check the program or plan in `text`; return it as a program and in the form that tuning tables store.
 
     method, parameters: how the program was generated; by default taken from the program itself
     name:               the program's name in error messages
@@ -198,7 +198,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return the gap of a program to the bound for programs without help of switches, with its checked certificate."""
+    """Return how far a program is above the bound that holds if only ranks add, with the bound's certificate."""
     achieved = program_time_per_byte(program, network)
     return _gap_document(network, program.collective, achieved, bound_of_ranks(network, program.collective, achieved))
 
@@ -350,7 +350,7 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Check a program for all ranks of `network`; return it with its own or its schedule's certificate."""
+    """Check a program for all ranks of `network`; return it with a certificate, its schedule's if there is one."""
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)

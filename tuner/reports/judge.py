@@ -59,7 +59,7 @@ class Judgement:
     verdict:  conclusion in one sentence
     library:  name and version of the measured library
     model:    library whose model gives the expected times; None if there is no model
-    acting:   whether switches that add were taken into account in the bound
+    acting:   whether the bound assumes that switches add
     is_right: whether no wrong elements were found at any size
     """
 
@@ -171,7 +171,10 @@ def judge(
 
 
 def _chosen(found: Sequence[Results], collective: str | None, topology: Topology) -> Results:
-    """Return the results of `collective`, or the only ones; of several runs, one with the network's number of ranks."""
+    """Return the results of `collective` or, if it is None, the only results.
+
+    If there are several runs, one with the network's number of ranks is chosen.
+    """
     if len(found) == 1 and found[0].collective is None and collective is not None:
         return replace(found[0], collective=collective)
     chosen = [each for each in found if collective is None or each.collective == collective]
@@ -190,7 +193,10 @@ def _chosen(found: Sequence[Results], collective: str | None, topology: Topology
 
 
 def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:
-    """Return why results are for another number of ranks, or None. busbw / algbw is trusted more than device lists."""
+    """Return why results are for another number of ranks, or None if they fit.
+
+    The ratio busbw / algbw is trusted more than the list of devices.
+    """
     ranks = topology.compute_count
     is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # both were busbw up to 2.8
     if results.bus_ratio is not None and not is_old:
@@ -207,7 +213,7 @@ def _judged(
     algorithms: Sequence[LibraryAlgorithm],
     links: str,
 ) -> JudgedSize:
-    """Judge one size by its faster placement, in place or out of place."""
+    """Judge one size by the faster of its in-place and out-of-place times."""
     places = {place: [row.time_us for row in rows if row.in_place == place] for place in (False, True)}
     times = {place: median(found) for place, found in places.items() if found}
     place = min(times, key=times.__getitem__)
@@ -274,7 +280,7 @@ def _verdict(
     topology: Topology,
     wrong: Sequence[ResultRow],
 ) -> str:
-    """Return a sentence on the largest size that latency does not limit, compared with the model or else the bound."""
+    """Return a sentence that compares the largest size not limited by latency with the model, or else the bound."""
     large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])
     algbw = large.size_bytes / large.measured_us / 1e3
     at = f"{format_size(large.size_bytes)} at {algbw:.4g} GB/s"

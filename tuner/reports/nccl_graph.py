@@ -27,8 +27,8 @@ _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
 def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
     """Return the rates that `graph`, which describes one box, reaches on `topology`. All boxes use the same channels.
 
-    The result has the total rate of all channels as NCCL states it and as the links allow it (None for patterns that
-    are neither rings nor trees), and `busiest`, the two ends of the limiting link.
+    The result has the total rate of all channels, both as NCCL states it and as the links allow it (None for patterns
+    that are neither rings nor trees), and `busiest`, the two ends of the limiting link.
 
     Raises InvalidInput for a graph with another number of GPUs.
     """
@@ -55,7 +55,7 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
 
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks that a channel connects in all boxes: both ways in trees, around in closed rings."""
+    """Yield the pairs of ranks that a channel connects in all boxes: in both directions in trees, or around a ring."""
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     members = [[rank for rank, of in enumerate(boxes) if of == number] for number in range(1 + max(boxes))]
     devices = sorted(set(channel.gpus))
@@ -100,7 +100,7 @@ def found_rings(topology: Topology) -> NcclGraph:
 
 
 def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
-    """Return the most rings of one rate (that of the slowest link, a half or a third of it) that fit on the links."""
+    """Return as many rings of equal rate (the slowest link's, or a half or a third of it) as fit on the links."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - takes a third of a second, rarely needed
 
     ranks, rates = topology.compute_count, _rates(topology)

@@ -1,4 +1,4 @@
-"""Reports on schedules and programs: cost, link loads, resources, predicted times, and time lost by lowering."""
+"""Reports on schedules and programs: cost, link loads, resources, predicted times, and time lost in lowering."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -161,7 +161,7 @@ def prediction(
 
 
 def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[str, str]]:
-    """Return a notice if thread blocks should work in groups, but some blocks of the plan work alone."""
+    """Return a notice if thread blocks were requested to work in groups, but some blocks of the plan work alone."""
     if options.block_group == 1 or not isinstance(program, ExecutionPlan):
         return []
     alone = [

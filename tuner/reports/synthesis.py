@@ -108,8 +108,8 @@ def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[st
 
 
 def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np.complex128]:
-    """Return a comparable key for each transfer. The real part encodes source, destination, shard and whether it
-    reduces; the imaginary part is the middle of the chunk range.
+    """Return a key for each transfer, by which transfers can be compared. The real part encodes source, destination,
+    shard and whether the transfer reduces; the imaginary part is the middle of its chunk range.
     """
     rows = schedule.transfers
     src, dst, shard = rank[schedule.src], rank[schedule.dst], rank[rows.shard.astype(np.int64)]
@@ -351,7 +351,7 @@ FOREST_ONLY = "forest"
 
 
 def require_trees(method: str, options: Mapping[str, object]) -> None:
-    """Raise InvalidInput for a method or options (given by flag) that cannot be combined with shard sizes."""
+    """Raise InvalidInput if the method or an option (name of a flag -> value) cannot be combined with shard sizes."""
     if method not in ("auto", FOREST_ONLY):
         raise InvalidInput("--shards does not work with the method {}", method, "use forest, or leave the method out")
     flag = next((name for name, value in options.items() if value), None)

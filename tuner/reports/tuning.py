@@ -72,7 +72,7 @@ def tune_table(report: TuneReport) -> Table:
 
 
 def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, float]:
-    """Return the links' limits at an entry's size: the least time, and the speed-up over the measured baseline."""
+    """Return what the links allow at an entry's size: the shortest time, and the highest speed-up over the baseline."""
     if report.limit is None:
         return {}
     least_s = report.limit.least_s(choice.result.measured_bytes)

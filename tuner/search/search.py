@@ -48,10 +48,10 @@ class SearchPlan:
     trial_id:         function that returns a candidate's trial id, as used in all records
     sizes_bytes:      sizes at which every candidate is measured
     weights:          weight of each size; empty means equal weights
-    together:         whether one candidate has to serve all sizes
+    together:         whether one candidate is chosen for all sizes
     priors:           expected gains from other sources; used only by the sampler sizes-gp
     starts:           candidates to try first, best guess first; candidates outside the space are ignored
-    parts:            objects that replace the sampler or storage, and other plug-ins
+    parts:            objects that replace the sampler or the storage, a pruner, and callbacks
     """
 
     space: SearchSpace
@@ -71,12 +71,12 @@ class Search:
     """An Optuna study over a finite space in which no point is tried twice.
 
     The first suggestions are the plan's `starts` or, without these, one point per method; then the sampler decides. If
-    there are priors, their best point is suggested second, and the remaining first suggestions are made only while no
-    prior has any weight.
+    there are priors, their best point is suggested second. Once a prior has weight, the next suggestions come from the
+    priors instead of the remaining first suggestions.
 
-    A suggested point that was already tried immediately gets the recorded value, and a point that makes no sense is
-    pruned. After several such suggestions in a row, the next untried point in a seeded random order is taken. `ask`
-    returns None when every point has been tried.
+    If the sampler suggests a point again, the recorded value is reported to it; a point that makes no sense is pruned.
+    After several such suggestions in a row, the next untried point in a seeded random order is taken. `ask` returns
+    None when every point has been tried.
 
     Without `storage`, the study is lost when the process ends. `recorded` holds the trials of the launch so far; trials
     that the study lacks are added to it. Trials that were pending when the last process ended are marked as failed in
@@ -153,7 +153,7 @@ class Search:
         return None
 
     def tell(self, ticket: int, record: TrialRecord) -> FrozenTrial:
-        """Report the record of the suggestion with this ticket; return the study's updated trial."""
+        """Report the result of the suggestion with this ticket; return the study's updated trial."""
         self._remember(record)
         return self._end(self._open.pop(ticket), record)
 
@@ -196,7 +196,7 @@ class Search:
         return self._study.get_trials()
 
     def _suggested(self) -> tuple[Trial, Candidate]:
-        """Ask the sampler for a candidate; if it fails on the results so far, choose at random."""
+        """Ask the sampler for a candidate; if its arithmetic fails, choose at random."""
         try:
             return self._asked()
         except _ARITHMETIC:

@@ -1,6 +1,6 @@
 """Choose the next point to measure with a Gaussian process over parameters and sizes.
 
-Each parameter is an axis with distances between its values. Priors are weighted by how well they predict the
+Each parameter is an axis that defines distances between its values. Priors are weighted by how well they predict the
 measurements. The next point is the one with the highest expected improvement.
 """
 
@@ -57,7 +57,7 @@ def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDA
 class PriorMix:
     """Several priors about the same points, each weighted by how well it predicts the measurements.
 
-    priors: sorted by similarity of conditions, the most similar first; earlier ones count more for the first trials
+    priors: sorted by similarity of conditions, the most similar first; for the first trials, these count more
 
     Only differences between points are used, because a prior may be wrong about the baselines.
     """
@@ -117,7 +117,7 @@ class PriorMix:
         ]
 
     def belief(self, measured: Mapping[Any, Floats]) -> Floats:
-        """Return the gains that the weighted priors expect (points, sizes); only differences of points have meaning."""
+        """Return the gains (points, sizes) that the weighted priors expect. Only differences between points matter."""
         return np.asarray(np.tensordot(self.weights(measured), self._expected, axes=1))
 
 
@@ -210,8 +210,8 @@ class SizeModel:
     Every observed point is observed at all sizes, so that the covariance is a Kronecker product and one fit costs
     O(points^3 + sizes^3) (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2, 5.4.1;
     Kronecker products: Saatci, Scalable Inference for Structured Gaussian Process Models, 2011, section 5.2). Kx is a
-    product of exponentials over the axes, which assumes numbers to be no smoother than names; Kz is Matern 3/2
-    in octaves of the size.
+    product of exponentials over the axes, so times may change as abruptly with a number as with a name; Kz is Matern
+    3/2 in octaves of the size.
     """
 
     def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int]) -> None:
@@ -248,7 +248,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> tuple[Floats, Floats]:
-        """Predict outputs at `others` from `values` at `points`. Row o of `outputs`: weights of sizes in output o.
+        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` has the sizes' weights in output o.
 
         Return the mean and the standard deviation of each output at each point, arrays of (points, outputs).
         """
@@ -266,7 +266,7 @@ class SizeModel:
         return mean, np.sqrt(np.maximum(before - explained, 1e-12))
 
     def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
-        """Split covariance parameters into scales of the axes, octaves, and variances of values and noise."""
+        """Split covariance parameters: scales of the axes, length scale in octaves, variances of values and noise."""
         octaves, spread, noise = np.exp(parameters[-3:])
         return np.exp(parameters[:-3]), float(octaves), float(spread**2), float(noise**2)
 
@@ -348,7 +348,7 @@ class AcquisitionOptimizer:
     """Chooses the point with the highest expected improvement.
 
     points:   all points in the space
-    together: whether one point must serve all sizes; otherwise each size may have its own best point
+    together: whether one point must be used at all sizes; otherwise each size may have its own best point
     weights:  weight of each size; empty if all are equal
     prior:    prior knowledge; the model learns how much measurements differ from it
     """
@@ -379,7 +379,7 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return a point that is in none of the arguments; there must be one. Never raises, even for invalid values.
+        """Return a point that is not in any argument; at least one must be left. Never raises, even for invalid values.
 
         If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
         counts both kinds of failure.

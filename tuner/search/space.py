@@ -113,7 +113,7 @@ def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptio
 
 
 def is_native(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether `program` has the target and the placement (in or out of place) of the runner's own programs."""
+    """Return whether `program` has the target and placement (in or out of place) that the runner's programs have."""
     lowering = section.config.lowering()
     return (program.target, program.in_place) == (lowering.target, lowering.in_place)
 

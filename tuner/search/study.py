@@ -39,7 +39,7 @@ SIZES_GP, GRID = "sizes-gp", "grid"
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return the sampler called tpe, nsga2, qmc or gp (gp needs PyTorch), or a random one for all other names."""
+    """Return the sampler called tpe, nsga2, qmc or gp (gp needs PyTorch); for all other names, a random sampler."""
     with warnings.catch_warnings():
         # Optuna marks QMC and grouping as experimental, but the interfaces used here are stable.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -95,7 +95,7 @@ _KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "sto
 
 @dataclass(frozen=True, slots=True)
 class StudyParts:
-    """Objects that the caller plugs into a study. An attribute that is None means the campaign's setting.
+    """Objects that the caller plugs into a study. If an attribute is None, the campaign's setting is used.
 
     pruner: decides after each size whether to end the trial; sizes are then measured one by one, without racing
     """

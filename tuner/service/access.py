@@ -118,7 +118,7 @@ class ClientLimit:
 
 
 def network_of_client(client: str) -> str:
-    """Return what identifies a client in rate limits: its IPv4 address, or the network of its IPv6 address."""
+    """Return the network that rate limits count as one client: an IPv4 address, or an IPv6 address's network."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -293,7 +293,7 @@ def local_token(home: Home) -> str:
 class TokenCallers:
     """The callers in a token file, and the owner of the local token. The file is read again when it changes.
 
-    If the file can no longer be read, all calls raise Unavailable, so nobody listed in it has access.
+    If the file becomes unreadable, all calls raise Unavailable, so nobody listed in it has access.
     """
 
     def __init__(self, path: Path | None, local: str | None) -> None:

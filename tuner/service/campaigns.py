@@ -67,7 +67,7 @@ def is_closed(field: FieldInfo) -> bool:
 
 
 def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) for each key in `section` and its subsections that has a value and only the server may set."""
+    """Yield (key, value) for each key set in `section` or its subsections that only the server may set."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         key = f"{path}{field.alias or name}"
@@ -153,7 +153,7 @@ STORED = "stored"
 
 
 class DetachedLaunches:
-    """Starts and stops campaign launches: detached actors in the Ray cluster to which this process belongs."""
+    """Starts and stops launches of campaigns. They run as detached actors in this process's Ray cluster."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, resume: bool) -> None:
         """Start a launch, or resume the newest. Raises CheckFailed if the campaign is already running."""

@@ -26,7 +26,7 @@ class Arguments(Strict):
 def application(arguments: dict[str, Any]) -> Any:
     """Return the application for Serve with the arguments from the config file, see `Arguments`.
 
-    `http_options` in the file defines the address on which it listens. It runs on the cluster's head, which must have
+    The application listens on the address in the file's `http_options`. It runs on the cluster's head, which must have
     the data folder and the token file.
     """
     checked = Arguments.model_validate(arguments)  # Serve ignores type annotations that are strings

@@ -1,4 +1,4 @@
-"""Answers that are computed in separate processes: pictures, registered versions, importances."""
+"""Responses that are computed in separate processes: pictures, registered versions, parameter importances."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np
 
 
 def nodes_view(topology: Topology) -> list[dict[str, Any]]:
-    """Return the nodes with their kind and position, and for switches that multicast or add, their abilities.
+    """Return the nodes with kind and position; switches that multicast or add also have their abilities.
 
     Raises CheckFailed if the network is too large to draw.
     """

@@ -96,7 +96,7 @@ class Container(Strict):
 
 
 class SlurmProfile(Strict):
-    """A site's options for Slurm jobs. Missing values mean Slurm's defaults."""
+    """A site's options for Slurm jobs. Without a value, Slurm's default applies."""
 
     partition: Word | None = Field(default=None, description="Partition.")
     account: Word | None = Field(default=None, description="Account.")
@@ -165,7 +165,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
 
 
 def this_command() -> str:
-    """Return this installation's `chorale` command, for nodes that share its folder."""
+    """Return this installation's `chorale` command, as a path if possible, for nodes that share its folder."""
     beside = Path(sys.executable).parent / "chorale"
     return str(beside) if beside.exists() else "chorale"
 
@@ -253,7 +253,7 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
 
 
 def is_unfinished(state: str) -> bool:
-    """Return whether a job in this state runs or will run."""
+    """Return whether a job in this state is running or may still run."""
     waiting = ("PENDING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
     return state in (*waiting, "RUNNING", "COMPLETING")
 
@@ -342,7 +342,7 @@ def _needed(config: RunnerConfig, topology: Topology) -> JobShape:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A command that runs as a Slurm job.
+    """A `chorale` command to run as a Slurm job.
 
     arguments: arguments of `chorale` without the Slurm options
     folder:    working directory; `home` is the data folder, shared by all nodes

@@ -1,3 +1,4 @@
-"""Conclusions from launches: comparisons of programs with known error probabilities, and what to measure next. This
-package has no side effects.
+"""Draw conclusions from launches: compare programs with known error probabilities, and decide what to measure next.
+
+This package has no side effects.
 """

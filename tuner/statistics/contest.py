@@ -38,8 +38,9 @@ class SizeVerdict:
     decision:     "program" and "library" hold with `confidence`; "undecided" means that more data are needed
     name:         the program to run, proven to be faster than every baseline; None if there is none
     baseline:     the fastest baseline
-    leader:       the fastest program, proven or not; `speedup_*` is its speed-up over the baseline, with `confidence`
-    behind:       upper bound on how far the choice is behind the best that was measured: 0.02 is 2 %
+    leader:       the fastest program, proven or not; `speedup_low` and `speedup_high` bound its speed-up over the
+                  baseline, with `confidence`
+    behind:       upper bound on how much slower the choice is than the best program or baseline: 0.02 is 2 %
     launches:     number of launches in which the size was measured
     more_launches: number of further launches that a decision would probably need; 0 once it is decided
     more_seconds: measuring time of these launches
@@ -162,7 +163,7 @@ class LaunchTable:
         return (squares / freedom if freedom else 0.0), freedom
 
     def outliers(self) -> list[tuple[str, int]]:
-        """Return (program, launch number from 0) for each time that is far from what the other times suggest."""
+        """Return (program, launch number from 0) for each time that is far from what the other times predict."""
         logarithms = self.logarithms
         if self.count < 3:
             return []
@@ -340,7 +341,7 @@ MAX_LAUNCHES = 10**6
 
 
 def _needed(apart: Differences, error: float, room: Floats) -> Floats:
-    """Return the number of launches after which each half-width has shrunk to `room`."""
+    """Return the number of launches after which each error bound (`half_width`) is down to `room`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = apart.launches * (apart.half_width(error) / np.maximum(room, 1e-9)) ** 2
     needed = np.where(np.isfinite(needed), needed, MAX_LAUNCHES)
@@ -368,7 +369,7 @@ FEW = 8
 
 
 class Controls:
-    """Measurements of a launch's baselines together with some of its trials, and when to repeat them."""
+    """Baselines' times, measured together with some trials of a launch, and when to measure them again."""
 
     def __init__(self, interval: int = 1) -> None:
         self._pools: dict[str, list[Times]] = {}
@@ -388,7 +389,7 @@ class Controls:
 
     @property
     def repeats(self) -> int:
-        """Number of repetitions whose median has an error of about `TRIAL_ERROR`, at most `MOST_REPEATS`."""
+        """Number of repetitions (at most `MOST_REPEATS`) after which the median has an error of about `TRIAL_ERROR`."""
         within = float(np.median(self._within)) if self._within else 0.0
         return min(max(math.ceil((within / TRIAL_ERROR) ** 2), 1), MOST_REPEATS)
 
@@ -434,7 +435,7 @@ FIRST_CONTROL = 2
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
     """Return the indices of `gains` (logarithms of speed-ups at one size, nan if missing) that may be the best.
 
-    The best come first. Indices are left out if they are further behind than noise can explain.
+    The best come first. A point is left out if it is further behind than noise can explain.
 
     deviation: standard deviation of the logarithm of a time; a gain is the logarithm of a ratio of two times
     most:      maximum number of indices to return; least: minimum number, if there are that many
@@ -450,7 +451,7 @@ CONTENDER_DEVIATIONS = 2.5
 
 
 def race_ratio(deviation: float) -> float:
-    """Return the ratio to the best time above which a program is dropped from the race after its first repetitions."""
+    """Return how much slower than the best a program must be, after its first repetitions, to be dropped (a ratio)."""
     return float(np.exp(max(RACE_LEAST, RACE_DEVIATIONS * 2**0.5 * deviation)))
 
 

@@ -40,7 +40,7 @@ def password_file(home: Home) -> Path:
 def serve_pages(home: Home, host: str, port: int) -> None:
     """Serve the pages on `host` in this process until SIGINT or SIGTERM. Raises Unavailable if it cannot listen.
 
-    Because there is no child process, secrets in the store's address are not visible to other processes.
+    No child process is started, so other processes cannot see secrets in the store's address.
     """
     password = read_secret(password_file(home))
     # MLflow's server is configured by environment variables, which it reads on import

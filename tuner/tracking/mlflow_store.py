@@ -59,7 +59,7 @@ def create_database(uri: str) -> None:
 
 
 def _is_there(file: Path) -> bool:
-    """Return whether the file has content. An empty file is created first so that only its user can read it."""
+    """Return whether the file has content. An empty file counts as missing, because it still needs its tables."""
     return file.exists() and (not file.is_file() or file.stat().st_size > 0)
 
 
@@ -104,7 +104,7 @@ Answer = TypeVar("Answer")
 
 
 def without_credentials(uri: str) -> str:
-    """Return `uri` without user and password, which MLflow reads from environment variables and never prints."""
+    """Return `uri` without user and password. MLflow reads these from environment variables and never prints them."""
     if not uri.startswith(("http://", "https://")):
         return uri
     bare, user, password = split_credentials(uri)
@@ -404,7 +404,7 @@ _CLOUD = ("databricks", "databricks-uc", "uc")
 
 
 def what_is_at(uri: str) -> str:
-    """Describe what records runs at `uri`. Raises Unavailable, with the cause, if runs cannot be recorded."""
+    """Describe the server, database or folder at `uri`. Raises Unavailable, with the cause, if it cannot store runs."""
     require("mlflow")
     scheme, file, shown = uri.partition(":")[0].partition("+")[0], sqlite_file(uri), redacted(uri)
     is_folder = scheme == "file" or ("://" not in uri and scheme not in (*_CLOUD, "http", "https"))

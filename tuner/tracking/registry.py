@@ -56,7 +56,7 @@ RERUN_WAY_OUT = "run the campaign again to register a sound one"
 
 @dataclass(frozen=True, slots=True)
 class StoredProgram:
-    """A program in the store: the ids of its files, and its origin."""
+    """A program in the store: the ids of its files, and the candidate from which it was built."""
 
     candidate: Candidate
     schedule_id: str
@@ -68,7 +68,7 @@ class BestProgram:
     """What to run at the sizes of one size class.
 
     trial:    the class's best trial
-    sizes:    the choice's measured times
+    sizes:    measured times of the program or baseline to run
     baseline: the baseline that won; None if the program of `trial` won
     stored:   the program to run; None for a built-in library algorithm, or if the baseline is not built yet
     """
@@ -174,7 +174,7 @@ def apply_verdict(
 ) -> PromotionVerdict:
     """Point `alias` to `version` if the verdict allows it. Tag the version with the final verdict; return the verdict.
 
-    The version does not get an alias that has meanwhile moved to a version with which it was not compared.
+    If the alias has meanwhile moved to another version, with which `version` was not compared, it stays there.
     """
     holder = mlflow.aliased(version.name, alias)
     if holder is not None and holder.version == version.version:
@@ -193,7 +193,7 @@ def apply_verdict(
 
 
 def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion, ModelVersion]:
-    """Move `alias` back to the version that had it before. Return (version that lost it, version that has it now).
+    """Move `alias` back to the version that had it before. Return (version that loses it, version that gets it).
 
     The version that lost the alias is tagged, so that no campaign promotes it again. Raises CheckFailed if no version
     had the alias before.
@@ -327,7 +327,7 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
 def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
     """Return the name of the registered model for a size class: an existing name or else a new, readable name.
 
-    The parts in which models differ come first in a name, because lists show only its beginning.
+    A name begins with the parts in which models differ, because lists show only the beginning.
     """
     names = mlflow.models(_class_tags(collective, topology, size_class))
     present = sorted(name for name in names if name.startswith(f"{model}."))
@@ -489,7 +489,7 @@ def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topolog
     """Return parameters of champions for the same collective on similar networks, the most similar sizes first.
 
     Networks are similar if they have the same `family` and degree; size classes may differ by at most
-    `MAX_CLASS_DISTANCE` from one of the campaign's. The results are only starting points and are not trusted.
+    `MAX_CLASS_DISTANCE` from one of the campaign's. The results are only starting points, so they are not verified.
     """
     classes = {SizeClass.of(size) for size in campaign.sizes}
     similar: list[tuple[int, int, str]] = []

@@ -58,7 +58,7 @@ NOTICE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow has recorded about a launch. If records are missing, `problem` gives the reason in one line.
+    """What MLflow has recorded about a launch. If something is missing, `problem` gives the reason in one line.
 
     `seconds` is the time that this process spent uploading trials.
     """
@@ -124,7 +124,7 @@ class Tracker:
     def start(self) -> Future[None]:
         """Start connecting to MLflow in the background. The future completes when the attempt has ended.
 
-        This imports MLflow, which takes a second. Other methods call this one if that has not been done.
+        This imports MLflow, which takes a second. Other methods call this one if it has not been called.
         """
         if self._opening is None:
             load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
@@ -142,7 +142,7 @@ class Tracker:
         return file is not None and not file.exists()
 
     def query(self, operation: Callable[[MlflowStore], Reply]) -> Future[Reply]:
-        """Queue a query to MLflow after earlier work. The future raises Unavailable if MLflow cannot be reached."""
+        """Run a query to MLflow after all earlier work. The future raises Unavailable if MLflow cannot be reached."""
         self.start()
         return self._thread.submit(lambda: operation(self._require_mlflow()))
 

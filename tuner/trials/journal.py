@@ -243,7 +243,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
 
 
 def space_id(campaign: Campaign, conditions: Mapping[str, Any]) -> str:
-    """Return the content id of the search space and the conditions. Each id has its own Optuna study."""
+    """Return a content id of the search space and the conditions. Each such id has its own Optuna study."""
     exact = {key: repr(value) for key, value in conditions.items()}
     return content_id({"dimensions": campaign.search.dimensions(), "conditions": exact})
 
@@ -261,7 +261,7 @@ _CHECKSUM_KEY = b'"crc32":'
 
 @dataclass(frozen=True, slots=True)
 class WriterChange:
-    """Marks where the process `writer` reopened the launch; that process wrote the lines that follow."""
+    """Marks where the process `writer` reopened the launch. It wrote the lines after this one."""
 
     writer: str
     state: Literal["writer"] = "writer"
@@ -328,5 +328,5 @@ def parse_lines(lines: Sequence[bytes]) -> JournalContent:
 
 
 def read_content(path: Path, most_lines: int | None = None) -> JournalContent:
-    """Return the content of the journal at `path`, without an incomplete last line, or only its first `most_lines`."""
+    """Return the content of the journal at `path`, or of its first `most_lines`. An incomplete last line is ignored."""
     return parse_lines(read_journal(path).split(b"\n")[:-1][:most_lines])

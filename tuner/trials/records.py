@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters that determine the id; parameters of plans and libraries only if not the default."""
+        """Return the parameters that determine the id. Those of plans and libraries are left out at their defaults."""
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 
@@ -89,7 +89,7 @@ LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:
-    """Return the id of a candidate's trial in a launch: a hash of both, and so the same in every record."""
+    """Return the id of a candidate's trial in a launch: a hash of both, so that every record has the same id."""
     return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 
@@ -142,7 +142,7 @@ def mean_speedup(sizes: Sequence[SizeResult]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Fields that all trials share. `number` counts a launch's trials in the order of the search's suggestions."""
+    """Fields that all trials share. `number` is the trial's place in the order in which the search suggested them."""
 
     trial_id: str
     number: int
@@ -226,7 +226,7 @@ class FinalComparison:
     """Results of the finalists by trial id, in the order of the sizes.
 
     trials:   number of trials that preceded the comparison
-    verdicts: conclusion at each size; empty if one program has to serve all sizes, and in files of earlier versions
+    verdicts: conclusion at each size; empty if one program must run at all sizes, and in files of earlier versions
     """
 
     results: Mapping[str, tuple[SizeResult, ...]]

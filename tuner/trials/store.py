@@ -121,7 +121,7 @@ class Store:
         return self.folder / "programs" / f"{program_id}.xml"
 
     def trace_path(self, trial_id: str) -> Path:
-        """Return the path of a finalist's step times, for Perfetto; the file is missing if the runner cannot trace."""
+        """Return the path of a finalist's trace for Perfetto. There is no such file if the runner cannot trace."""
         return self.folder / "traces" / f"{trial_id}.json"
 
     def close(self) -> None:
@@ -139,13 +139,13 @@ class Store:
 
 
 def is_begun(folder: Path) -> bool:
-    """Return whether the journal in `folder` has its first line, which a crash just after its creation can prevent."""
+    """Return whether the journal in `folder` has its first line. It may be missing after a crash at the start."""
     journal = folder / JOURNAL
     return os.path.lexists(journal) and b"\n" in journals.read_journal(journal)
 
 
 def read_launch(folder: Path) -> journals.Launch:
-    """Return the launch in `folder`, which another process may be working on."""
+    """Return the launch in `folder`, even while another process is working on it."""
     return require_whole(journals.read_content(folder / JOURNAL, most_lines=1), folder)
 
 

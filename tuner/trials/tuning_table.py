@@ -91,7 +91,7 @@ class TableRange:
 
 
 def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = False) -> list[TableEntry]:
-    """Return the entry for each size, in the order of the sizes; empty without trials.
+    """Return the entry for each size, in the order of the sizes; empty if there are no trials.
 
     together: use a single trial, the best by geometric mean, at every size where it beats the baselines
     always:   use programs even where a baseline is faster
@@ -112,7 +112,7 @@ def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = F
 
 
 def eligible(ranked: Sequence[RankedTrial], together: bool) -> list[RankedTrial]:
-    """Return the trials that may be chosen: all, or only the best by geometric mean if one must serve all sizes."""
+    """Return the trials that may be chosen: all or, if one program must run at all sizes, the best on average."""
     if not together or not ranked:
         return list(ranked)
     return [max(ranked, key=lambda item: (mean_speedup(item.sizes), -item.trial.number))]
@@ -151,8 +151,8 @@ def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -
     chosen: the tuning table, in ascending order of sizes
     read:   returns the content of the program file with a given id
 
-    Each file states its range of sizes. Settings for NCCL are rows in `nccl-tuner.csv`. At all other sizes the runtime
-    uses its own algorithm: where a baseline was chosen, and below or above all measured sizes.
+    Each file states its range of sizes. Settings for NCCL are rows in `nccl-tuner.csv`. At sizes for which a baseline
+    was chosen, and below or above all measured sizes, the runtime uses its own algorithm.
     """
     if not chosen:
         return {}

@@ -139,7 +139,7 @@ class CanaryRow:
     """Result of comparing the tables for one collective at one size.
 
     ratio:     the candidate's time divided by the current table's time, with an interval
-    is_slower: decided by a 95 % interval. Usually a single ratio shows that a candidate is not slower.
+    is_slower: whether the 95 % interval is above 1. Usually a single ratio shows that a candidate is not slower.
     """
 
     collective: str
@@ -221,8 +221,8 @@ class Canary:
     def _is_decided(self, ratios: Sequence[float]) -> bool:
         """Return whether the decision is certain: further ratios, up to `repeats` in total, could not change it.
 
-        The candidate counts as slower if the interval of the median ratio is above 1. That is no longer possible once
-        too many ratios are at most 1. With six ratios, a single one is too many.
+        The candidate counts as slower if the interval of the median ratio is above 1. Once enough ratios are at most 1,
+        that can no longer happen. With six repetitions, a single such ratio is enough.
         """
         faster = sum(ratio <= 1 for ratio in ratios)
         return faster > samples_below(self.repeats, CONFIDENCE) or len(ratios) >= self.repeats
@@ -282,7 +282,7 @@ FORMAT, RECORD = "chorale-publications/1", "publications.json"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A published table. facts: reason for publishing it, its network and quality, as plain data"""
+    """A published table. facts: why it was published, its network and its quality, as plain data"""
 
     plan: TablePlan
     time_s: float
@@ -316,7 +316,7 @@ class Publisher:
             self.present, self.former = self._stored(present), self._stored(record["former"])
 
     def publish(self, publication: Publication, former: Publication | None) -> None:
-        """Replace the file with the table of `publication`. A later roll-back returns to `former`.
+        """Replace the file with the table of `publication`. A later roll-back publishes `former` again.
 
         Raises InvalidInput or Unavailable if that fails; then the file is unchanged.
         """
@@ -326,7 +326,7 @@ class Publisher:
         self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
-        """Write the record of publications and their tables; delete all other tables. begun: the next publication"""
+        """Write the record of publications and their tables; delete all other tables. begun: publication in progress"""
         document: dict[str, Any] = {"format": FORMAT}
         tables = {}
         for name, each in {"next": begun, "present": self.present, "former": self.former}.items():
@@ -383,7 +383,7 @@ class Renewal:
         return None if self.publisher.present is None else self.publisher.present.plan
 
     def note_change(self) -> None:
-        """Store jobs' current reports, because the fabric has just changed."""
+        """Store what jobs report now. Call this when the fabric has just changed."""
         self._said = self.jobs(), {}
 
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:

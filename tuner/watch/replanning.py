@@ -1,4 +1,4 @@
-"""Plan tuning tables for the remaining network: verified programs and their distances from the bound."""
+"""Plan tuning tables for what remains of a network: verified programs, and how far they are from the bound."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. certificate: its distance from the bound for the network for which it was planned"""
+    """A checked program. certificate: how far it is from the bound of the network for which it was planned"""
 
     entry: TableProgram
     program: Program
@@ -172,9 +172,9 @@ def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int
 
 
 def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
-    """Synthesize a schedule with `method` and lower it. For allreduce, two phases of trees are used instead of pairs.
+    """Synthesize a schedule with `method` and lower it. An allreduce uses two phases of trees, not pairs of trees.
 
-    Pairs of trees reach the bound only if data streams through them without stops, and they take long to plan.
+    Pairs of trees reach the bound only if data flow through them without pauses, and they take long to plan.
     """
     if (method, collective) == ("forest", "allreduce"):
         method = "forest-phases"

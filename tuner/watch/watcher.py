@@ -61,7 +61,7 @@ class WatchRecords:
         self._events.append(event)
 
     def note_carried(self, report: LinkReport) -> None:
-        """Update the rate of a link's traffic, computed from its byte counters at least a second ago and now."""
+        """Update the rate of a link's traffic from its byte counter now and its value at least a second ago."""
         before = self._reports.setdefault(report.link, report)
         passed_s = report.time_s - before.time_s
         if passed_s >= 1.0:
@@ -178,7 +178,7 @@ class Watch:
 
     @property
     def is_current(self) -> bool:
-        """Return whether a table for the latest known state is published, or kept because no better one was planned."""
+        """Return whether the published table is for the latest known state, or was kept because no plan was better."""
         is_busy = self._changed_s is not None or self._pending is not None or "renew" in self._under_way
         return self._state is not None and not is_busy and self.renewal.present is not None
 
@@ -218,7 +218,7 @@ class Watch:
             yield {"time_s": report.time_s, "event": "state", "link": f"{report.link[0]}>{report.link[1]}", **states}
 
     def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
-        """Reroute around dead links immediately, and schedule planning for when the previous work is done."""
+        """Reroute around dead links immediately, and start planning as soon as earlier work is done."""
         self._changed_s = self._since_s = None
         if state == self._state:
             return
@@ -247,7 +247,7 @@ class Watch:
             self._under_way["plan"] = self.pool.submit(renewal.plan_ahead, ahead)
 
     def _is_due(self, name: str, period_s: float, now_s: float) -> bool:
-        """Return whether the task `name`, done every `period_s` seconds, is due. If so, record that it is done now."""
+        """Return whether the task `name`, which is done every `period_s` seconds, is due. If so, record the time."""
         if now_s <= self._last_s.get(name, 0.0) + period_s:
             return False
         self._last_s[name] = now_s

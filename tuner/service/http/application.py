@@ -1,4 +1,4 @@
-"""The HTTP application with its routes, errors and records, and the service that `chorale serve` starts."""
+"""The HTTP application with its routes, error responses and logs, and the service that `chorale serve` starts."""
 
 import importlib.metadata
 import threading
@@ -79,7 +79,7 @@ def create_api(
     audit: middleware.AuditLog,
     **body_limits: Any,
 ) -> FastAPI:
-    """Return the application. All refusals have the same form: rule, value and fix.
+    """Return the application. All error responses have the same form: rule, value and fix.
 
     body_limits: `body_bytes` and `body_s` of `RequestLimits`
     """

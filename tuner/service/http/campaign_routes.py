@@ -77,7 +77,7 @@ def check(body: CampaignBody, caller: CurrentPlanner, campaigns: CurrentCampaign
 
 @campaign_router.get("/{name}/importances", summary="Importance of each parameter")
 def importances(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Return the influence of each parameter on being among the best trials, by Optuna's PED-ANOVA; the sum is 1."""
+    """Return how much each parameter decides which trials are among the best (Optuna's PED-ANOVA); the sum is 1."""
     return {"importances": campaigns.importances(name, caller)}
 
 
@@ -85,8 +85,9 @@ def importances(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) 
 def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """List campaigns by name; administrators see all users' campaigns.
 
-    `state` is running, ended or failed. Without a launch in the cluster it is ended if there was a final comparison,
-    else unfinished; stored if it was never launched. Of the finished `trials`, `complete` were measured.
+    `state` is running, ended or failed if the cluster knows the launch. Otherwise it is ended after a final comparison,
+    unfinished without one, and stored if the campaign was never launched. `trials` is the number of finished trials,
+    and `complete` the number of those that were measured.
     """
     return {"campaigns": campaign_rows(campaigns, caller)}
 
@@ -126,8 +127,8 @@ def campaign(
 ) -> dict[str, Any]:
     """Return trials in the order in which they finished, and the best so far.
 
-    `label` has the parameters of a trial in words, `reason` why it failed or was not tried. `baseline_time_us` is the
-    fastest baseline's time in the same run.
+    A trial's `label` has its parameters in words, and `reason` says why it failed or was not tried. `baseline_time_us`
+    is the fastest baseline's time in the same run.
     """
     return campaign_document(campaigns, name, caller, launch, after)
 
@@ -237,8 +238,8 @@ def best(
 ) -> Any:
     """Return the manifest of the registered version; `exact` is false if it is from a neighbouring size class.
 
-    `size_range_bytes` is the class's range, `measured` the measurement at the nearest size.
-    `library` names the library's own algorithm if no program beat it: use that, without files.
+    `size_range_bytes` is the range of the size class, `measured` the measurement at the nearest size. If no program
+    beat the library, `library` names the library's own algorithm to use, and there are no files.
     """
     return campaigns.best(topology, caller, collective, size_bytes, alias)
 

@@ -69,7 +69,7 @@ class EventStreams:
         self._clock = clock
 
     def response(self, owner: str, topics: Mapping[str, Topic]) -> EventSourceResponse:
-        """Return a stream of `events`. Raises TooManyRequests if `owner` already has `MAX_STREAMS` open streams."""
+        """Return a response that streams `events`. Raises TooManyRequests if `owner` has `MAX_STREAMS` open streams."""
         if self._open[owner] >= MAX_STREAMS:
             rule = f"a token may have at most {MAX_STREAMS} streams of events open"
             raise TooManyRequests(rule, "more", "close some pages")
@@ -144,7 +144,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:
-    """Return a function whose results have all trials first, later only new ones; `known`: number of those sent."""
+    """Return a function that first returns all trials, later only new ones; `known` is the number already returned."""
     launch: int | None = None
     known = 0
 

@@ -156,7 +156,7 @@ Spec = Annotated[str, Query(max_length=4096, description="A topology spec.", exa
 
 
 class NetworkBody(Strict):
-    """A network as a document, because it has no spec."""
+    """A network given as a document, for networks that have no spec."""
 
     topology: job_specs.Network
 
@@ -176,7 +176,7 @@ def described(
 def described_document(
     body: NetworkBody, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
 ) -> dict[str, Any]:
-    """Return the same as the GET request, for a document in the format chorale-topology/1. Nothing is stored."""
+    """Return what the GET request returns, for a document in the format chorale-topology/1. Nothing is stored."""
     return scheduler.planning.call(caller.name, topology_view, body.topology, campaigns.limits)
 
 

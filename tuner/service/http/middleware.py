@@ -29,7 +29,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return an error response in the form that all errors share. Secrets are removed."""
+    """Return an error response in the common form, with secrets removed."""
     texts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
     facts = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
     return JSONResponse({"error": facts}, status_code=status, headers=headers)
@@ -129,7 +129,7 @@ class RequestLimits:
 
 
 def _require_text(body: bytes) -> None:
-    """Refuse text that JSON allows and files cannot hold: not UTF-8, or with escaped halves of surrogate pairs."""
+    """Refuse text that is not UTF-8 or has unpaired surrogates, which JSON can escape but files cannot contain."""
     require_small_json(body, "a request")
     try:
         if "\\ud" in body.decode().lower():

@@ -28,7 +28,7 @@ hypercube:12 with bfb, 52 for a switched fabric of 4,096 ranks with forest."""
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Limits for one job, request or campaign. A job's process may use its initial memory plus twice its estimate.
+    """Limits for one job, request or campaign. A process may use its memory at the start plus twice the estimate.
 
     Args:
         max_nodes: Largest number of nodes of a network.
@@ -168,7 +168,7 @@ class JobSpec(Strict):
     priority: Priority = 5
 
     def facts(self) -> dict[str, Any]:
-        """Return everything except the network on which the result's content key depends; floats as exact text."""
+        """Return everything on which the result's content key depends, except the network; floats as exact text."""
         facts = self.model_dump(exclude={"kind", "priority", "topology"})
         return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 

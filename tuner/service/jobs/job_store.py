@@ -36,7 +36,7 @@ class Progress(BaseModel):
 
 
 class ErrorFacts(BaseModel):
-    """An error in Chorale's common form; `kind` is set if a computation failed."""
+    """An error in Chorale's common form. `kind` is set only if a computation failed."""
 
     rule: str
     value: str
@@ -52,7 +52,8 @@ class Job(BaseModel):
     error:    why the job failed
     cached:   whether the result was already stored
     progress: progress of a running job; not stored
-    Times are in seconds since the epoch, null before the event. `kind` and `priority` are also next to the request.
+    Times are in seconds since the epoch, null before the event. In JSON, the request's `kind` and `priority` are fields
+    of the job, too.
     """
 
     model_config = ConfigDict(

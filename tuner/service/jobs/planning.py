@@ -1,4 +1,4 @@
-"""Worker processes for what requests need before they are answered; owners take turns, calls have limits."""
+"""Worker processes for work that must be done before a request is answered. Owners take turns; calls have limits."""
 
 import os
 import threading

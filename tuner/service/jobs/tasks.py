@@ -44,7 +44,10 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> tuple[str, int]:
-        """Return the result's content key (same key, same result) and the most bytes it takes. Raises InvalidInput."""
+        """Return the result's content key (same key, same result) and the estimated peak memory in bytes.
+
+        Raises InvalidInput if the job is impossible or exceeds the limits.
+        """
         network: dict[str, str] = {}
         method = _method_of(spec) if isinstance(spec, job_specs.SynthesisSpec) else None
         if isinstance(spec, job_specs.ProgramSpec | job_specs.PriceSpec):
@@ -105,7 +108,7 @@ class JobTask:
     """A worker's input.
 
     topology:   the specification's network; None if the worker has to build it
-    schedule:   content of the schedule file in the result to which the specification refers
+    schedule:   content of the schedule file, if the specification refers to a finished synthesis
     """
 
     spec: job_specs.AnyJobSpec
