@@ -162,7 +162,7 @@ class RunnerConfig(BaseModel, ABC):
         return ()
 
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
-        """Return in one line why a campaign cannot try these library settings, or None if it can."""
+        """Return a one-line reason why a campaign cannot try these library settings, or None if it can."""
         return f"the {self.name} runner has no library with settings: use the nccl runner"
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:

@@ -10,7 +10,7 @@ from chorale.synth.targets.judge import execution_blockers
 
 
 def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
-    """Return in one line why `request` does not fit into memory, or None if it does.
+    """Return a one-line reason why `request` does not fit into memory, or None if it does.
 
     work_bytes: bytes per element of the vector that the runner needs in addition to input, output, scratch and messages
     """

@@ -74,7 +74,7 @@ class LinkRate:
 
 
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
-    """Return the largest rate (1, 2 or 5 * 10^n Mbit/s) of which `links` links between `nodes` processes reach 90 %.
+    """Return the largest rate (1, 2 or 5 * 10^n Mbit/s) at which `links` links of `nodes` processes are 90 % efficient.
 
     The first call takes a few seconds. Its result is kept under `home` for this kind of machine and these numbers of
     nodes and links: for `KEPT_S`, or for `KEPT_BUSY_S` if the machine was busy, because links may carry more later.
@@ -150,7 +150,7 @@ def _climb(probe: _Probe) -> LinkRate:
 def _lock_step(topology: Topology, messages: int) -> Program:
     """Return a program in which every link carries `messages` messages that the receiver adds up.
 
-    As in the steps of a collective, a rank sends because it has received something: message m leaves when message
+    As in the steps of a collective, a rank sends once it has received something: message m leaves when message
     m - 1 has arrived on a link into the rank. So the efficiency includes reaction times as well as bytes.
     """
     links, parallel = topology.links, topology.links.parallel_index().tolist()

@@ -27,7 +27,7 @@ from chorale.synth.processors import core_count
 
 
 def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
-    """Return the lock `path`, held until its `release`; it is free again when this process dies, however that happens.
+    """Return the lock `path`, held until its `release`; it is also released when this process dies for any reason.
 
     Raises `refusal` if another process still holds it after `patience_s`. A new file is private to this user.
     """

@@ -78,7 +78,7 @@ class MpiRanks(StartedRanks):
             return RunStopped(FailureKind.CRASH, " ".join(otherwise.split()), rank)  # MPI's own errors have many lines
         text = _DIED.sub(b"", b"\n".join(said)).decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        # The launcher's own last line gives no reason; ssh and the ranks have printed it before.
+        # The launcher's own last line gives no reason; ssh or the ranks have printed the reason before it.
         reasons = [line for line in lines if not line.startswith("[mpiexec@")]
         who = "the MPI job ended" if dead is None else f"rank {dead} failed"
         return RunStopped(FailureKind.CRASH, f"{who}: {(reasons or lines or ['no reason given'])[-1]}", dead)

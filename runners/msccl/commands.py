@@ -93,7 +93,7 @@ LAST_ROCM = (7, 12)
 
 
 def rocm_fault(runtime: str | None, folder: str | None = None) -> str | None:
-    """Return in one line why RCCL in the ROCm `folder` (default: ROCM_PATH) executes no programs.
+    """Return a one-line reason why RCCL in the ROCm `folder` (default: ROCM_PATH) executes no programs.
 
     Returns None if it may execute them, or if no ROCm is installed.
     """
@@ -222,7 +222,7 @@ def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]
 
 
 def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str | None:
-    """Return in one line why a runtime would use its own algorithm for calls of this size, or None if it would not."""
+    """Return a one-line reason why a runtime would use its own algorithm at this size, or None if it would not."""
     if size_bytes != served_size(size_bytes, element_bytes, [program]):
         return f"its elements cannot be cut into {program.chunks} chunks"
     most = program.max_bytes or target_named(program.target).limits.largest_max_bytes

@@ -163,7 +163,7 @@ class NcclConfig(GpuRanksConfig):
     def fault_with(
         self, collective: CollectiveName, settings: LibrarySettings, version: Version | None, is_rccl: bool
     ) -> str | None:
-        """Return in one line why ranks with this library version cannot apply `settings`; None if they can."""
+        """Return a one-line reason why ranks with this library version cannot apply `settings`; None if they can."""
         if self.per_call and (is_rccl or (version is not None and version < CALL_CONFIG_SINCE)):
             return "`per_call` needs NCCL 2.31"
         if self.per_call and settings.chunk_bytes is not None:

@@ -144,7 +144,7 @@ def library_names(collective: str) -> tuple[str, ...]:
 def settings_fault(
     collective: CollectiveName, settings: LibrarySettings, version: Version | None = None, is_rccl: bool = False
 ) -> str | None:
-    """Return in one line why `collective` cannot run with `settings`; None if it can.
+    """Return a one-line reason why `collective` cannot run with `settings`; None if it can.
 
     version: library version; None if it is unknown
     """

@@ -113,11 +113,11 @@ def this_host() -> RankHost:
 
 
 def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, RankHost]) -> str | None:
-    """Return in one line which rank is on the wrong host; None if no rank is.
+    """Return a line that says which rank is on the wrong host; None if no rank is.
 
     hosts:    the ranks' hosts as the user named them, `per_host` ranks on each; empty if only
               the number per host matters
-    ranks:    the ranks' reports, as far as available
+    ranks:    the ranks' reports, as far as they have arrived
     """
     for rank, actual in sorted(ranks.items()):
         if hosts and not actual.is_called(hosts[rank // per_host]):

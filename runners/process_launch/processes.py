@@ -55,7 +55,7 @@ class ProcessSpec:
 
 
 class ProcessHandle(Protocol):
-    """A started process. It is killed when the process that started it ends, however that ends."""
+    """A started process. It is killed when the process that started it ends for whatever reason."""
 
     def poll(self) -> int | None:
         """Return the exit code as `subprocess` does: None while the process runs, -N if signal N killed it."""

@@ -109,7 +109,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the client again, which must receive the answer and then send its next request."""
+        """Wait for the client again: it must receive the answer and then send its next request."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last:

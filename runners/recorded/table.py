@@ -91,7 +91,7 @@ _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """One launch's mean time at one size, and the number of wrong elements; None if nobody checked."""
+    """One launch's mean time at one size, and its number of wrong elements (None if the results were not checked)."""
 
     configuration: RecordedConfiguration
     size_bytes: int
@@ -102,7 +102,7 @@ class RecordedRun:
 def read_runs(text: str) -> tuple[RecordedRun, ...]:
     """Return the runs in a table's text, in order: two for each row, one out of place and one in place.
 
-    A row without a time gives no run, and neither does a row of size 0, which test programs print if each rank's part
+    A row without a time yields no run, and neither does a row of size 0, which test programs print if each rank's part
     is empty. `N/A` instead of the number of wrong elements means that results were not checked. Raises InvalidInput,
     with the line number, if columns are missing or cells are not numbers.
     """

@@ -1,10 +1,9 @@
 """Times of a library's own algorithms on a network, from its published model: the baseline of every comparison.
 
-NCCL and RCCL: latencies and rates from `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
-corrections by size affect the choice but not the time, and are left out) over the channels of
-`chorale.runners.simulated.library_graph`. MPICH and Open MPI publish which algorithm they use but no latencies. Their
-times come from the congestion model, with the latencies of the network's links, or typical ones. No time is below the
-proven bound.
+NCCL and RCCL: latencies and rates come from `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3, RCCL 2.27), the
+channels from `chorale.runners.simulated.library_graph`. RCCL's corrections by size are left out, because they affect
+the choice but not the time. MPICH and Open MPI publish which algorithm they use but no latencies. Their times come from
+the congestion model, with the latencies of the network's links, or typical ones. No time is below the proven bound.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -81,7 +81,7 @@ def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, Networ
 class PlanMessages:
     """The messages of `plan` on `topology`.
 
-    A group of ranks uses a switch with the needed ability if all of them have links to and from it: the switch reads
+    A group of ranks uses a switch that supports the operation if all have links to and from it: the switch reads
     each rank's chunks once and returns their sum, or it sends one rank's chunks to all ranks, including that rank.
     Without such a switch, chunks go directly between the rank and each other rank of the group. Message sizes count
     parts of chunks (`parts` per chunk), so that they are integers.
