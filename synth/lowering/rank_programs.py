@@ -181,7 +181,7 @@ def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
-    """Return (rank, block) of the blocks that hang with one message per step or, if there are none, with one per chunk.
+    """Return (rank, block) of each block that hangs with one message per step or, if none does, with one per chunk.
 
     O(messages * blocks that wait for one another).
     """

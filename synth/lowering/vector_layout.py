@@ -29,7 +29,7 @@ NarrowColumn = NDArray[np.int32]
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
-    """Return (interval index, member) for each member of the intervals of `length` integers from `first`, in order."""
+    """Return (interval index, integer) for each integer from `first[i]` to `first[i] + length[i] - 1`, in order."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)
     within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -92,7 +92,7 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[Order, l
 
 
 class LocalStep(NamedTuple):
-    """Copy `chunks` cells from `left` to `target`, or the sum of `left` and `right` if `right` is not None."""
+    """Write `chunks` cells to `target`: a copy of `left` or, if `right` is not None, the sum of `left` and `right`."""
 
     target: int
     left: int

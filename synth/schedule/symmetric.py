@@ -302,7 +302,7 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
 
 
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return int64[symmetries, in-links]: position of each image of an in-link of rank 0 among its target's in-links.
+    """Return int64[symmetries, in-links of rank 0]: the position of the link's image among the in-links of its target.
 
     sources: the images' sources, one row per symmetry. In-links are sorted by source and then by position among
     parallel links, which symmetries preserve.

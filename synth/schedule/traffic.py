@@ -32,7 +32,7 @@ class TrafficStep:
     route:  int32, ascending, without repetition
     amount: int64, positive
 
-    Identical steps can share one object, which saves memory, and time if the caller caches results per object.
+    Identical steps can share one object. This saves memory, and also time if the caller caches results per object.
     """
 
     route: NDArray[np.int32]

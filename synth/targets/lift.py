@@ -1,4 +1,4 @@
-"""Reads programs from the text of any target and checks them against target, collective and network (lifting)."""
+"""Lifting: reads programs of any target from text, and checks that they suit the target, collective and network."""
 
 import re
 from collections.abc import Iterator, Mapping

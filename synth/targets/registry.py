@@ -1,6 +1,6 @@
-"""Targets: program formats of runtimes, which write programs as text and read them back.
+"""Targets: the program formats of runtimes. A target writes programs as text and reads them back.
 
-The XML targets are the MSCCL runtime, its successor for NCCL, and Chorale's format for CPUs.
+The XML targets are the formats of the MSCCL runtime and of its successor for NCCL, and Chorale's own format for CPUs.
 """
 
 import re
@@ -140,7 +140,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the root element's attributes: those common to all targets, then `collective`, which differs."""
+    """Return the root element's attributes: those common to all targets, then the target's own `collective`."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -256,7 +256,7 @@ class MscclXml(XmlTarget):
         return "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the root element's attributes. `maxBytes` is one byte higher, because the runtime excludes it."""
+        """Return the root element's attributes. `maxBytes` is one above the largest size; see `stated_max_bytes`."""
         if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
             rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
             raise InvalidInput(rule, program.name, "choose another name")
@@ -367,7 +367,7 @@ class MscclExecutorXml(XmlTarget):
     def assemble(
         self, attributes: XmlAttributes, body: DocumentBody, custom: CustomCollective | None
     ) -> Lifted[Program]:
-        """Return the program in `body` and the faults in its text; in place if the file allows both placements."""
+        """Return the program in `body`, in place if the file allows both placements, and the faults in its text."""
         collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value}, custom)
         program = _program_of(self, attributes, body, collective)
         both = program.in_place and attributes.flag("outofplace", False)
@@ -398,7 +398,7 @@ def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """A program's resource use, each the maximum over its ranks. `steps_max`: steps or operations of a thread block."""
+    """The most that any rank of a program uses of each resource. `steps_max`: steps or operations of a thread block."""
 
     channels: int
     threadblocks_max: int

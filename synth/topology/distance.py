@@ -63,12 +63,12 @@ Arcs = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 def arcs_backward(topology: Topology) -> Arcs:
-    """Return all links reversed. On these arcs, `hops_along` counts the hops towards its start nodes."""
+    """Return all links reversed, for `hops_along` to count the hops to its start nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def arcs_forward(topology: Topology) -> Arcs:
-    """Return all links as arcs. On these arcs, `hops_along` counts the hops from its start nodes. O(L log L)."""
+    """Return all links as arcs, for `hops_along` to count the hops from its start nodes. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)

@@ -97,7 +97,7 @@ class Links:
 def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: Column) -> NDArray[np.int32]:
     """Return the ids that links get in canonical order; identical parallel links keep their order. O(L log L).
 
-    The classes index ascending tables, as in `Links`.
+    The classes are indices into ascending tables, as in `Links`.
     """
     order = np.lexsort((latency_class, -bandwidth_class.astype(np.int64), src, dst))
     ids = np.empty(len(order), dtype=np.int32)

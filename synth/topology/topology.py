@@ -96,11 +96,11 @@ class Topology:
     """A directed multigraph of compute nodes and switches.
 
     Compute nodes come first, in rank order, then switches, so that a compute node's index is its rank. `spec` is the
-    text from which the network was built; it is not part of its identity. `automorphisms` generate a group of known
-    symmetries: each is an int32 permutation of all nodes that preserves node kinds and maps links onto links of the
-    same bandwidth and latency. `id` is the content id of nodes, links and unit, which different specs for the same
-    network share. `abilities` lists the switches that multicast or add; all other switches only forward. `provenance`
-    is set for networks read from a machine's file and is not part of the identity.
+    text from which the network was built. `automorphisms` generate a group of known symmetries: each is an int32
+    permutation of all nodes that preserves node kinds and maps links onto links of the same bandwidth and latency.
+    `id` is the content id of nodes, links and unit, so different specs for the same network give the same id.
+    `abilities` lists the switches that multicast or add; all other switches only forward. `provenance` is set for
+    networks read from a machine's file and does not affect `id`.
     """
 
     spec: str

@@ -46,7 +46,7 @@ class Move:
 
 
 def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
-    """Return the number of pieces per chunk if pipelines have `parts` parts. MAX_PIECES is the limit for checks."""
+    """Return the number of pieces per chunk if pipelines have `parts` parts. Stops counting above MAX_PIECES."""
     pieces = 1
     for body in plan.ranks:
         for block in body.blocks:

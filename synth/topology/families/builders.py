@@ -83,7 +83,7 @@ class FabricBuilder:
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add the symmetry that rotates every (grid, axis) by one along its axis. Skipped if all axes have length 1."""
+        """Add the symmetry that rotates each grid by one along its axis. Does nothing if all axes have length 1."""
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 

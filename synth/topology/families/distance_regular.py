@@ -1,4 +1,4 @@
-"""The fifteen distance-regular graphs of degree 4 that serve as bases for direct-connect networks.
+"""The fifteen distance-regular graphs of degree 4 that are used as bases for direct-connect networks.
 
 Most are built from geometries of points and lines, given as bool[points, lines]: whether the point is on the line.
 """
@@ -102,7 +102,7 @@ def _incidence_edges(incident: Incidence) -> Edges:
 
 
 def _line_graph(edges: Edges) -> Edges:
-    """Return the edges of the line graph: pairs of `edges`, which are in lexicographic order, that share an end."""
+    """Return the edges of the line graph: all pairs of `edges` that share an end, in lexicographic order."""
     return _pairs((edges[:, None, :, None] == edges[None, :, None, :]).any(axis=(2, 3)))
 
 

@@ -37,7 +37,7 @@ _ADVICE = "dump the machine with NCCL or RCCL (NCCL_TOPO_DUMP_FILE), or name the
 
 
 def read_hwloc(root: Element, model: str | None = None) -> Machine:
-    """Return the machine below root element <topology>. Without `model`, the GPU model is read from the file if stated.
+    """Return the machine below root element <topology>. If `model` is None, the GPU model is read from the file.
 
     Raises InvalidInput for files without GPUs and for malformed numbers.
     """

@@ -118,7 +118,7 @@ class Machine:
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the paths from host switches `first` and `second` up to, but not including, where they meet."""
+        """Return the paths from host switches `first` and `second` to the one where they meet, which is left out."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         for here, there in product(range(len(up)), range(len(down))):
             if (up[here], down[there]) in self.bridges:
@@ -418,8 +418,8 @@ class _Reached(NamedTuple):
 
 
 def _ways(machine: Machine, gpu: Gpu, beside: Sequence[Gpu], nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
-    """Yield the links of each path from a GPU to a NIC: through the slots of all GPUs `beside` it, because a NIC may be
-    faster than one slot, or through the GPU's chip-to-chip links and CPU.
+    """Yield the links of each path from a GPU to a NIC. A path leads through the GPU's chip-to-chip links and its CPU,
+    or through the slots of all GPUs `beside` it, because a NIC may be faster than one slot.
     """
     own = (f"slot {nic.device}", nic.pci)
     chip_to_chip = _total(gpu, "cpu")
@@ -474,7 +474,7 @@ LinkT = TypeVar("LinkT", bound=tuple[Any, ...])
 
 
 def without_dead_ends(links: Sequence[LinkT], ranks: Collection[str]) -> list[LinkT]:
-    """Return `links` (each starts with its ends) after removing switches with one neighbour until none are left."""
+    """Repeatedly remove switches with one neighbour; return the other `links`. A link begins with its two ends."""
     while True:
         neighbours: dict[str, set[str]] = {}
         for one, other, *_ in links:

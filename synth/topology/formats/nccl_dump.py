@@ -120,7 +120,7 @@ class _Reader:
         return parent
 
     def named(self, name: str) -> str:
-        """Return `name` as an id that is unique among several hosts, because bus ids repeat on other hosts."""
+        """Return an id for `name` that is unique in the file. Bus ids are only unique within a host."""
         return f"{self.system}.{name}" if len(self.systems) > 1 else name
 
     def read_gpus(self, pci: Element, gpus: list[Element], parent: int, slot: Rate) -> None:
@@ -159,7 +159,7 @@ class _Reader:
         self.nics.setdefault((self.system, number), nic)
 
     def machine(self, architectures: set[str]) -> Machine:
-        """Return the machine, checked, after all elements have been read."""
+        """Check and return the machine. All elements must have been read before."""
         if not self.gpus:
             raise InvalidInput("the topology dump has no GPU with a rank", "", "dump on a machine with GPUs")
         ranks = [str(rank) for gpu in self.gpus for rank in gpu.ranks]
@@ -247,7 +247,7 @@ class NcclChannel:
 
 @dataclass(frozen=True, slots=True)
 class NcclGraph:
-    """A graph: channels of one pattern. `speed_intra`, `speed_inter`: GB/s per channel in a box and between boxes."""
+    """A set of channels with one pattern. `speed_intra`, `speed_inter`: GB/s per channel in a box and between boxes."""
 
     number: int
     pattern: int

@@ -90,7 +90,7 @@ _ALL_LANES = 16
 
 
 def nvlink_rate(compute_capability: int) -> Rate:
-    """Return the rate of one NVLink: for compute capability 90, 25 GB/s, of which NCCL expects 20.6."""
+    """Return the rate of one NVLink. Example: 25 GB/s for compute capability 90, of which NCCL expects 20.6."""
     first, name, physical, expected, sheet = next(entry for entry in _NVLINKS if compute_capability >= entry[0])
     found = rate(name, physical, expected, "published", f"{sheet}; {_NCCL}", "a link")
     return found if first <= 100 else found.as_guess(f"{name}, as fast as NVLink 5", "scale the links with `scaled`")
@@ -141,7 +141,7 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
 
 
 def lanes_of(value: Fraction, reference: str) -> Rate:
-    """Return the rate of a slot for which hwloc reports `value` GB/s (rounded): the matching generation and lanes."""
+    """Return the rate of the generation and number of lanes that fit a slot with `value` GB/s (rounded) in hwloc."""
     for lanes in (16, 8, 4, 2, 1):
         for generation, lane, mbit in _LANE.values():
             if abs(value / (lane * lanes) - 1) < _ROUNDED:
