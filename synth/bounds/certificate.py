@@ -10,10 +10,10 @@ inequalities bounds the sum of x.
 Prices: a pair is a tree that collects sums at a root and a tree that spreads the result from there. Both contain all
 ranks; the first may also contain switches that add, the second switches that multicast. They meet at a rank, or the
 sums end at a switch that adds, from which a path leads to a switch that multicasts. A path between two such nodes costs
-at least their distance in link prices. So a pair costs at least the cheapest tree over all ranks and some of these
-switches in each direction, for the best root and the best sets of switches; all sets are tried. Pairs of total rate x
-pay at most what links, and adders with a limit (at a price per sum), can earn: x <= sum(price * bandwidth) / (cost of
-the cheapest pair).
+at least their distance in link prices. So a pair costs at least as much as the cheapest inward tree plus the cheapest
+outward tree, each over all ranks and any of these switches; all roots and all sets of switches are tried. Pairs of
+total rate x pay at most what links can earn, as well as adders with a limit, which have a price per sum: x <=
+sum(price * bandwidth) / (cost of the cheapest pair).
 """
 
 import heapq

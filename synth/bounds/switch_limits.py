@@ -43,7 +43,7 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """Bandwidths to use on each link for the fastest trees if switches cannot copy, and dual values that prove them.
+    """Bandwidths to use on each link for the fastest trees if switches cannot copy, and dual values as the proof.
 
     network: network in which each link has the bandwidth that is in use
     kept:    ids, in the topology, of the links in `network`

@@ -27,7 +27,7 @@ class Executor(Protocol):
     - `shared` is sent once per worker, not once per task, and must not be modified.
     - An exception raised by `function` reaches the caller with its type.
     - A worker that dies is replaced and its tasks are repeated, so `function` must be pure.
-    - KeyboardInterrupt cancels tasks that have not started. Afterwards the executor can still be used or is closed; it
+    - KeyboardInterrupt cancels tasks that have not started. Afterwards, the executor is either usable or closed; it
       never hangs.
     """
 

@@ -41,7 +41,7 @@ class Cabling:
 
     @property
     def moves(self) -> int:
-        """Number of cables to add, for which removed cables can be reused."""
+        """Number of cables to add. Removed cables can be reused for them."""
         return len(self.added)
 
 

@@ -1,10 +1,10 @@
 """Finds all ways to construct networks with a given node count and degree by expanding base topologies.
 
 A base's cost comes from a formula, from the built topology, or from the database; the finder computes the costs of its
-final results again. The search works backwards from the goal and prunes candidates that are clearly not optimal: a line
-graph comes from a network of N / d nodes, a degree expansion from N / k nodes of degree d / k, a power from its root, a
-product from its factors. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long
-version, section 5.4, tables 8 and 9.
+final results again. The search works backwards from the goal: a line graph comes from a network of N / d nodes, a
+degree expansion from N / k nodes of degree d / k, a power from its root, a product from its factors. Candidates that
+are clearly not optimal are pruned. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
+Communications", long version, section 5.4, tables 8 and 9.
 
 If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For
 breadth-first broadcast (BFB) on the expanded topology, costs are predicted by the paper's formulas. The real cost may

@@ -48,7 +48,7 @@ class Options:
 
     @property
     def verified_bytes(self) -> int | None:
-        """Size at which verification computes the time; None if the rates of links follow from `link_gbps`."""
+        """Size for which verification computes the time; None if this takes `link_gbps`, which schedules lack."""
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:

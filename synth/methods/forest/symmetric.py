@@ -243,7 +243,7 @@ def _groups(topology: Topology) -> Iterator[tuple[tuple[int, ...], Translations]
     for generators in sets:
         try:
             yield generators, Translations.of(topology, generators)
-        except InvalidInput:  # these do not commute, or leave a rank in place
+        except InvalidInput:  # these symmetries do not commute, or leave a rank in place
             continue
 
 

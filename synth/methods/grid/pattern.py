@@ -288,7 +288,7 @@ class CollectivePattern:
 
     @cached_property
     def _steps(self) -> list[int]:
-        """Indices of the steps in which at least one subcollective sends."""
+        """Indices of the steps in which any subcollective sends."""
         count = max(map(len, self.subcollectives))
         return [step for step in range(count) if any(len(part.messages()[0]) for part in self._at(step))]
 

@@ -40,7 +40,7 @@ Column = dict[int, int]
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Maximum number of ranks and switches that act, if trees from every root, or from one root, are compared."""
+"""Maximum number of ranks and switches that add or multicast, if trees from every root, or one root, are compared."""
 _MAX_WORK = 2**17
 """Approximate limit on the number of trees made in all rounds, times their number of nodes."""
 MAX_TREES = 2**11
@@ -354,7 +354,7 @@ class _PairSearch:
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the trees of `packing` in about `units` whole units; None: the fewest exact units, if not too many."""
+    """Return the trees of `packing` in about `units` units. None: the fewest that are exact, or 2^17 if too many."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]
