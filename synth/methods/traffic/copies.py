@@ -227,7 +227,7 @@ def _over_paths(
     method: str,
     parts: int,
 ) -> DispatchPlan:
-    """Return the plan that sends `edges` along `paths`, which have the same total per pair of ranks, times `unit`."""
+    """Return the plan that sends `edges` along `paths`. Both have equal totals per pair of ranks, in `unit` chunks."""
     order = np.lexsort((paths.lo, paths.target, paths.source))
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver
@@ -240,12 +240,12 @@ def _over_paths(
 
 
 class _Homes(NamedTuple):
-    """A routing in which other ranks copy the tokens of busy sources: row i goes on from its home.
+    """A routing in which other ranks may copy tokens for busy sources. The rank that copies a row's tokens is its home.
 
-    routing:   the source of a row is its home
+    routing:   the rows, each with its home as the source
     origin:    int64[rows], the rank that has the tokens
     shard, lo: int64[rows], the shard of each row and its first chunk there
-    via:       int64[rows], the only other box that a row goes to, where it is copied for further boxes; -1 for none
+    via:       int64[rows], the only other box to which the home sends, which copies for further boxes; -1 for none
     """
 
     routing: TokenRouting
@@ -256,9 +256,9 @@ class _Homes(NamedTuple):
 
 
 def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes:
-    """Choose the home of all tokens. Boxes and ranks that would send for longer than `least` send many of them once.
+    """Choose the homes of all tokens. Boxes and ranks that would send for longer than `least` let others copy for them.
 
-    The estimate: a source sends a token to each of its other targets in the box, and to a relay for each other box.
+    Loads are estimated as if a source sent a token to each other target in its box, and to a relay for each other box.
     """
     boxes, places = fabric.members.shape
     box, source = fabric.box.astype(np.int64), routing.source
@@ -300,7 +300,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
 
     part, begin, amount, helper = _shared(first.amount, copies, load, level, first.source, helpers)
     row_of, reached = _gathered(first, part)
-    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # the origin has its tokens
+    back = (helper[row_of] >= 0) & (reached == first.source[part][row_of])  # the origin already has its tokens
     home = np.where(helper < 0, first.source[part], helper)
     homed = _routing_of(routing, home, row_of[~back], reached[~back], amount)
     return _Homes(homed, first.source[part], number[part], lo[part] + begin, via[part])
@@ -314,12 +314,12 @@ def _shared(
     unit: Numbers,
     helpers: Callable[[int, int], list[tuple[int, int]]],
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Hand on parts of what busy units (ranks or boxes) would send in several copies, until no load exceeds its level.
+    """Let other units (ranks or boxes) copy parts of what busy units would send repeatedly, so that loads fit `level`.
 
-    helpers: returns pairs (0 if a row goes there anyway, otherwise 1; other unit) for a row and its unit
+    helpers: returns units that may copy a row of a unit, as pairs (0 if the row goes there anyway, otherwise 1; unit)
 
     Returns:
-        Parts of all rows: row, first chunk, number of chunks, unit that copies them (-1: its own).
+        Parts of all rows: row, first chunk, number of chunks, unit that copies the part (-1: the row's own).
     """
     parts: list[tuple[int, int, int, int]] = []
     stays, load = amount.copy(), load.astype(np.float64)
@@ -366,11 +366,11 @@ def _over_rails(
 
     Args:
         fabric: the network.
-        whole: the routing with all targets.
-        homes: its parts.
+        whole: the routing of all tokens to all targets.
+        homes: the same routing, divided into rows with homes.
         least: time for which NICs are balanced.
         start: depth of edges out of each origin.
-        known: edges from the origins that exist already, with the row as `shard`.
+        known: edges from the origins that exist already. Their `shard` is the row.
     """
     routing, origin, box, ranks = homes.routing, homes.origin, fabric.box.astype(np.int64), whole.ranks
     is_moved = origin != routing.source
@@ -413,7 +413,7 @@ def _over_rails(
     relayed = relayed._replace(depth=later[relayed.shard])
     depth = np.where(own, start[row[crossing]], later[row[crossing]] + via)
     across = Edges(row[crossing], lo, hi, sender, receiver, depth)
-    # Homes that only pass tokens on get those that they pass on
+    # Homes that need no tokens themselves receive only those that they pass on
     passed = np.flatnonzero(is_moved[across.shard] & ~keeps[across.shard] & ~own)
     to_homes = _to_relays(*(across[i][passed] for i in (0, 1, 2)), source[across.shard[passed]], there, routing)
     to_homes = to_homes._replace(sender=origin[to_homes.shard], depth=start[to_homes.shard])
@@ -434,10 +434,10 @@ def _over_rails(
 def _onward(
     fabric: RailFabric, whole: TokenRouting, homes: _Homes, least: Fraction, across: Edges, spread: Edges
 ) -> Edges:
-    """Return the edges from the box that a row goes to first to its further boxes.
+    """Return the edges from the box that copies a row (`homes.via`) to further boxes.
 
-    across: edges of the rows to other boxes
-    spread: edges from there, with the index of the edge in `across` as `shard`
+    across: the rows' edges to other boxes
+    spread: edges inside these boxes; their `shard` is the index of the edge in `across`
     """
     box, onward = fabric.box, np.flatnonzero(homes.via[across.shard] >= 0)
     of_row, receiver = across.shard[onward], across.receiver[onward]
@@ -470,7 +470,7 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Cut crossings and pieces at each other's ends. Both have the same total amount per key (a pair of ranks).
+    """Cut crossings and pieces so that each part lies in one of each. Totals per key (a pair of ranks) must be equal.
 
     Returns:
         For each part: its crossing, its piece, and its first chunk and last chunk + 1 in the crossing.

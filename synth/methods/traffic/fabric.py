@@ -1,4 +1,4 @@
-"""Boxes with rails, the form of most GPU clusters: a GPU reaches its box over lanes and other boxes over its NIC.
+"""Boxes with rails, the form of most GPU clusters: a GPU reaches GPUs in its box over lanes, other boxes over its NIC.
 
 Also models how libraries send traffic on such networks: each pair uses one path, through one relay. NCCL sends from the
 sender's NIC or, with PXN (2.12 and later), from the NIC of the local rank that has the receiver's index, so that data
@@ -61,7 +61,7 @@ class RailFabric:
     lane_links: int32 with the shape of `lanes`, each lane's link
     nic_links:  the links from each rank to its rail's switch, and back, in travel order
     narrowest:  int32[2, ranks], the narrowest link of each of these paths
-    is_apart:   whether only lanes join the ranks at one place (in all boxes) to other ranks
+    is_apart:   whether ranks at different places are joined only by lanes
     """
 
     topology: Topology
@@ -124,7 +124,7 @@ class RailFabric:
         return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return (largest bound from cuts around ranks, boxes and places in all boxes; its cut's links). O(ranks^2)."""
+        """Return (largest bound from cuts around ranks, boxes and places in all boxes; its links). O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
         amounts = sent.sum(axis=1), sent.sum(axis=0)
         for groups, has_lanes, has_nics, widths in self._cuts:
@@ -171,8 +171,8 @@ class RailFabric:
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
         """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`.
 
-        Inside a box, `sender` and `receiver` may both be the rank that relays, or `source` and `target` if their rails
-        share a switch, or the ranks at their places in another box, which relays.
+        Inside a box, data may take a detour. Then `sender` and `receiver` are both the rank that relays; or `source`
+        and `target`, whose rails share a switch; or the ranks at the same places in another box, which relays.
         """
         if sender < 0:
             return self.lane(source, target)
@@ -302,7 +302,7 @@ class _Graph:
         return switches[0] if is_alone else None
 
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
-        """Return the nodes from `rank` to its rail's switch, or to the middle of the path to the only other rank."""
+        """Return the nodes from `rank` to its rail's switch or, if the path ends at another rank, to its middle."""
         outside = self.near[rank] - box
         path = [rank]
         while len(outside) == 1:

@@ -66,7 +66,7 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
     """Return the traffic matrix with these `rows`.
 
     Raises:
-        InvalidInput: unless the matrix is square and contains only whole numbers (floats too) from 0 to 2^40.
+        InvalidInput: unless the matrix is square and contains only whole numbers from 0 to 2^40 (also as floats).
     """
     table = as_array(rows)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
@@ -155,7 +155,7 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
 
 
 def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
-    """Return the matrix in chunks of the largest common divisor, or with 2^31 - 1 chunks for the largest amount."""
+    """Return the matrix in chunks of the largest common divisor, but at most 2^31 - 1 chunks for the largest amount."""
     common = int(np.gcd.reduce(matrix.amounts, axis=None))
     if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
         return ChunkCounts(matrix.amounts // common, Fraction(common))

@@ -1,7 +1,7 @@
 """Recommends a placement of experts: which experts to replicate or swap, and how much this gains.
 
 Each step is the best of a few options: a popular expert on the busiest ranks gets a replica on a less busy rank, or is
-swapped with an expert on that rank. Steps are compared by the cut bound, then by the inequality of all cuts. The
+swapped with an expert on that rank. Steps are compared by the cut bound, then by how unequal the cuts' times are. The
 baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts in
 descending order of tokens, each on the rank with the fewest tokens so far.
 """
@@ -37,9 +37,9 @@ class PlacementStep:
 
 
 def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementStep]:
-    """Return up to `most` steps, each of which lowers the bound on the tokens' time or makes ranks less unequal.
+    """Return up to `most` steps, each of which lowers the bound on the tokens' time or balances ranks better.
 
-    Deterministic. Steps are chosen by at most 4,096 of the tokens, evenly spread; `time_lower` is for all tokens.
+    Deterministic. Steps are chosen for a sample of at most 4,096 tokens; `time_lower` is for all tokens.
     O(most * tokens * ranks).
     """
     every = -(-len(batch.experts) // _SAMPLE)
@@ -71,7 +71,7 @@ def _cuts(topology: Topology, batch: TokenBatch) -> list[Cut]:
 
 
 def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
-    """Return (bound, inequality of cuts: the sum of the fourth powers of their times, dominated by the largest)."""
+    """Return (bound, how unequal cuts are: the sum of the fourth powers of their times, dominated by the largest)."""
     times = [cut.time for cut in _cuts(topology, batch)]
     most = max(times) or Fraction(1)
     return max(times), round(sum(float(time / most) ** 4 for time in times) * float(most) ** 4, 9)
@@ -86,7 +86,7 @@ def _options(
     into = [cut for cut in cuts if not cut.is_out]
     busiest = max(into, key=lambda cut: cut.time)
     load = np.zeros(ranks)
-    for cut in into:  # ranks in busy boxes are busy
+    for cut in into:  # ranks in busy boxes count as busy
         ranks_there = list(cut.region.ranks)
         load[ranks_there] = np.maximum(load[ranks_there], float(cut.time))
     expert, replica = np.nonzero(np.isin(placement, busiest.region.ranks))

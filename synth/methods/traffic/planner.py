@@ -181,9 +181,9 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
 
 
 def _relieved(plan: FlowPlan, gap: Fraction, method: str) -> FlowPlan:
-    """Return `plan` after parts of busy paths moved to cheaper ones, until it is within `gap` of its bound or stuck.
+    """Return `plan` with parts of busy paths moved to cheaper ones, until it is within `gap` of its bound or stuck.
 
-    The links that stay busy for a limit just below the time that was reached have prices that prove a bound.
+    Also improves the bound: links that stay too busy for a limit just below the reached time get prices that prove it.
     """
     problem = plan.problem
     width = problem.class_capacity[problem.link_class] / problem.scale

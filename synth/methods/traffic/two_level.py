@@ -35,8 +35,8 @@ _MOST_CELLS = 2**17
 class Pieces(NamedTuple):
     """Pieces of traffic: piece i sends `amount` from source to target over the sender's and the receiver's NIC.
 
-    sender, receiver: within a box, both are -1 or the rank that relays; or they are source and target, whose NICs share
-                      a switch; or the ranks at their places in another box, which relays over the NICs of all four
+    sender, receiver: within a box, both -1 (no NIC); or both the rank that relays; or source and target, whose NICs
+                      share a switch; or the ranks at the same places in another box, which relays over all four NICs
     """
 
     source: Ranks
@@ -135,7 +135,7 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
 def _price_bound(fabric: RailFabric, matrix: TrafficMatrix, pieces: Pieces, time: Fraction) -> PriceBound:
     """Return the bound from prices of the lanes and NICs that stay too busy for a limit just below `time`.
 
-    Where moving pieces ends, these prices balance: no path between the ends of a piece costs less than its own.
+    When no more pieces can be moved, these prices balance: no piece has a path that costs less than its own.
     """
     topology, limit = fabric.topology, time * (1 - 2 * _WEAK)
     loads = fabric.tables(_loads_of(fabric, _relieved(fabric, pieces, limit)))
@@ -197,7 +197,7 @@ def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction, inside: Am
 def _balanced(
     fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts | None = None, rounds: int = _ROUNDS
 ) -> tuple[Fraction, Pieces]:
-    """Return (time, pieces) of the best of a few splits. Each split relieves lanes that were too busy in the previous.
+    """Return (time, pieces) of the best of a few splits. Each split relieves lanes that were too busy before.
 
     The excess of a lane moves to the rank's own NIC if this NIC has room. Otherwise, the rank relays less data.
     """
