@@ -2,7 +2,7 @@
 
 `python -m chorale.runners.fabric.exchanges` is one process that acts for all ranks: it opens sockets in all nodes'
 networks. The process reads a line of JSON: `ranks` (namespaces and address of each), `streams` (source and target of
-each), `exchanges` (for each: seconds of silence before it, and the bytes of each stream) and `limit_s`. Then it prints
+each), `exchanges` (for each: seconds of silence before it, and bytes by stream number) and `limit_s`. Then it prints
 "connected", waits for a line, runs the exchanges and prints JSON: start and end of each stream in each exchange, in
 seconds on the monotonic clock (from before the first byte is sent until the last is received), and its CPU time.
 """
