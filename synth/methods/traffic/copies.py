@@ -194,8 +194,8 @@ def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[D
         np.add.at(amounts, pair, edges.hi - edges.lo)
         sender, receiver = (ends.astype(np.int32) for ends in np.divmod(pairs, routing.ranks))
         far = fabric.box[sender] != fabric.box[receiver]
-        relays = (np.where(far, end, np.int32(-1)) for end in (sender, receiver))
-        pieces = relieved(fabric, Pieces(sender, receiver, *relays, amounts), least)[1]
+        sends, receives = (np.where(far, end, np.int32(-1)) for end in (sender, receiver))
+        pieces = relieved(fabric, Pieces(sender, receiver, sends, receives, amounts), least)[1]
         plans.append(
             _over_paths(fabric.topology, routing, edges, paths_of(fabric, pieces), unit, bound, "two level", parts)
         )
@@ -232,8 +232,7 @@ def _over_paths(
     of_paths = paths.source[order] * routing.ranks + paths.target[order]
     key = edges.sender * routing.ranks + edges.receiver
     edge, piece, lo, hi = _matched(key, edges.hi - edges.lo, of_paths, paths.amount[order])
-    columns: Any = (column[edge] for column in edges)
-    split = Edges(*columns)
+    split = Edges._make(column[edge] for column in edges)
     split = split._replace(lo=(split.lo + lo) * unit, hi=(split.lo + hi) * unit)
     routes = Routes(paths.offsets.astype(np.int64), paths.links.astype(np.int32))
     return DispatchPlan(topology, routing, split, routes, order[piece], bound, method, parts)
@@ -280,7 +279,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
     level = np.maximum(load.mean(), float(least / fabric.scale) * fabric.nics[0][fabric.members].sum(axis=1))
 
     def boxes_of(row: int, _: int) -> list[tuple[int, int]]:
-        return [(0, one) for one in np.flatnonzero(counts[row])]
+        return [(0, one) for one in np.flatnonzero(counts[row]).tolist()]
 
     number, lo, amount, via = _shared(routing.amount, copies, load, level, box[source], boxes_of)
     row_of, reached = _gathered(routing, number)
@@ -309,7 +308,7 @@ def _homes(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> _Homes
 def _shared(
     amount: Numbers,
     copies: NDArray[np.float64],
-    load: NDArray[np.float64],
+    load: NDArray[np.number],
     level: NDArray[np.float64],
     unit: Numbers,
     helpers: Callable[[int, int], list[tuple[int, int]]],
@@ -342,8 +341,8 @@ def _shared(
     kept = np.flatnonzero(stays)
     zeros = np.zeros_like(kept)
     columns = zip((kept, zeros, stays[kept], zeros - 1), np.array(parts, dtype=np.int64).reshape(-1, 4).T, strict=True)
-    row, lo, count, helper = map(np.concatenate, columns)
-    return row, lo, count, helper
+    rows, begins, counts, units = (np.concatenate(pair, dtype=np.int64) for pair in columns)
+    return rows, begins, counts, units
 
 
 def _gathered(routing: TokenRouting, number: Numbers) -> tuple[Numbers, Numbers]:
@@ -415,7 +414,8 @@ def _over_rails(
     across = Edges(row[crossing], lo, hi, sender, receiver, depth)
     # Homes that need no tokens themselves receive only those that they pass on
     passed = np.flatnonzero(is_moved[across.shard] & ~keeps[across.shard] & ~own)
-    to_homes = _to_relays(*(across[i][passed] for i in (0, 1, 2)), source[across.shard[passed]], there, routing)
+    shards, begins, ends = (column[passed] for column in (across.shard, lo, hi))
+    to_homes = _to_relays(shards, begins, ends, source[shards], there, routing)
     to_homes = to_homes._replace(sender=origin[to_homes.shard], depth=start[to_homes.shard])
     copies = np.repeat(np.arange(len(crossing)), count[crossing])
     place = np.arange(len(copies)) - np.repeat(np.cumsum(count[crossing]) - count[crossing], count[crossing])
@@ -448,9 +448,9 @@ def _onward(
     index = np.full(len(across.shard), -1)
     index[onward] = np.arange(len(onward))
     of_onward = index[spread.shard]
-    columns: Any = (column[of_onward >= 0] for column in spread._replace(shard=of_onward))
+    known = Edges._make(column[of_onward >= 0] for column in spread._replace(shard=of_onward))
     further = _Homes(routing, receiver, of_row, lo, np.full(len(onward), -1))
-    return _over_rails(fabric, whole, further, least, across.depth[onward] + 1, Edges(*columns))
+    return _over_rails(fabric, whole, further, least, across.depth[onward] + 1, known)
 
 
 def _of_shards(homes: _Homes, edges: Edges) -> Edges:

@@ -191,11 +191,12 @@ def _relieved(plan: FlowPlan, gap: Fraction, method: str) -> FlowPlan:
     index[problem.link_ids] = np.arange(problem.link_count)
 
     def moved(plan: FlowPlan, limit: Fraction) -> Flows:
-        paths, flows = plan.paths(), np.zeros(plan.flows.shape)
-        columns = map(np.ascontiguousarray, (paths.source, paths.target, paths.amount, paths.offsets))
+        paths, flows = plan.paths(), np.zeros((len(plan.flows), problem.link_count))
+        columns = paths.source, paths.target, paths.amount, paths.offsets
+        source, target, amount, offsets = map(np.ascontiguousarray, columns)
         network = problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst
         room = float(limit / plan.chunks.chunk) * width
-        native.relieve_flows(*network, *columns, index[paths.links], room, _MOVES, flows)
+        native.relieve_flows(*network, source, target, amount, offsets, index[paths.links], room, _MOVES, flows)
         return flows
 
     best, limit = plan, plan.bound.time

@@ -182,8 +182,8 @@ def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fract
 
 def _relieved(fabric: RailFabric, pieces: Pieces, limit: Fraction) -> Pieces:
     """Return `pieces`, with parts moved to other paths so that no lane or NIC takes longer than `limit` if possible."""
-    fields = fabric.members, fabric.place, fabric.rails, fabric.lanes, fabric.nics, fabric.has_switch
-    return Pieces(*native.relieved(*pieces, *fields, float(limit / fabric.scale), _MOVES))
+    fields = fabric.members, fabric.place, fabric.rails, fabric.lanes, fabric.nics
+    return Pieces(*native.relieved(*pieces, *fields, fabric.has_switch, float(limit / fabric.scale), _MOVES))
 
 
 def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction, inside: Amounts) -> Pieces:
