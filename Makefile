@@ -70,7 +70,7 @@ test-side-by-side:
 	$(PYTEST) -m '$(KIND) and $(BESIDE)' -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-in-pairs:
-	$(PYTEST) -m '$(KIND) and in_pairs' -n 2 --timeout 300 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m '$(KIND) and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder
 
 # Everything else that ends within minutes: tests that cover little besides, all pages, sanitizers, and each property on more cases.
 test-all: setup
