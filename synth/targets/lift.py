@@ -131,7 +131,7 @@ class XmlDocument:
         return any(len(rank.columns.op) for rank in self.body.ranks)
 
     def fitting_targets(self, collective: CustomCollective | None = None) -> list[str]:
-        """Return the targets whose rules the document obeys, except rules that can only be checked by execution.
+        """Return the names of all targets that could load the document, judging by the rules that need no execution.
 
         O(targets * instructions).
         """

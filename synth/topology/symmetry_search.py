@@ -124,7 +124,7 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
 
 
 def with_symmetries_found(topology: Topology) -> Topology:
-    """Return `topology` with symmetries that map rank 0 to every rank, if it is large and none are known yet."""
+    """Return `topology`. If it is large and has no known symmetries, those that map rank 0 to every rank are added."""
     if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
         return topology
     return replace(topology, automorphisms=transitive_symmetries(topology))

@@ -123,8 +123,8 @@ def shifted_stride(m: int) -> int:
 def plan_dbt(call: FamilyCall) -> TopologyPlan:
     """Double binary tree: bidirectional links of two binary trees; each node is an inner node of at most one tree.
 
-    In the first tree, node 0 is the root and odd nodes are leaves. To get a node's parent, clear its lowest set bit and
-    set the next higher one instead, unless the result exceeds m - 1. The second tree is the mirror image (m even) or
+    In the first tree, node 0 is the root and odd nodes are leaves. To get a node's parent, clear its lowest set bit,
+    then set the next higher bit unless the result would exceed m - 1. The second tree is the mirror image (m even) or
     is shifted by one (m odd). m >= 2 nodes, degree at most 4, not regular, diameter below 2 log2 m + 2,
     reverse-symmetric. Each tree carries half the data.
     Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
