@@ -49,7 +49,7 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
 
 class _Cover:
-    """Cycles that together visit every rank, and are merged into a single cycle. `successor` follows each rank."""
+    """Cycles that together visit every rank, and are merged into a single cycle. `successor[r]` is the rank after r."""
 
     def __init__(self, neighbours: list[set[int]], successor: list[int]) -> None:
         self.neighbours, self.successor = neighbours, successor

@@ -323,7 +323,7 @@ class _Climb:
     def goes_on(self, passes: int) -> bool:
         """Return whether the search should continue: the gap is not reached, passes are left, and there is progress.
 
-        Progress means that the gap has shrunk a lot, or fast enough to fall below the limit in the remaining passes.
+        Progress means that the gap has shrunk a lot, or shrinks fast enough to reach the limit in the remaining passes.
         """
         count = len(self.gaps)
         if self.best.gap <= self.gap or count >= passes:

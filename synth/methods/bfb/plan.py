@@ -90,7 +90,7 @@ MAX_HOPS = 2**16 - 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BfbNetwork:
-    """The network as kernels read it: in-links of node u have sources `tails[offsets[u]:offsets[u + 1]]`.
+    """The network in the form that kernels read: in-links of node u start at `tails[offsets[u]:offsets[u + 1]]`.
 
     Links are numbered as in the topology (sorted by target).
     Attributes:

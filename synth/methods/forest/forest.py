@@ -264,7 +264,7 @@ class ShardUnits:
 
 
 def shard_units(sizes: Sequence[int]) -> ShardUnits:
-    """Return `sizes` in whole units: exact if the largest is at most 4096 common units, otherwise it gets 4096.
+    """Return `sizes` in whole units: exact if the largest has at most 4096 common units, else it gets 4096.
 
     >>> shard_units([6000, 0, 9000])
     ShardUnits(counts=(2, 0, 3), unit=Fraction(3000, 1))

@@ -444,7 +444,7 @@ class _Packing:
         return ResidualNetwork(self.capacity.copy(), self.supply.copy(), leaving - self.supply, slack, members)
 
     def _feasible(self, trees: Trees) -> Trees:
-        """Return the longest prefix of `trees` that leaves others enough capacity. Adds violated cuts to `sides`."""
+        """Return the longest prefix of `trees` that leaves capacity for the rest. Adds violated cuts to `sides`."""
         arcs, all_nodes = self.arcs, np.ones(self.nodes, dtype=np.bool_)
         while len(trees):
             capacity, supply = self._residual_after(trees)
@@ -461,10 +461,10 @@ class _Packing:
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the longest prefix of `path` that leaves others enough capacity. Adds violated cuts to `sides`.
+        """Return the longest prefix of `path` that leaves enough capacity for others. Adds violated cuts to `sides`.
 
         `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
-        additional source: an extra node that supplies `weight` to any node in R. It is on a cut's source side if R is
+        additional source: a node that supplies `weight` to any node in R. Cuts have it on their source side if R is
         (bandwidth-optimal pipeline, theorem 12).
         """
         arcs, nodes = self.arcs, self.nodes

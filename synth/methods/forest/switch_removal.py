@@ -314,7 +314,7 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Split off arcs at `groups`. Return False if known cuts forbid every split or if no new cuts are found."""
+        """Split off arcs at `groups`. Return False if this neither splits off arcs nor finds new cuts."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)

@@ -55,7 +55,7 @@ def swing_distance(step: int) -> int:
 def swing_peers(size: int) -> list[Positions]:
     """Return the peer of each position (int64[size]) in each of ceil(log2 size) steps, for an even `size`.
 
-    In step s, it is `swing_distance(s)` ahead for even positions and back for odd positions, modulo size (equation 2).
+    In step s, the peer is `swing_distance(s)` ahead of even and behind odd positions, modulo size (equation 2).
     """
     position = np.arange(size)
     sign = np.where(position % 2 == 0, 1, -1)

@@ -55,8 +55,8 @@ class RailFabric:
 
     members:    int32[boxes, places], each box's ranks, ascending; the NICs at one place share a switch
     place, box: int32[ranks], place and box of each rank
-    lanes:      bandwidths inside boxes, in units of 1 / `scale`: int64[2, ranks], to and from a switch that all share,
-                or int64[ranks, places], of links between all pairs
+    lanes:      bandwidths inside boxes, in units of 1 / `scale`: int64[2, ranks], to and from the box's switch, or,
+                without a switch, int64[ranks, places], between all pairs
     nics:       int64[2, ranks], bandwidths out and in, in the same unit
     lane_links: int32 with the shape of `lanes`, each lane's link
     nic_links:  the links from each rank to its rail's switch, and back, in travel order
