@@ -180,7 +180,7 @@ def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: in
         gloo_us, chorale_us = (statistics.median(row["seconds"][name]) * 1e6 for name in ("gloo", "chorale"))
         size_bytes, collective = row["size_bytes"], row["collective"]
         library = measured[collective].best(size_bytes, ("mpi", "oneccl"))
-        moved = size_bytes * bus_factor(collective, ranks) / 1e3  # kilobytes; over microseconds that is GB/s
+        moved = size_bytes * bus_factor(collective, ranks) / 1e3  # kilobytes; kB divided by µs is GB/s
         yield {
             "collective": collective,
             "size_bytes": size_bytes,

@@ -1,9 +1,9 @@
 """Figures 6, 11, 13 and 14: allreduce on small networks, by a model fitted to the testbed and live at reduced scale.
 
-The paper's optical testbed (section 8.1): its networks and schedules, their times by the model fitted in appendix A.2
-and live on an emulated fabric, and the claims about them. Figure 6 compares the best networks of degree 4 with rings
-and trees, figure 11 compares tori, figure 13 compares BFB on hypercubes with algorithms for switched networks, and
-figure 14 fits lines to times.
+The paper ran its schedules on an optical testbed (section 8.1). We compute their times with the model fitted in
+appendix A.2, measure them live on an emulated fabric, and check the paper's claims. Figure 6 compares the best networks
+of degree 4 with rings and trees, figure 11 compares tori, figure 13 compares BFB on hypercubes with algorithms for
+switched networks, and figure 14 fits lines to times.
 """
 
 import math

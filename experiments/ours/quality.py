@@ -1,4 +1,4 @@
-"""Quality of schedules: bandwidth left after failures, programs against their schedules, methods compared."""
+"""Quality of schedules: bandwidth left after failures, time lost by lowering to programs, and methods compared."""
 
 import random
 from collections.abc import Mapping

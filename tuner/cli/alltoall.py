@@ -70,7 +70,7 @@ def alltoall(
         traffic: Amounts that ranks send to each other: a .json, .csv or .npy file, or zipf:S for skewed experts.
         following: Afterwards plan again for this traffic, starting from the previous plan; may be repeated.
         routing: File with the experts of each token. A token for several experts on a node is sent to that node once.
-        experts: Number of experts in --routing, placed in equal blocks on the ranks; default: the highest + 1.
+        experts: Number of experts in --routing, placed in equal blocks on the ranks; default: highest expert + 1.
         advice: Suggest up to N experts to replicate or swap.
         seed: Seed for the order of the experts with zipf:S; each --next uses the next seed.
         transposed: Plan the reverse of the traffic, as for the combine after a dispatch to experts.

@@ -161,7 +161,7 @@ def run(
         settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         request = base.RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         request = replace(request, trace=trace is not None)
-        # For each request anew: between two of them, a campaign on this machine gets its turn.
+        # Lock the machine for each request separately, so that a campaign on this machine gets its turn in between.
         turn = partial(exclusive, machine_lock(), ALONE_PATIENCE_S) if config.capabilities.is_live else nullcontext
         if goal is None:
             with turn():

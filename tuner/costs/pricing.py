@@ -115,7 +115,7 @@ def simulate_program(
     count. The program must already be checked. Raises InvalidInput for more than `max_messages`, and CheckFailed if the
     program deadlocks.
     """
-    loops, slices = 1, 1  # the parts into which the data are cut by the buffers
+    loops, slices = 1, 1  # number of parts into which buffers cut the data
     if buffer_bytes is not None and not program.one_sided:
         loops, slices = buffer_splits(size_bytes / program.chunks, buffer_bytes)
     messages = sum(1 for _ in program.messages()) * loops * slices
@@ -156,7 +156,7 @@ def load_calibration(path: str) -> Calibration:
 
 
 CALIBRATION_METHODS = ("bfb", "ring")
-"""A method with few steps and one with many, so that their times contain the latency (alpha) differently often."""
+"""A method with few steps and one with many, so that their times contain the latency (alpha) a few and many times."""
 CALIBRATION_INSTANCES = (1, 4)
 """The same bytes in one message or in four, so that the times contain the overhead a different number of times."""
 
@@ -234,7 +234,7 @@ class Pricing:
         return {**self.settings, **dict.fromkeys(own, "0")}
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
-        """Return the seconds of message overhead of `traffic` that the calibration has but the network model omits."""
+        """Return the message overhead of `traffic` that was calibrated but is not in the network model, in seconds."""
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
     def times_s(
@@ -251,7 +251,7 @@ class Pricing:
         return [beside_s + time_s for time_s in times_s]
 
     def unmodelled_program_s(self, program: AnyProgram) -> float:
-        """Return the seconds of message overhead of `program` in the calibration. Raises InvalidInput for a plan."""
+        """Return the calibrated message overhead of `program`, in seconds. Raises InvalidInput for an MSCCL++ plan."""
         if self.calibration is None:
             return 0.0
         if not isinstance(program, Program):

@@ -23,7 +23,7 @@ from chorale.synth.topology.topology import Topology
 
 Positions = NDArray[np.float64]
 """Coordinates of the nodes, float64[nodes, 2]."""
-_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows, and their distance as a fraction of the widest row
+_LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # minimum distance of rows; distance over widest row's width
 
 
 def switched_positions(topology: Topology) -> Positions | None:

@@ -26,7 +26,7 @@ FIRST_STARTS = 2
 """Number of points that the priors alone choose. The second is tried only if they have weight after the first."""
 
 CAUTION = 1.0
-"""Caution about priors: each counts as contradicted by this many points that lack the gains which it expects."""
+"""Caution about priors: each is treated as if this many more points lacked the gains that it expects."""
 
 LEAST_SKILL = 0.2
 """Minimum fraction of the variance of left-out measurements that a prior must predict; weaker priors are dropped."""

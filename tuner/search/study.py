@@ -109,9 +109,9 @@ class StudyParts:
     def of(
         values: Mapping[str, Any], callbacks: Iterable[Callback] | Callback = ()
     ) -> tuple[StudyParts, dict[str, str]]:
-        """Split `values` for sampler, pruner and storage into Optuna objects, and names for the campaign; return both.
+        """Separate a user's `values` (for sampler, pruner and storage): return the Optuna objects, then the names.
 
-        Raises InvalidInput for other values.
+        The names are meant for the campaign file. Raises InvalidInput for values that are neither.
         """
         names = {key: value for key, value in values.items() if isinstance(value, str)}
         objects = {key: value for key, value in values.items() if value is not None and key not in names}

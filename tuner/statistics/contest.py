@@ -136,7 +136,7 @@ class LaunchTable:
             mean = np.where(launches > 0, np.where(both, apart, 0.0).sum(axis=1) / launches, np.nan)
             scatter = np.where(both, (apart - mean[:, None]) ** 2, 0.0).sum(axis=1)
             pooled, pooled_freedom = self.pooled()
-            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without the pair's own
+            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without this pair's own
             weight = np.minimum(others, MAX_POOLED)
             freedom = weight + np.maximum(launches - 1, 0.0)
             variance = (weight * 2 * pooled + scatter) / np.maximum(freedom, 1.0)
@@ -150,7 +150,7 @@ class LaunchTable:
         and its degrees of freedom.
         """
         squares, freedom, logarithms = 0.0, 0.0, self.logarithms
-        grouped: dict[bytes, list[int]] = {}  # launches with the same programs in them, without gaps
+        grouped: dict[bytes, list[int]] = {}  # which programs were measured -> the launches that measured them
         present = np.isfinite(logarithms)
         for column in range(self.count):
             grouped.setdefault(present[:, column].tobytes(), []).append(column)
@@ -308,7 +308,7 @@ class SizeContest:
         error = (1 - self._rules.confidence) / 4 / max(len(self._contenders), 1)
         width = float(apart.half_width(error)[control])
         more = 0
-        if not decided:  # estimated from the present means
+        if not decided:  # estimated from the current means
             tolerance = math.log1p(self._rules.tolerance)
             rivals = _needed(apart, self._pair_error, tolerance + apart.mean)
             wins = _needed(apart, self._win_error, apart.mean)[self._baselines]

@@ -1,4 +1,4 @@
-// The address bar: #view/part/part?name=value. What a view shows is in it, so that reload, back and links work.
+// The address bar: #view/part/part?name=value. It describes what a view shows, so that reload, back and links work.
 
 export function address() {
   const [path, query = ""] = location.hash.slice(1).split("?");
@@ -10,11 +10,11 @@ function decoded(part) {
   try {
     return decodeURIComponent(part);
   } catch {
-    return part; // not what encodeURIComponent makes: taken as it is
+    return part; // not written by encodeURIComponent: use it unchanged
   }
 }
 
-// Values that are empty are left out; what specs are made of stays readable.
+// Empty values are left out; the characters that specs consist of stay readable.
 export function hashOf(parts, query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = given.map(([name, value]) => `${name}=${readable(value)}`).join("&");
@@ -25,7 +25,7 @@ function readable(value) {
   return encodeURIComponent(String(value)).replace(/%(3A|2C|2F|3B)/g, (code) => decodeURIComponent(code));
 }
 
-// The address of what is shown now: the present entry of the history, or with `isNew` another one after it.
+// Set the address of what is shown: replace the current history entry or, with `isNew`, add one.
 export function noteAddress(hash, isNew = false) {
   if (hash !== location.hash) history[isNew ? "pushState" : "replaceState"](null, "", hash);
 }

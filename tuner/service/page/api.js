@@ -1,4 +1,4 @@
-// Calls of the API. A refusal becomes a Refusal with the rule, the value and the way out.
+// Calls the API. An error response is thrown as a Refusal with the rule, the value and the fix.
 
 export class Refusal extends Error {
   constructor(status, facts) {
@@ -10,8 +10,8 @@ export class Refusal extends Error {
 
 const TOKEN = "chorale-token";
 
-// The link that `chorale serve` prints carries a token behind the #, which browsers send nowhere. It moves from the
-// address bar, and thus from the history, into the storage of this tab.
+// The link that `chorale serve` prints has a token after the #, which browsers never send. We move it from the address
+// bar, and thus from the history, into this tab's storage.
 export function takeToken() {
   const [, token] = location.hash.match(/^#token=([A-Za-z0-9_.-]+)$/) ?? [];
   if (!token) return;
@@ -80,11 +80,11 @@ export function save(content, name) {
   URL.revokeObjectURL(link.href);
 }
 
-const SILENCE_MS = 10_000; // the service sends a sign of life every three seconds
+const SILENCE_MS = 10_000; // the service sends a keep-alive message every three seconds
 export const OFFLINE = "offline";
 
-// Call `seen(topic, data)` with everything that the service says about the topics until `signal` aborts; and
-// `seen(OFFLINE)` while it says nothing. Lost connections are opened again.
+// Call `seen(topic, data)` for every event on the topics until `signal` aborts, and `seen(OFFLINE)` if the service is
+// silent. Lost connections are reopened.
 export async function events(topics, seen, signal) {
   const query = new URLSearchParams(topics.map((topic) => ["topic", topic])).toString();
   while (!signal.aborted) {
@@ -129,7 +129,7 @@ function dispatch(part, seen) {
   if (topic && data) seen(topic, JSON.parse(data));
 }
 
-// Follow a job until it has ended; `seen` is called with every state of it.
+// Follow a job until it has ended; `seen` is called with each of its states.
 export async function finished(job, seen = () => {}, signal = new AbortController().signal) {
   seen(job);
   if (!isUnfinished(job)) return job;
@@ -158,7 +158,7 @@ export function pause(milliseconds, signal) {
 
 let names = null;
 
-// What requests may name; asked for once.
+// The names that requests may use; fetched once.
 export function catalog() {
   names ??= get("/v1/catalog").catch((error) => { names = null; throw error; });
   return names;

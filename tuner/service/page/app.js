@@ -1,4 +1,4 @@
-// Which view is shown, whether the service answers, and what went wrong.
+// Shows the current view, whether the service responds, and errors.
 
 import { address } from "./address.js";
 import { OFFLINE, events, takeToken } from "./api.js";
@@ -28,7 +28,7 @@ function healthOf(health) {
   line.className = answers ? "" : "error";
 }
 
-// One stream of events per page: health, and what the view asks for.
+// One stream of events per page: health, and the topics of the current view.
 function listen(topics, seen, signal) {
   events(["health", ...topics], (topic, data) => {
     if (topic === "health") healthOf(data);
@@ -68,7 +68,7 @@ async function show() {
   if (!heard && !signal.aborted) listen([], () => {}, signal);
 }
 
-// The address names views, so that a link into the page would be taken for one.
+// The part after # names a view, so a link to a place in the page would be mistaken for a view.
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   document.getElementById("main").focus();

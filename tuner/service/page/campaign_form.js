@@ -1,4 +1,4 @@
-// A campaign as a form and as YAML beside it: the form writes the YAML, and reads what is changed there by hand.
+// A campaign as a form with YAML next to it: the form writes the YAML, and reads it after changes by hand.
 
 import { hashOf } from "./address.js";
 import { catalog, pause, post } from "./api.js";
@@ -18,7 +18,7 @@ const words = (text) => text.split(",").map((part) => part.trim()).filter(Boolea
 const numbers = (text) => words(text).map((word) => (["optimal", "null"].includes(word) ? null : Number(word)));
 const told = (values) => [values ?? []].flat().map((value) => value ?? "optimal").join(", ");
 
-// name of the field: [its label, path of its key, text to value, value to text, attributes]
+// name of the field: [label, path of its key, function from text to value, function from value to text, attributes]
 const FIELDS = [
   ["Name", ["name"], (text) => text, String, { required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._-]{0,63}" }],
   ["Network", ["topology"], (text) => text, String, { required: true, spellcheck: "false" }],
@@ -43,7 +43,7 @@ function put(campaign, path, value) {
 
 export function launchPanel(shown) {
   let campaign = structuredClone(FIRST), isReady = false;
-  const early = new Map(); // what was entered before the names and the text of before had come
+  const early = new Map(); // input from before the names and the earlier text were loaded
   const text = element("textarea", { name: "campaign", spellcheck: "false", required: true, rows: 18 });
   const problem = element("div", { role: "alert" }), verdict = element("p", { class: "hint", role: "status" });
   const inputs = FIELDS.map(([, path, , , attributes]) => element("input", { ...attributes, "data-key": path.join(".") }));
@@ -60,7 +60,7 @@ export function launchPanel(shown) {
     adapt();
   }
 
-  // What the runner and the collective have no use for is hidden or cannot be chosen.
+  // Hide or disable what does not apply to the runner and the collective.
   function adapt() {
     FIELDS.forEach(([, path], index) => { rows[index].hidden = path[0] === "runner" && runner.value !== "simulated"; });
     for (const box of methods.querySelectorAll("input")) {
@@ -87,7 +87,7 @@ export function launchPanel(shown) {
     put(campaign, ["sampler"], sampler.value === "default" ? undefined : sampler.value);
     const chosen = [...methods.querySelectorAll("input:checked")].map((box) => box.value);
     put(campaign, ["search", "methods"], chosen.length ? chosen : undefined);
-    campaign = JSON.parse(JSON.stringify(campaign)); // without what is undefined
+    campaign = JSON.parse(JSON.stringify(campaign)); // drops undefined values
     for (const key of ["search", "budget"]) if (campaign[key] && !Object.keys(campaign[key]).length) delete campaign[key];
     text.value = toYaml(campaign);
     check(300);
@@ -113,7 +113,7 @@ export function launchPanel(shown) {
     }
   }
 
-  // What is wrong, below the text and beside the field that it is about.
+  // Show an error below the text and next to the field that caused it.
   function said(error) {
     const value = String(error?.facts?.value ?? ""), [key] = value.split(":");
     const about = error && inputs.find((input) => key === input.dataset.key || key.startsWith(`${input.dataset.key}.`) || value === input.value);
@@ -157,7 +157,7 @@ export function launchPanel(shown) {
   return panel("Launch a campaign", element("div", { class: "halves" }, form, right));
 }
 
-// Plain data as YAML: mappings and lists in blocks, what is short on one line.
+// Write plain data as YAML: mappings and lists as blocks, short ones on one line.
 
 const PLAIN = /^[A-Za-z_][A-Za-z0-9_.:-]*$/;
 const RESERVED = /^(true|false|null|yes|no|on|off|y|n|~)$/i;

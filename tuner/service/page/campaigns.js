@@ -1,4 +1,4 @@
-// Campaigns: launch one, watch its trials come in, look at what mattered, take the best along.
+// Campaigns: launch one, watch its trials, see which parameters matter, download the best schedules.
 
 import { catalog, download, get, post } from "./api.js";
 import { launchPanel } from "./campaign_form.js";
@@ -21,12 +21,12 @@ const COLUMNS = [
   { name: "trials", text: (row) => (row.budget ? `${row.complete} of ${row.trials}` : ""), value: (row) => row.trials, number: true },
 ];
 
-const LAUNCH_MS = 20_000; // a launch that is not there by then will not come
+const LAUNCH_MS = 20_000; // a launch that has not appeared by then will not appear
 
 const COMMANDS = { mlflow: "chorale ui", optuna: "optuna-dashboard, over the study of the campaign", ray: "ray start --head, then chorale serve --address" };
 const TITLES = { mlflow: "MLflow", optuna: "Optuna", ray: "Ray" };
 
-// Links to the pages of others; where none is known, the command that opens one.
+// Links to other programs' pages; if an address is not known, the command that opens the page.
 function dashboardLinks() {
   const line = element("p", { class: "hint row" });
   catalog().then(({ dashboards }) => {
@@ -76,7 +76,7 @@ function headOf(path, name, now, known) {
   ]), element("div", { class: "row" }, now.state === "running" ? act("stop") : known.length < budget ? act("resume") : null, save));
 }
 
-// Shows the best of each size in `box`: drawn once, then what is new in it.
+// Shows the best trial at each size in `box`; after the first drawing, only changes are drawn.
 function bestOf(path, name, box) {
   const file = (row, kind) => element("button", { class: "quiet", "data-focus": `${kind} ${row.size_bytes}`, "aria-label": `${kind} for ${bytes(row.size_bytes)}`, click: () => download(`${path}/trials/${row.trial_id}/${kind}`, `${name}.${kind === "program" ? "xml" : "parquet"}`) }, kind);
   const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", unit: "us", text: (value) => number(value, 3), log: true } };
@@ -101,7 +101,7 @@ function bestOf(path, name, box) {
   };
 }
 
-// Charts of all trials, which keep their zoom while trials come in.
+// Charts of all trials, which keep their zoom while new trials arrive.
 function viewsOf(path, graphs) {
   const drawn = {};
   const show = (name, title, option, height) => {

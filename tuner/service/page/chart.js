@@ -1,4 +1,4 @@
-// Charts by ECharts (vendored): zoom, hover, images to save; redrawn when colours or sizes change.
+// Charts with ECharts (vendored): zoom, hover, saving as images; redrawn when colours or sizes change.
 
 import { element } from "./dom.js";
 import { COLOURS } from "./picture.js";
@@ -8,7 +8,7 @@ const load = () => (library ??= import("./vendor/echarts-6.1.0.min.js"));
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 function colour(name) {
-  // light-dark() is resolved where it is used, not where it is read
+  // light-dark() is resolved when it is used, not when it is read
   const probe = element("span", { class: `colour-${name}`, hidden: true });
   document.body.append(probe);
   const value = getComputedStyle(probe).color;
@@ -30,13 +30,13 @@ function themed(option) {
     aria: { enabled: true },
     ...option,
     legend: option.legend && { textStyle: { color: ink }, type: "scroll", left: 0, right: 110, top: 0, ...option.legend },
-    // as text on the canvas: a policy of contents forbids styles in markup
+    // as text on the canvas, because the content security policy forbids styles in markup
     tooltip: { renderMode: "richText", confine: true, ...option.tooltip },
     xAxis: each(option.xAxis), yAxis: each(option.yAxis),
   };
 }
 
-// option: what ECharts takes; `chart(…).update(option)` replaces it and keeps the zoom
+// option: an ECharts option; `chart(…).update(option)` replaces it and keeps the zoom
 export function chart(title, option, height = 340) {
   const canvas = element("div", { class: "chart", role: "img", "aria-label": title });
   canvas.style.height = `${height}px`;
@@ -45,7 +45,7 @@ export function chart(title, option, height = 340) {
   const draw = () => {
     const axes = (option.parallelAxis ?? []).map((axis) => axis.name).join(" "), isOther = axes !== before;
     before = axes;
-    instance?.setOption(themed(option), isOther ? { notMerge: true } : { replaceMerge: ["series"] }); // axes keep their places when merged
+    instance?.setOption(themed(option), isOther ? { notMerge: true } : { replaceMerge: ["series"] }); // merging keeps the axes in place
   };
   const begin = async () => {
     const echarts = await load();
@@ -64,7 +64,7 @@ export function chart(title, option, height = 340) {
   return whole;
 }
 
-// By Ctrl and the wheel, which alone scrolls the page.
+// Zoom with Ctrl and the wheel; the wheel alone scrolls the page.
 const inside = { type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false };
 const zoom = [inside, { ...inside, yAxisIndex: 0 }];
 

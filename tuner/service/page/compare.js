@@ -1,4 +1,4 @@
-// Schedules side by side: what each costs at every size, by simulation.
+// Schedules side by side: the simulated time of each at every size.
 
 import { hashOf, noteAddress } from "./address.js";
 import { finished, get, post } from "./api.js";

@@ -1,4 +1,4 @@
-// Ask for a schedule or a bound; the network is drawn while its spec is typed.
+// Request a schedule or a bound; the network is drawn while its spec is typed.
 
 import { address, hashOf, noteAddress } from "./address.js";
 import { catalog, finished, get, post } from "./api.js";
@@ -27,7 +27,7 @@ const count = (text) => (text ? Number(text) : null);
 export const design = (main, address, shown) => view(main, address, shown, resultOf, examples);
 export const bound = (main, address, shown) => view(main, address, shown, boundOf, () => "");
 
-// resultView: what is shown of the result that the address names; otherwise: what is shown without one
+// resultView: shows the result that the address names; otherwise: shown if the address names none
 async function view(main, { parts: [key], query }, shown, resultView, otherwise) {
   const result = await namedResult(key, shown);
   const outcome = designPanel(main, valuesOf(query, result?.document), shown);
@@ -39,7 +39,7 @@ function examples() {
   return element("p", { class: "row hint" }, "Press Design, or begin with", links);
 }
 
-// What the form begins with: what the address says, else what the result is of, else what was last in it.
+// Initial content of the form: from the address, else from the result's request, else as it was last.
 function valuesOf(query, report) {
   const given = Object.fromEntries(Object.entries(query).filter(([name]) => name in FIRST));
   if (!report || Object.keys(given).length) return { ...FIRST, ...(Object.keys(given).length ? given : kept()) };
@@ -50,7 +50,7 @@ function valuesOf(query, report) {
 
 const kept = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
 
-// The form with its preview, and below it the place of what comes of it, which is returned.
+// The form with its preview, and below it the place for the result, which is returned.
 function designPanel(main, values, shown) {
   const outcome = element("div", { class: "result" });
   const preview = element("div", { class: "preview" }, element("p", { class: "hint" }, "The network is drawn here.")), status = element("div", { role: "status" });
@@ -88,7 +88,7 @@ function formOf(values, regions, shown) {
     summary.textContent = [`${chosen.name}: ${chosen.summary}`, `${now.collective}: ${MEANINGS[now.collective]}`, ...explained].join(" ");
   };
   form.addEventListener("input", async (event) => {
-    if (event.target === topology) file.value = ""; // the network that was given last is the one
+    if (event.target === topology) file.value = ""; // the network that was entered last is used
     if (event.target !== file) tell(event.target, "");
     await adapt();
     note(form);
@@ -105,7 +105,7 @@ function typed(form) {
   return values;
 }
 
-// Keep what is in the form, with the tab and in the address; the result that is shown stays there.
+// Store the form's content in the tab and in the address; the displayed result stays.
 function note(form) {
   const values = typed(form);
   sessionStorage.setItem(KEPT, JSON.stringify(values));
@@ -113,7 +113,7 @@ function note(form) {
   noteAddress(hashOf([view || "design", ...parts], asked(form, values)));
 }
 
-// The values of fields that are shown.
+// The values of the visible fields.
 function asked(form, values) {
   return Object.fromEntries(Object.entries(values).filter(([name]) => isShown(form, name)));
 }
@@ -127,8 +127,8 @@ async function networkOf(form) {
   return text.trimStart().startsWith("{") ? JSON.parse(text) : { file: text };
 }
 
-// Draws the network `delay` milliseconds after the last change; what it asked for before is given up. What is wrong
-// with it is said beside its field, and the last picture stays, pale.
+// Draws the network `delay` milliseconds after the last change and drops earlier requests. An error is shown next to
+// the field, and the last picture stays, but pale.
 function previewer(form, preview, shown) {
   let last = new AbortController(), timer = 0;
   shown.signal.addEventListener("abort", () => { clearTimeout(timer); last.abort(); });
@@ -165,11 +165,11 @@ async function order(form, kind, { status, outcome }, shown) {
   const buttons = form.querySelectorAll("button");
   buttons.forEach((button) => { button.disabled = true; });
   const view = kind === "bounds" ? "bound" : "design";
-  if (!outcome.querySelector("section")) outcome.replaceChildren(); // what is said as long as there is nothing
+  if (!outcome.querySelector("section")) outcome.replaceChildren(); // remove the text shown without a result
   try {
     const job = await finished(await post(`/v1/${kind}`, await requestOf(form, kind)), (now) => status.replaceChildren(stateOf(now)), shown.signal);
     if (job.state !== "done" || shown.signal.aborted) return;
-    noteAddress(hashOf([view, job.result], asked(form, typed(form))), true); // the form stays as it is
+    noteAddress(hashOf([view, job.result], asked(form, typed(form))), true); // the form does not change
     const result = await get(`/v1/results/${job.result}`);
     outcome.replaceChildren(await (kind === "bounds" ? boundOf : resultOf)(job.result, result, shown));
     status.replaceChildren(element("p", { class: "hint" }, job.cached === "no" ? "Done." : "Done: this was computed before."));
@@ -192,7 +192,7 @@ async function requestOf(form, kind) {
   return body;
 }
 
-// Beside the field that a refusal names, else below the form.
+// Show an error next to the field that it names, or else below the form.
 function refused(form, error, status) {
   const [, name] = String(error.facts?.value ?? "").match(/^body\.(\w+)/) ?? [];
   const input = name && form.elements[name];

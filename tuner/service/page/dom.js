@@ -28,7 +28,7 @@ export function panel(title, ...children) {
 
 let fields = 0;
 
-// A labelled input, with room below it for a hint and for what is wrong with it; see `tell`.
+// A labelled input, with room below it for a hint and for an error; see `tell`.
 export function field(label, input, hint = null) {
   const id = `field-${fields += 1}`;
   const problem = element("span", { class: "problem", id: `${id}-problem`, "aria-live": "polite" });
@@ -38,7 +38,7 @@ export function field(label, input, hint = null) {
   return element("div", { class: "field" }, element("label", {}, label, input), note, problem);
 }
 
-// Say beside an input what is wrong with it, or with "" that nothing is.
+// Show an error next to an input; "" removes it.
 export function tell(input, text) {
   input.closest(".field").querySelector(".problem").textContent = text;
   if (text) input.setAttribute("aria-invalid", "true");
@@ -55,10 +55,10 @@ export function facts(entries) {
   return element("dl", {}, rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
-const ROWS = 200; // that a table shows at first: more are slow to draw
+const ROWS = 200; // number that a table shows at first, because more are slow to draw
 
 // columns: {name, label?, text(row), value?(row), cell?(row), number?, long?}. The table sorts by its headings, filters by
-// a text and exports what it holds as CSV; `show(rows)` fills it and keeps focus. Sort and filter are kept with the tab.
+// a text and exports its rows as CSV; `show(rows)` fills it and keeps the focus. The tab remembers sorting and filter.
 export function dataTable(caption, columns, fileName, tools = true) {
   const KEPT = `table:${fileName}`;
   const state = { column: null, descending: false, filter: "", ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") };
@@ -116,7 +116,7 @@ function cellOf(column, row) {
   return element("td", { class: column.number ? "number" : column.long ? "long" : null }, (column.cell ?? column.text)(row) ?? "");
 }
 
-// What there is no value of comes last in either order.
+// Missing values come last in either order.
 function compared(a, b, sign) {
   const lacks = (value) => value === null || value === undefined;
   if (lacks(a) || lacks(b)) return lacks(a) - lacks(b);
@@ -154,20 +154,20 @@ export function number(value, digits = 4) {
   return value === null || value === undefined ? "" : String(Number(value.toPrecision(digits)));
 }
 
-// A share that is text such as 1/63.
+// A fraction given as text, such as 1/63.
 export function percent(text) {
   const [above, below = "1"] = text.split("/");
   return `${number((100 * Number(above)) / Number(below), 3)} %`;
 }
 
-// A time as people read it, with a unit that suits it.
+// A time for display, in a suitable unit.
 export function duration(seconds) {
   const units = [[60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "us"]];
   const [scale, unit] = units.find(([one]) => seconds >= one) ?? units.at(-1);
   return `${number(seconds / scale, 3)} ${unit}`;
 }
 
-// Today the time of day, before that the day too.
+// The time of day, with the date unless it is today.
 export function moment(seconds) {
   const then = new Date(seconds * 1000);
   return then.toDateString() === new Date().toDateString() ? then.toLocaleTimeString() : then.toLocaleString();
@@ -180,7 +180,7 @@ export function counted(count, noun) {
 
 const PICOSECONDS = { "GB/s": 1000, "Gbit/s": 8000 };
 
-// A time per byte as people read it, with the exact fraction.
+// A time per byte for display, with the exact fraction.
 export function timePerByte(text, unit) {
   const [above, below = "1"] = text.split("/");
   const value = Number(above) / Number(below);
@@ -197,8 +197,8 @@ export async function namedResult(key, shown) {
   return key ? get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }) : null;
 }
 
-// A form that asks for a job at `path`: `body(values)` is its request, `done(key, result)` shows what came of it. `status`
-// shows how far it is, and what is wrong.
+// A form that submits a job to `path`: `body(values)` returns the request, `done(key, result)` shows the result. `status`
+// shows progress and errors.
 export function jobForm(path, body, done, status, shown, ...parts) {
   const form = element("form", { class: "fields", submit: async (event) => {
     event.preventDefault();
@@ -219,7 +219,7 @@ export function jobForm(path, body, done, status, shown, ...parts) {
   return form;
 }
 
-// A panel with the rows of a topic, as the service tells them, in `table`; `empty` stands there for none.
+// A panel that shows the rows of a topic's events in `table`, or `empty` if there are none.
 export function liveList(title, topic, table, empty, shown, seen = () => {}) {
   const list = element("div");
   shown.listen([topic], (_topic, { [topic]: rows }) => {
@@ -231,7 +231,7 @@ export function liveList(title, topic, table, empty, shown, seen = () => {}) {
   return panel(title, list);
 }
 
-// How far a job is, and a button to give it up.
+// A job's progress, and a button to cancel it.
 export function stateOf(job) {
   if (job.error) return errorOf(job.error);
   if (job.state === "done") return element("p", { class: "hint" }, "drawing");

@@ -1,4 +1,4 @@
-// Fabrics under watch, live: links by state and rate, the present table, what changed when and why.
+// Watched fabrics, live: links by state and rate, the current table, and what changed when and why.
 
 import { get, post } from "./api.js";
 import { chart, lineOption } from "./chart.js";
@@ -58,7 +58,7 @@ function headOf(head, path, now) {
   if (focused) head.querySelector("button")?.focus();
 }
 
-// Drawn once, so that it keeps its zoom; then links change as the watch sees them.
+// Drawn once, so that it keeps its zoom; later, only the colours and widths of links change.
 function fabricDrawing(picture, name) {
   const ranks = picture.nodes.map((node, index) => ({ node, index })).filter(({ node }) => node.kind === "compute").map(({ index }) => index);
   const names = picture.connections.map((line) => `${ranks.indexOf(line.src)}>${ranks.indexOf(line.dst)}`);
@@ -86,7 +86,7 @@ function tableOf(now) {
   ])];
 }
 
-// Rates of the links that are or were not healthy, and of the slowest one; from events, then as they come.
+// Rates of links that are or were unhealthy, and of the slowest link: first from past events, then live.
 function rateChart(history) {
   const samples = new Map();
   let drawn = null, since = 0;
@@ -117,7 +117,7 @@ function rateChart(history) {
 
 const percent = (share) => `${number(share * 100, 2)} %`;
 
-// The part of its declared rate that a link carries now; null where nobody counts it.
+// A link's current traffic as a fraction of its declared rate; null if it is not counted.
 function loadOf(link) {
   return link.carried_bits_per_s == null ? null : Math.min(1, link.carried_bits_per_s / link.declared_bits_per_s);
 }

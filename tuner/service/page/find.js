@@ -11,7 +11,7 @@ export async function find(main, { parts: [key], query }, shown) {
   const outcome = element("div", { class: "result" }), status = element("div", { role: "status" });
   const { nodes = 64, degree = 4, bidirectional } = Object.keys(query).length || !report ? query : report;
   const done = (result, { document: found }) => {
-    noteAddress(hashOf(["find", result], addressed(asked(new FormData(form)))), true); // the form stays as it is
+    noteAddress(hashOf(["find", result], addressed(asked(new FormData(form)))), true); // the form does not change
     outcome.replaceChildren(frontierOf(found));
   };
   const form = jobForm("/v1/finds", asked, done, status, shown,

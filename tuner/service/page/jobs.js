@@ -1,11 +1,11 @@
-// Jobs: what was submitted, how far it is, and a button to stop it.
+// Jobs: what was submitted, its progress, and a button to stop it.
 
 import { hashOf } from "./address.js";
 import { remove } from "./api.js";
 import { dataTable, duration, element, errorText, liveList, moment } from "./dom.js";
 
 const seconds = (job) => (job.started_s && job.finished_s ? job.finished_s - job.started_s : null);
-// Where a job's result is seen: its own, or that of the schedule that it is about.
+// The address of a job's result: its own page, or the page of the schedule that the job is about.
 const VIEWS = {
   synthesis: (job) => ["design", job.result], bound: (job) => ["bound", job.result], find: (job) => ["find", job.result], judge: (job) => ["judge", job.result],
   program: (job) => ["design", job.request.result], price: (job) => ["compare", job.request.result],
@@ -17,7 +17,7 @@ export async function jobs(main, _rest, shown) {
   main.append(liveList("Jobs", "jobs", dataTable("Newest first", columnsOf(schedules), "jobs"), empty, shown, seen));
 }
 
-// schedules: what each result of a synthesis is called
+// schedules: the name of each synthesis result
 const columnsOf = (schedules) => [
   { name: "submitted", text: (job) => moment(job.created_s), value: (job) => job.created_s },
   { name: "job", text: (job) => titleOf(job, schedules), long: true },

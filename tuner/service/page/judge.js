@@ -1,4 +1,4 @@
-// Whether measured times are good: a file of results and the network that they are from.
+// Judge whether measured times are good, from a file of results and the network where they were measured.
 
 import { hashOf, noteAddress } from "./address.js";
 import { bytes, dataTable, duration, element, field, jobForm, namedResult, panel } from "./dom.js";
@@ -8,7 +8,7 @@ export async function judge(main, { parts: [key] }, shown) {
   const outcome = element("div", { class: "result" }), status = element("div", { role: "status" });
   const body = async (values) => ({ topology: values.get("topology"), results: await values.get("file").text(), file_name: values.get("file").name });
   const done = (result, { document: found }) => {
-    noteAddress(hashOf(["judge", result], {}), true); // the form stays as it is
+    noteAddress(hashOf(["judge", result], {}), true); // the form does not change
     outcome.replaceChildren(judgementOf(found));
   };
   const form = jobForm("/v1/judgements", body, done, status, shown,

@@ -1,4 +1,4 @@
-// Networks as SVG: nodes, connections with a state or a load, the tree of a root.
+// Networks as SVG: nodes, connections with a state or a load, and a root's tree.
 
 import { save } from "./api.js";
 import { element, shape } from "./dom.js";
@@ -6,7 +6,7 @@ import { element, shape } from "./dom.js";
 export const COLOURS = ["#1f77b4", "#e0740c", "#2a9134", "#c72c2c", "#8052b0", "#8a5a44", "#c74fa3", "#6d6d6d", "#8f9000", "#0f9fb0"];
 
 const UNIT = 40; // units of the drawing between neighbours
-const INSIDE = 4; // letters that fit into a node; longer names stand below it
+const INSIDE = 4; // letters that fit into a node; longer names are written below it
 
 export function heat(share) {
   const hue = 210 - 200 * share;
@@ -20,8 +20,8 @@ function box(nodes) {
   return [left - margin, top - margin, right - left + 2 * margin, bottom - top + 2 * margin];
 }
 
-// A connection bends to its right, so that both directions are seen; a long one past the nodes between, at most as far
-// as halfway to the next row.
+// A connection bends to its right, so that both directions are visible. A long one bends around the nodes in between,
+// at most halfway to the next row.
 function bent(from, to, bend) {
   const [x1, y1, x2, y2] = [from.x, -from.y, to.x, -to.y], length = Math.hypot(x2 - x1, y2 - y1);
   const aside = length > 1.5 * UNIT ? Math.min(1.8 * bend, UNIT / length) : bend;
@@ -35,7 +35,7 @@ function markOf(node, room, extra) {
   return shape("g", {}, shape("circle", body), labelOf(node, room), shape("title", {}, `${node.kind} ${node.id}${able}`));
 }
 
-// Short names stand in the node, longer ones below it, as large as `room` to the next node of the row allows.
+// Short names are written in the node, longer ones below it, as large as the `room` to the row's next node allows.
 function labelOf(node, room) {
   const isInside = node.id.length <= INSIDE;
   const size = Math.min(0.26 * UNIT, (isInside ? 0.65 * UNIT : 1.5 * room) / node.id.length);
@@ -43,14 +43,14 @@ function labelOf(node, room) {
   return shape("text", { class: isInside ? "name" : "name outside", x: node.x, y: -node.y + below, "font-size": size }, node.id);
 }
 
-// For each node the distance to the nearest other one of its row.
+// For each node, the distance to the nearest other node in its row.
 function roomsOf(nodes) {
   const rows = Map.groupBy(nodes, (node) => Math.round(node.y));
   return nodes.map((node) => Math.min(4 * UNIT, ...rows.get(Math.round(node.y)).filter((other) => other !== node).map((other) => Math.abs(other.x - node.x))));
 }
 
 // lines: [{src, dst, colour, width, title, dashed?}]; marked: a class for each node by number, or none. Returns the
-// picture, and how to give the same lines other colours, widths and titles.
+// picture, and a function that changes the lines' colours, widths and titles.
 export function drawing(picture, caption, lines, marked = () => "", bend = 0.09) {
   const nodes = picture.nodes.map((node) => ({ ...node, x: UNIT * node.x, y: UNIT * node.y }));
   const paths = lines.map((line) => shape("path", { d: bent(nodes[line.src], nodes[line.dst], bend), fill: "none" }, shape("title", {})));
@@ -67,7 +67,7 @@ export function drawing(picture, caption, lines, marked = () => "", bend = 0.09)
   return { image, paint };
 }
 
-// name: of the file that the picture is saved in
+// name: name of the file in which the picture is saved
 export function figure(caption, image, legend = [], name = "network") {
   const head = element("figcaption", {}, caption);
   return element("figure", {}, element("div", { class: "row figurehead" }, head, zoomTools(image, name)), image, legend.length ? element("ul", { class: "legend" }, legend) : null);
@@ -95,7 +95,7 @@ function dot(kind) {
   return shape("svg", { viewBox: "-7 -7 14 14", class: "dot", "aria-hidden": "true" }, shape("circle", { r: 5, class: kind }));
 }
 
-// Loads of the whole collective, or of one step: then the share is that of the busiest connection in any step.
+// Loads of the complete collective or of one step, whose shares are relative to the busiest connection in any step.
 export function loads(picture, name) {
   const linesOf = (step) => {
     const rows = step === null ? picture.connections.map((line) => [line.load, line.share]) : loadsOfStep(picture, step);
@@ -152,7 +152,7 @@ export function tree(picture, name) {
   });
 }
 
-// Few steps differ by colour, many go from violet to red.
+// If there are few steps, each has a distinct colour; many steps go from violet to red.
 function stepColour(index, count) {
   return count <= COLOURS.length ? COLOURS[index] : `hsl(${270 - (270 * index) / (count - 1)} 70% 45%)`;
 }
@@ -165,10 +165,10 @@ export function swatch(colour) {
   return shape("svg", { viewBox: "0 0 14 4", width: 14, height: 4, class: "swatch", "aria-hidden": "true" }, shape("rect", { width: 14, height: 4, fill: colour }));
 }
 
-// Zoom and save pictures: buttons, Ctrl and the wheel, dragging, arrow keys. Names show where they are large enough.
+// Zoom and save pictures: buttons, Ctrl and the wheel, dragging, arrow keys. Names are shown if they are large enough.
 
 const FACTOR = 1.5, MOST = 40;
-const READABLE = 8; // pixels of the letters
+const READABLE = 8; // minimum height of letters in pixels
 const LETTERS = 10; // units of the drawing
 
 function zoomTools(image, name) {
@@ -196,7 +196,7 @@ function zoomTools(image, name) {
     draw();
   }
 
-  // factor: above 1 closer; about: a point of the drawing that stays where it is
+  // factor: above 1 zooms in; about: the point of the drawing that stays in place
   function zoom(factor, about = [x + width / 2, y + height / 2]) {
     const next = Math.min(whole[2], Math.max(whole[2] / MOST, width / factor)), ratio = next / width;
     width = next;
@@ -209,7 +209,7 @@ function zoomTools(image, name) {
     return [at.x, at.y];
   };
   image.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey) return; // else the page scrolls
+    if (!event.ctrlKey) return; // otherwise the page scrolls
     event.preventDefault();
     zoom(event.deltaY < 0 ? FACTOR : 1 / FACTOR, pointOf(event));
   }, { passive: false });
@@ -238,7 +238,7 @@ function zoomTools(image, name) {
 
 const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-family", "text-anchor", "dominant-baseline", "paint-order", "stroke-linejoin"];
 
-// The picture as a file of its own: what the style sheet gives it is written into it.
+// The picture as a separate file, into which its styles from the style sheet are written.
 function saveImage(image, whole, name) {
   const copy = image.cloneNode(true);
   const originals = [image, ...image.querySelectorAll("*")];

@@ -1,5 +1,5 @@
-// What came of a synthesis: its costs, its files, and the schedule on the fabric, step by step. And of a bound: the least
-// time of a collective, and the cut that proves it, on the network.
+// The result of a synthesis: costs, files, and the schedule on the fabric, step by step. The result of a bound: a
+// collective's shortest time, and the cut in the network that proves it.
 
 import { hashOf } from "./address.js";
 import { catalog, download, get } from "./api.js";
@@ -37,14 +37,14 @@ function aboutOf(report) {
   ]);
 }
 
-// The other bound, and a way to a schedule that makes use of what the switches can do.
+// The other bound, and a link to design a schedule that uses the switches' abilities.
 function switchesOf({ cost, unit, in_network: switches, topology, collective }) {
   const gain = switches.algbw / cost.algbw;
   const text = `algbw at most ${rate(switches.algbw, unit)}, ${gain > 1.0005 ? `${number(gain, 3)} times that of this schedule` : "no more than ranks alone reach"} `;
   return element("span", {}, text, gain > 1.0005 ? element("a", { href: hashOf(["design"], { topology: topology.spec, method: "in-network", collective }) }, "design with the switches") : null);
 }
 
-// The command that designs the same, to be copied; networks of documents have none.
+// The command that designs the same schedule, to copy; there is none for networks given as documents.
 function commandOf({ method, topology: { spec }, collective, parameters }) {
   if (!spec || spec.startsWith("file:")) return null;
   const given = ["k", "chunks"].filter((name) => parameters?.[name]).map((name) => `--${name} ${parameters[name]}`);
@@ -60,7 +60,7 @@ function button(text, click) {
 
 function programPanel(key, report, shown) {
   const outcome = element("div", { role: "status" });
-  const suited = report.schedule.in_network ? "mscclpp-json" : "msccl-executor-xml"; // one that has what it needs
+  const suited = report.schedule.in_network ? "mscclpp-json" : "msccl-executor-xml"; // a target that supports it
   const target = choice("target", [suited]);
   catalog().then(({ targets }) => target.replaceChildren(...targets.map((name) => element("option", { selected: name === suited }, name)))).catch(shown.alert);
   const body = (values) => ({ result: key, target: values.get("target"), channels: Number(values.get("channels")), instances: Number(values.get("instances")), protocol: values.get("protocol") });
@@ -104,7 +104,7 @@ const loadColumns = (unit) => [
   { name: "of the busiest", text: (row) => `${Math.round(100 * row.share)} %`, value: (row) => row.share, number: true },
 ];
 
-// Shows the whole collective, one step of it, or all steps one after the other; returns how to stop that.
+// Shows the complete collective, one step, or all steps one after the other; returns a function that stops this.
 function player(picture, { images, controls, name }, shown) {
   const told = element("p", { class: "hint", role: "status" });
   const load = loads(picture, name), route = tree(picture, name);
