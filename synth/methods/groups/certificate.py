@@ -54,7 +54,14 @@ def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[in
     ranks = sorted({rank for group in groups for rank in group.ranks})
     distances = np.full((topology.compute_count, topology.compute_count), _FAR)
     distances[ranks] = _distances(topology, column, ranks)[:, : topology.compute_count]
-    return sum((_paid(group, distances[np.ix_(group.ranks, group.ranks)]) for group in groups), Fraction(0)) / earned
+    paid, known = Fraction(0), dict[tuple[object, ...], Fraction]()  # groups of one form cost the same
+    for group in groups:
+        cost = distances[np.ix_(group.ranks, group.ranks)]
+        form = group.collective.name, group.collective.root, len(cost), cost.tobytes()
+        if form not in known:
+            known[form] = _paid(group, cost)
+        paid += group.amount * known[form]
+    return paid / earned
 
 
 def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
@@ -73,13 +80,19 @@ def _distances(topology: Topology, prices: Costs, sources: list[int]) -> Costs:
 
 
 def _paid(group: Group, cost: Costs) -> Fraction:
+    """Return the least cost of the data of `group`, per unit of its amount."""
     ranks, name = len(cost), group.collective.name
     if name == CollectiveName.ALLREDUCE:
         nearer = np.minimum(cost, cost.T)
-        return Fraction(group.amount * max(2 * least_tree(nearer, 0), least_tree(cost, 0), least_tree(cost.T, 0)))
+        return Fraction(max(2 * least_tree(nearer, 0), least_tree(cost, 0), least_tree(cost.T, 0)))
     if name == CollectiveName.ALLTOALL:
-        return Fraction(group.amount * sum(map(sum, cost.tolist())), ranks)
+        return Fraction(sum(map(sum, cost.tolist())), ranks)
     directed = cost if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST) else cost.T
     if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE):
-        return Fraction(group.amount * least_tree(directed, group.collective.root or 0))
-    return Fraction(group.amount * sum(least_tree(directed, root) for root in range(ranks)), ranks)
+        return Fraction(least_tree(directed, group.collective.root or 0))
+    if np.array_equal(cost, cost.T):  # a tree costs the same from every root
+        return Fraction(least_tree(cost, 0))
+    # Members between which all paths are free count as one
+    one, members = np.unique(((cost == 0) & (cost.T == 0)).argmax(axis=1), return_counts=True)
+    among = directed[np.ix_(one, one)]
+    return Fraction(sum(least_tree(among, root) * count for root, count in enumerate(members.tolist())), ranks)

@@ -46,7 +46,6 @@ from chorale.synth.methods.groups.rings import (
     loads_of,
     pack_over_rails,
     routing,
-    time_in_chunks,
 )
 from chorale.synth.methods.spanning_trees import cheapest_tree
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
@@ -112,8 +111,8 @@ _LEAST_SHARE = 1e-9
 def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = Fraction(1, 100)) -> GroupPacking:
     """Return the best division of the fabric among the groups, and a lower bound on the time. Deterministic.
 
-    Each of at most 80 rounds solves a linear program with one row per link and per commodity. Boxes with rails need no
-    linear program if a plan in closed form is within `close` of the bound.
+    Each of at most 80 rounds solves a linear program with one row per link and per commodity. On boxes with rails, the
+    rounds start from a plan in closed form and end when a plan is within `close` of the bound.
 
     Raises:
         InvalidInput: if the groups cannot be planned together.
@@ -127,9 +126,13 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
     commodities = commodities_of(chosen)
     links = topology.links
     widths = np.array([float(width) for width in links.bandwidths])[links.bandwidth_class]
-    ways: list[list[Routing]] = [[] for _ in commodities]
     center = 1.0 / widths / len(widths)
-    best_lower, best_prices, prices = 0.0, center, center
+    ways: list[list[Routing]] = [[] for _ in commodities]
+    best_lower, best_prices, prices, enough = 0.0, center, center, _CLOSE
+    if rails is not None and rails.gap is not None:  # begin with the plan in closed form
+        ways, enough = [list(listed) for listed in rails.ways], float(close)
+        best_lower, best_prices = float(rails.lower), rails.prices / float(rails.prices @ widths)
+        prices = (best_prices + center) / 2
     for _ in range(MAX_ROUNDS):
         distance, path = cheapest_paths(topology, prices + _LEAST_PRICE * float(center.min()))
         paid = 0.0
@@ -141,7 +144,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
         if lower > best_lower:
             best_lower, best_prices = lower, prices
         shares, duals, time = _master(commodities, ways, widths)
-        if time <= best_lower * (1 + _CLOSE):
+        if time <= best_lower * (1 + enough):
             break
         prices = _STEADY * best_prices / float(best_prices @ widths) + (1 - _STEADY) * duals / float(duals @ widths)
     whole = _best_prices(topology, chosen, [best_prices, duals], time)
@@ -310,7 +313,7 @@ def _in_chunks(topology: Topology, packing: GroupPacking, counts: Sequence[int])
     """Return (time, chunks per shard) for the first of `counts` that is nearly as fast as the best count."""
     times = []
     for each in counts:
-        times.append((time_in_chunks(topology, packing, each), each))
+        times.append((busiest(topology, loads_of(topology, packing, each))[0], each))
         if times[-1][0] <= packing.lower * _NEARLY_BEST:
             break
     best = min(time for time, _ in times)

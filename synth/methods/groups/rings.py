@@ -6,7 +6,7 @@ all NICs and lanes carry the same load. If all NICs, or all lanes, are equally b
 them prove that no plan is faster.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache, partial
@@ -158,11 +158,6 @@ def busiest(topology: Topology, loads: Iterable[GroupLoads]) -> tuple[Fraction, 
     return longest, np.array([time == longest for time in times])[kind]
 
 
-def time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fraction:
-    """Return the time that the busiest link needs with `chunks` chunks per shard, in data / bandwidth."""
-    return busiest(topology, loads_of(topology, packing, chunks))[0]
-
-
 def loads_of(topology: Topology, packing: GroupPacking, chunks: int) -> Iterable[GroupLoads]:
     """Yield the link loads of each commodity, with `chunks` chunks per shard."""
     for number, commodity in enumerate(packing.commodities):
@@ -243,13 +238,26 @@ def _with_bound(fabric: RailFabric, packing: GroupPacking, parts: int, close: Fr
     into[[link for path in fabric.nic_links[1] for link in path]] = True
     into |= links.dst < topology.compute_count
     ends = np.isin(links.dst, members), np.isin(links.src, members)
-    for prices in (busy, *ends, busy & into, busy & ~into, nics, into & ~nics):
+    for prices in (busy, *_around_roots(fabric, packing.groups), *ends, busy & into, busy & ~into, nics, into & ~nics):
         lower = proven_time(topology, packing.groups, prices.astype(int).tolist())
         if lower > packing.lower:
             packing = replace(packing, prices=prices.astype(np.int64), lower=lower, gap=time / lower - 1)
         if time == lower or (packing.gap is not None and _CLOSE < packing.gap <= close):
             break
     return packing
+
+
+def _around_roots(fabric: RailFabric, groups: tuple[Group, ...]) -> Iterator[NDArray[np.bool_]]:
+    """Yield the links out of all roots of broadcasts and out of their boxes, and the links into those of reduces."""
+    links = fabric.topology.links
+    for name, side, ends in ((CollectiveName.BROADCAST, 0, links.src), (CollectiveName.REDUCE, 1, links.dst)):
+        rooted = [each for each in groups if each.collective.name == name]
+        roots = [each.ranks[each.collective.root or 0] for each in rooted]
+        if roots:
+            yield np.isin(ends, roots)
+        if roots and fabric.boxes > 1:
+            boxes = fabric.members[np.unique(fabric.box[roots])]
+            yield np.isin(np.arange(len(links)), fabric.narrowest[side, boxes])
 
 
 def _ways(fabric: RailFabric, group: Group, root: int, path: PathOf) -> tuple[Routing, ...]:

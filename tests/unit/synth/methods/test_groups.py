@@ -146,7 +146,14 @@ def test_one_group_is_bounded_as_its_collective_is(spec, name):
 
 
 @pytest.mark.parametrize(
-    ("spec", "name"), [("h100:2", "allreduce"), ("a100:3", "reduce_scatter"), ("h100:2", "allgather")]
+    ("spec", "name"),
+    [
+        ("h100:2", "allreduce"),
+        ("a100:3", "reduce_scatter"),
+        ("h100:2", "allgather"),
+        ("h100:3", "broadcast"),
+        ("a100:2", "reduce"),
+    ],
 )
 def test_groups_on_boxes_with_rails_meet_their_bound_in_closed_form(spec, name):
     topology = parse_topology(spec)
