@@ -99,7 +99,7 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     """Return sets of a rank and surrounding switches that have less incoming bandwidth than the rank alone.
 
-    For each rank behind switches, the result has the set with the least incoming bandwidth, if not the rank alone.
+    For each rank behind switches, this is the set with the least incoming bandwidth, unless that is the rank alone.
     Takes one flow computation per rank behind a switch, or fewer if symmetries are known.
     """
     topology = search.topology

@@ -147,7 +147,7 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Remove candidates that cannot be Pareto-optimal even if they cost only their lower bounds. O(n * frontier).
+    """Remove candidates that cannot be Pareto-optimal even if their costs are their lower bounds. O(n * frontier).
 
     A candidate is removed if another candidate's expected cost is better than its lower bounds. All candidates of equal
     cost are kept.

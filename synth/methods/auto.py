@@ -174,7 +174,7 @@ def _traffic_of_pattern(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedChoice:
-    """A method with its predicted seconds and time per byte, its traffic, and a function that makes its schedule."""
+    """A method with its predicted seconds, time per byte and traffic, and a function that makes its schedule."""
 
     method: str
     seconds: Fraction

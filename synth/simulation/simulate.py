@@ -286,7 +286,7 @@ def simulate_flows(
 
 
 class LinkLoad(NamedTuple):
-    """Largest link load on those routes of a step that have the given number of hops and latency.
+    """Largest link load on the routes of a step that have this number of hops and this latency.
 
     time_per_byte: load as a fraction of the vector, divided by the link's bandwidth in the topology's unit
     hops:          number of links of these routes

@@ -106,7 +106,7 @@ class SharedFlows:
 
 
 def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Return (best rate reached with whole `units`, its flows), improving the flows `start` round by round.
+    """Return (best rate with `units` whole units per pair of ranks, its flows). Improves `start` round by round.
 
     `upper` is an upper bound on the rate; flows within 1 % of this bound are not changed. O(rounds * sources * links *
     log links).

@@ -105,7 +105,7 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return (function that rounds `split` to `pairs` pairs at a scale, function that tests all cuts of the result)."""
+    """Return two functions: one rounds `split` at a scale to `pairs` pairs, the other tests all cuts of the result."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     turned, origin = transpose_with_links(topology)
 

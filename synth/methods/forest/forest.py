@@ -66,7 +66,7 @@ class _ArcIndex(NamedTuple):
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
-    """Return those trees of `old`, repaired if necessary, that fit into `network` together.
+    """Return the trees of `old`, repaired if necessary, as far as they fit into `network` together.
 
     There may be too few of them, and they may leave too little capacity for the missing trees. Each of a root's units
     uses the tree of the old unit at the same position in the shard. If a node's incoming edge no longer exists, it is
@@ -264,7 +264,7 @@ class ShardUnits:
 
 
 def shard_units(sizes: Sequence[int]) -> ShardUnits:
-    """Return `sizes` in whole units: exact if the largest has at most 4096 common units, else it gets 4096.
+    """Return `sizes` in whole units: exact if the largest has at most 4096 units, else in units of 1/4096 of it.
 
     >>> shard_units([6000, 0, 9000])
     ShardUnits(counts=(2, 0, 3), unit=Fraction(3000, 1))

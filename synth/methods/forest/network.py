@@ -103,7 +103,7 @@ Whole = TypeVar("Whole")
 
 
 def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
-    """Return `units` in proportion to `rates`, as whole numbers. Numbers with the largest remainders are rounded up."""
+    """Return `units` divided in proportion to `rates`, in whole numbers. The largest remainders are rounded up."""
     total = sum(rates, Fraction(0))
     shares = [rate * units / total for rate in rates]
     whole = [int(share) for share in shares]

@@ -244,7 +244,7 @@ class _Homes(NamedTuple):
     routing:   the rows, each with its home as the source
     origin:    int64[rows], the rank that has the tokens
     shard, lo: int64[rows], the shard of each row and its first chunk there
-    via:       int64[rows], the only other box to which the home sends, which copies for further boxes; -1 for none
+    via:       int64[rows], the other box to which the home sends once and which sends to further boxes; -1 for none
     """
 
     routing: TokenRouting
@@ -504,7 +504,7 @@ def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edg
 
 
 def _tree_plans(topology: Topology, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
-    """Return plans in which ranks copy the data along trees of cheap paths, the best for several limits on links."""
+    """Return plans in which ranks copy the data along trees of cheap paths, one plan per limit on link times."""
     problem, unit = commodities_of(topology, symmetric=False), int(np.gcd.reduce(routing.amount))
     units = routing.amount // unit
     # Shards are divided into parts of whole units, so that they can use different trees

@@ -88,7 +88,7 @@ class RailFabric:
         return len(self.members)
 
     def no_loads(self, inside: Amounts | None = None) -> RailLoads:
-        """Return RailLoads to which loads can be added: a copy of `inside` for lanes or zeros, and zeros for NICs."""
+        """Return RailLoads to add loads to. Lanes start with a copy of `inside` or zeros, NICs with zeros."""
         ranks, places = len(self.place), self.members.shape[1]
         inside = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
         return RailLoads(self.place, inside, np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64))
@@ -124,7 +124,7 @@ class RailFabric:
         return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return (largest bound from cuts around ranks, boxes and places in all boxes; its links). O(ranks^2)."""
+        """Return (largest bound of cuts around ranks, boxes and places in all boxes; links of the cut). O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
         amounts = sent.sum(axis=1), sent.sum(axis=0)
         for groups, has_lanes, has_nics, widths in self._cuts:
