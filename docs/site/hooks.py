@@ -1,6 +1,6 @@
-"""What the site adds to the written pages when it is built.
+"""Add generated pages to the site when it is built.
 
-The reference of the command and of the HTTP API, and a copy of every file of the repository that a page links to.
+These are the references of the commands and of the HTTP API, and a copy of every repository file that a page links to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 _OUTSIDE = re.compile(
     r"\]\((?:\.\./)+((?:synth|runners|job|tuner|experiments|chorale|tests|deploy|examples)(?:/[^)#\s]*)?|CONTRIBUTING\.md)\)"
 )
-"""A link of a page to a file or folder of the repository, as a code host follows it."""
+"""A link from a page to a file or folder outside docs/, as it works on a code host."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -37,7 +37,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made from the code, so that they cannot differ from it."""
+    """Add the pages that are generated from the code, so that they always agree with it."""
     openapi = openapi_document()
     made = {
         "reference/cli.md": command_page(),
@@ -61,12 +61,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _copy_of(target: str) -> str:
-    """Return where the site has the file or folder `target`: as text, so that browsers show it."""
+    """Return the path on the site of the file or folder `target`, which is stored as text so that browsers show it."""
     return f"source/{target.rstrip('/')}.txt"
 
 
 def _source(path: Path) -> str:
-    """Return the content of a file, or the names of what is in a folder."""
+    """Return the content of a file, or the names of the files in a folder."""
     if path.is_file():
         return path.read_text()
     return "".join(f"{entry.name}\n" for entry in sorted(path.iterdir()) if not entry.name.startswith(("_", ".")))

@@ -1,4 +1,4 @@
-"""The HTTP API as a page, from the OpenAPI document that the service itself answers at /openapi.json."""
+"""The HTTP API as a page, from the OpenAPI document that the service itself returns at /openapi.json."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the document of all routes that take, follow and hand out jobs, results and campaigns."""
+    """Return the OpenAPI document of all routes for jobs, results and campaigns."""
     api = FastAPI(title="Chorale", version="1")
     for router in (
         *(submission_router, job_router, result_router, topology_router),
@@ -31,7 +31,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 def http_page(document: dict[str, Any]) -> str:
-    """Return the page: what each route does, then the fields of what it is sent."""
+    """Return the page: what each route does, then the fields of its requests."""
     routes = [
         (method.upper(), path, operation)
         for path, methods in document["paths"].items()

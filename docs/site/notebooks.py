@@ -1,4 +1,4 @@
-"""Notebooks of the documentation, executed and as pages. `python docs/site/notebooks.py` writes their outputs.
+"""Execute the notebooks of the documentation and turn them into pages. Run as a script to store their outputs.
 
 A cell may do what plain Python does; what its last line evaluates to is shown as notebooks show it, by `_repr_html_`,
 `_repr_svg_` or `repr`. No kernel is needed, and nothing but the standard library.
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Return `notebook` with the outputs that its code cells have when they run one after the other."""
+    """Return `notebook` with the outputs that its code cells produce when they run in order."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = []
     for index, cell in enumerate(notebook["cells"]):

@@ -1,6 +1,6 @@
 """Take the pictures of the service's page: `make pictures` runs its browser tests, which keep screenshots.
 
-A picture has few colours, so that it is small; what a test shows is what the guide shows.
+Pictures have few colours to keep them small. They show the page as the tests see it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDTH, COLOURS = 900, 96
 
 
 def take(folder: Path) -> None:
-    """Run the browser tests, which write `folder`/VIEW.png. Raises CalledProcessError where one fails."""
+    """Run the browser tests, which write `folder`/VIEW.png. Raises CalledProcessError if a test fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/browser/test_page.py"]
     command += ["tests/browser/test_live_fabric.py"]
     subprocess.run(command, check=True, env={**os.environ, "CHORALE_SCREENSHOTS": str(folder)})  # noqa: S603 - our own
