@@ -85,7 +85,7 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
 def _by_programs(topology: Topology) -> Fraction:
     """Return BFB's lowest possible bandwidth time per byte on a network with unit links, from linear programs.
 
-    For each step, take the smallest load in shards that the worst node can reach; then add up all steps.
+    This is the sum over all steps of the worst node's smallest possible load, in shards.
     """
     graph = nx.DiGraph([(link.src, link.dst) for link in topology.links])
     hops = {source: dict(lengths) for source, lengths in nx.all_pairs_shortest_path_length(graph)}
@@ -99,7 +99,7 @@ def _by_programs(topology: Topology) -> Fraction:
 
 
 def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int, int]]) -> Fraction:
-    """Return the lowest load, in shards, of the busiest link into `node` if all shards from `step` hops away arrive."""
+    """Return the lowest possible load, in shards, of the busiest link into `node` as shards `step` hops away arrive."""
     shards = [source for source, lengths in hops.items() if lengths[node] == step]
     pairs = [(job, link) for job, shard in enumerate(shards) for link, near in enumerate(into)
              if hops[shard][near] == step - 1]  # fmt: skip

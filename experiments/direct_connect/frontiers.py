@@ -266,7 +266,7 @@ def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
         )
 
     def times(nodes: int, workload: Workload) -> tuple[int, float, float, float]:
-        """Return nodes; in microseconds: our finder's time, its time with only the paper's bases, and a lower bound."""
+        """Return the node count and three times in µs: our finder's, with only the paper's bases, and a lower bound."""
         own, paper = (float(workload.time_us(workload.best(frontiers[nodes]))) for frontiers in (ours, theirs))
         return nodes, own, paper, _least_us(workload, nodes)
 

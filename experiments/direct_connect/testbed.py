@@ -165,7 +165,7 @@ def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]
 
 
 def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of all parts, then the claims, compared with the simulated times and with the live ones."""
+    """Return the rows of all parts, then rows that compare each claim with the simulated and with the live times."""
     rows = concatenate_rows(parts)
     found = list(rows)
     for where in (SIMULATED, LIVE):

@@ -1,9 +1,9 @@
-"""ForestColl's exact optima of allgather, and its tables.
+"""ForestColl's exact optima for allgather, and the tables in its paper.
 
 Table 1: which generators accept switches, are optimal, and scale. The paper's text does not show which columns have
 check marks, so we take them from the wording of section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs,
-and our model's predictions. MI250 runs are on public record. The A100 runs were never published, so the model is fitted
-to the printed digits and compared with them.
+and our model's predictions. The MI250 runs are public. The A100 runs were never published, so the model is fitted to
+the printed digits and compared with them.
 """
 
 import time

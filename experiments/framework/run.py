@@ -109,7 +109,7 @@ def run_experiment(
     Args:
         experiment: the experiment.
         quick: leave out the cases that take long.
-        executor: computes the parts; None, or an experiment that must run alone: this process.
+        executor: computes the parts. This process does if it is None or if the experiment must run alone.
         store: saves each part as soon as it is computed; None saves nothing.
         resume: reuse the parts that `store` has and compute only the missing parts.
         progress: called before each part.

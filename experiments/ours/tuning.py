@@ -374,7 +374,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    """Return the error of the fit to all programs, and of the fit to the other programs (the unseen error)."""
+    """Return the model's error for a run: fitted to all programs, and (unseen) fitted to all programs but this one."""
     predicted_us = everything.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
     is_large, reason = run.size_bytes >= LARGE_BYTES, None

@@ -1,4 +1,4 @@
-"""Times of Swing and its rivals by size on one network, and claims of the Swing paper as ranges of measured values."""
+"""Times of Swing and its rivals by size on one network, and the Swing paper's claims, each as a range for a value."""
 
 from __future__ import annotations
 

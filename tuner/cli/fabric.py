@@ -172,7 +172,7 @@ def watch(
     """Watch the links of a fabric; plan, compare and publish a new tuning table when they change.
 
     Jobs whose CHORALE_TABLE is the published file load each new table while they run. With --json, every event is one
-    JSON document on its own line. Ctrl-C ends the watch and keeps the published table; the next start continues there.
+    JSON document on its own line. Ctrl-C ends the watch and keeps the published table; the next start continues.
 
     Args:
         file: YAML file that describes the watch, see --schema.

@@ -137,7 +137,10 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
 def _workload(
     alpha_us: str | None, size: str | None, bandwidth_gbps: str | None, calibration: str | None, degree: int
 ) -> Workload | None:
-    """Return the workload that ranks networks; with a calibration, a node has `degree` times its link bandwidth."""
+    """Return the workload by which networks are ranked.
+
+    If a calibration is given, a node has `degree` times the link bandwidth in it.
+    """
     given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
     named = [name for name, value in given.items() if value is not None]
     if calibration is None:

@@ -64,7 +64,7 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """Time per byte on the busiest link: of each step of a schedule, summed, or of a program as a whole."""
+        """Time per byte on the busiest link; for a schedule, on each step's busiest link, summed over the steps."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)

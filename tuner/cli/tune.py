@@ -49,8 +49,9 @@ def tune(
 ) -> None:
     """Search for the fastest schedule per size and register it.
 
-    Every start is a new launch with its own numbered folder, study and parent run. With --resume, the newest launch
-    continues instead, and no finished trial is repeated. A detached launch survives the end of its process or node.
+    Every start is a new launch with its own numbered folder, Optuna study and MLflow run. With --resume, the newest
+    launch continues instead, and no finished trial is repeated. A detached launch survives the loss of its process or
+    node.
 
     Args:
         campaign: Campaign file in YAML.

@@ -307,7 +307,7 @@ def lower(
     """Lower a schedule to a program, which is read back and checked before it is written.
 
     The program is executed symbolically and checked against its collective. With more than 512 ranks, it is not
-    executed; what is read back is only compared with the program in memory.
+    executed, but only read back and compared with the program in memory.
 
     Args:
         output: Program file to write.

@@ -105,7 +105,7 @@ class _SafeUnpickler(pickle.Unpickler):
 
 
 def collective_of_torch(name: str) -> str | None:
-    """Return the collective for PyTorch's name for a call, or None for other calls, such as barriers and sends.
+    """Return the collective that PyTorch calls `name`, or None for other calls, such as barriers and sends.
 
     >>> collective_of_torch("nccl:_all_gather_base"), collective_of_torch("nccl:send 0->1")
     ('allgather', None)

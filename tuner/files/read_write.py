@@ -128,7 +128,7 @@ def set_file_aside(path: Path, label: str = "damaged") -> Path:
 
 
 def rendered(template: Path, is_html: bool, **values: Any) -> str:
-    """Render a Jinja template as HTML or as a shell script, for which the filter `quote` quotes words.
+    """Render a Jinja template as HTML or as a shell script, in which the filter `quote` quotes words for the shell.
 
     A missing value is an error.
     """

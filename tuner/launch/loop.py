@@ -408,7 +408,7 @@ class TrialLoop:
         return size_results(outcome, trial.trial_id, references, weights, self._controls.times_s)
 
     def _facts(self, trial: PendingTrial) -> tuple[str, int, Candidate, float, float]:
-        """Return the values of the first fields of every trial record, in the order of the fields."""
+        """Return the values of the fields with which every trial record begins, in the order of the fields."""
         seconds = self._clocks.monotonic_s() - trial.started_s
         return trial.trial_id, trial.number, trial.candidate, trial.started_unix_s, seconds
 

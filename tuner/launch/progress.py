@@ -1,4 +1,4 @@
-"""Progress of a launch: its display in the terminal, the pace of trials, and time spent on more than measuring."""
+"""Progress of a launch: its display in the terminal, the pace of trials, and the time that is not spent measuring."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""Improve the hints in errors: if a word names something of another kind (a method, not a file), and for Python."""
+"""Improve the hints in errors, for words of the wrong kind (a method instead of a file) and for callers in Python."""
 
 import re
 from collections.abc import Mapping

@@ -296,7 +296,7 @@ def _is_whole(table: Table, console: Console) -> bool:
 
 
 def _blocks(table: Table, console: Console) -> Iterator[Text]:
-    """Yield a table's title, rows and caption. A row becomes its first cell, then a line for each cell with heading."""
+    """Yield a table's title, rows and caption. Each row becomes its first cell, then a line per cell with heading."""
     headings = [" ".join(_text(column.header, console).plain.split()) for column in table.columns]
     if table.title:
         yield _text(table.title, console)

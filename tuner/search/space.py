@@ -154,7 +154,7 @@ class CampaignConstraints:
 
     @property
     def is_one_sided(self) -> bool:
-        """Whether programs become plans that consist of puts, reads and signals."""
+        """Whether the runner executes plans, which consist of puts, reads and signals."""
         return self.limits.one_sided_operations is not None
 
     def matters(self, parameter: str, method: str) -> bool:

@@ -451,7 +451,7 @@ CONTENDER_DEVIATIONS = 2.5
 
 
 def race_ratio(deviation: float) -> float:
-    """Return how much slower than the best a program must be, after its first repetitions, to be dropped (a ratio)."""
+    """Return the ratio to the best time above which a program is dropped after its first repetitions."""
     return float(np.exp(max(RACE_LEAST, RACE_DEVIATIONS * 2**0.5 * deviation)))
 
 

@@ -165,7 +165,7 @@ class MlflowStore:
             return str(experiment.experiment_id)
 
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
-        """Return the runs whose tag `tag` has the given value, by the value of their tag `key`.
+        """Return the runs whose tag `tag` has the given value: value of their tag `key` -> run.
 
         If several runs have the same key, a request was repeated because its answer was lost. One of these runs is
         kept, a finished one if possible, and the others are deleted.

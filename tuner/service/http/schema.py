@@ -54,7 +54,7 @@ def note_campaign(request: Request, name: str, runner: str | None = None) -> Non
 
 
 class ErrorView(BaseModel):
-    """The body of every refusal."""
+    """The body of every error response."""
 
     error: ErrorFacts
 

@@ -28,7 +28,7 @@ hypercube:12 with bfb, 52 for a switched fabric of 4,096 ranks with forest."""
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Limits for one job, request or campaign. A process may use its memory at the start plus twice the estimate.
+    """Limits for one job, request or campaign. A job's process may use its memory at start plus twice the estimate.
 
     Args:
         max_nodes: Largest number of nodes of a network.
