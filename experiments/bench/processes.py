@@ -184,7 +184,7 @@ _IMPORTS = (
 
 
 def started_command(case: str) -> BenchmarkOutcome:
-    """Return which large libraries a command imports, and its processor seconds (minimum of several runs).
+    """Return which large libraries a command imports, and its processor time in seconds (minimum of several runs).
 
     For comparison, `python -c pass` and `python -c "import numpy"` are also timed.
     """

@@ -1,4 +1,4 @@
-"""`chorale record` and `chorale replay`: which collectives a job calls, how well the tuner does on recorded runs."""
+"""`chorale record` and `chorale replay`: which collectives a job calls, and how well tuning works on recorded runs."""
 
 import json
 import os

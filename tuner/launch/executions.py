@@ -1,4 +1,4 @@
-"""Explain how long an execution took: the causes of delay on its critical path, and the ranks that were late."""
+"""Explain why an execution took as long as it did: causes of delay on its critical path, and ranks that were late."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate NCCL's channels on a machine: the rates that they reach, and better rings found by Chorale."""
+"""Evaluate NCCL's channels on a machine: the rates that they reach, and the rings that Chorale finds instead."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Log a launch to MLflow: a parent run with a child run for each trial, and the content of these runs."""
+"""Log a launch to MLflow: a parent run, a child run for each trial, and what these runs contain."""
 
 import json
 import logging

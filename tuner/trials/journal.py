@@ -1,4 +1,4 @@
-"""The journal of a launch: an append-only file with one writer, and the meaning of its lines.
+"""The journal of a launch: an append-only file with one writer, and how its lines are read.
 
 The first line describes the launch and its conditions; the other lines are records. The last key of each line, `crc32`,
 is a checksum of the bytes before it, which reveals changes by a faulty disk or an editor. Lines written by earlier

@@ -1,4 +1,4 @@
-"""Routes for jobs, results, networks and fabrics: submit a specification, watch the job, fetch its result."""
+"""Routes for jobs, results, networks and fabrics: submit a job specification, watch the job, fetch its result."""
 
 from typing import Annotated, Any
 
