@@ -184,7 +184,7 @@ class ProcessPool:
         self._is_closed = False
 
     def submit(self, function: Function[Result], shared: bytes, task: Any) -> Future[Result]:
-        """Run the method `call` in a thread of the pool and return its future."""
+        """Return the future of `self.call(function, shared, task)`, which runs in a thread of the pool."""
         return self.threads.submit(self.call, function, shared, task)
 
     def call(self, function: Function[Result], shared: bytes, task: Any, limit_s: float | None = None) -> Result:

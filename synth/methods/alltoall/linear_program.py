@@ -323,7 +323,7 @@ _SLACK = 1e-9
 
 
 class ApproximateSolution(NamedTuple):
-    """Approximate flows and prices. The bounds derived from them are exact, however inaccurate the solver was.
+    """Approximate flows and prices. The bounds derived from them hold however inaccurate the solver was.
 
     class_flow: float64[column classes]
     prices:     float64[link classes of `small`], price of each link in the class
