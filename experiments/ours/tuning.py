@@ -1,4 +1,4 @@
-"""Experiments with recorded runs on MI250 GPUs: replay tuning on the recorded times, and compare them with the cost model."""
+"""Experiments with recorded runs on MI250 GPUs: replay tuning on the recorded times; test the cost model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of Swing and its rivals by size on one network, and the Swing paper's claims, each as a range for a value."""
+"""Times of Swing and its rivals by size, and the Swing paper's claims, each as the range in which a time must lie."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def end_process(pid: int) -> None:
 
 
 def _start(name: str, in_user_namespace: bool) -> subprocess.Popen[str]:
-    """Start a holder that is not a child of this process, so that any process can end it."""
+    """Start the process that keeps the namespaces alive. It outlives this process, and leaves no zombie to it."""
     user: Sequence[str] = ("--user", "--map-root-user") if in_user_namespace else ()
     command = ["setsid", "--fork", "unshare", *user, "--mount", "--net", "sh", "-c", _HOLD, _MARK, name]
     pipe = subprocess.PIPE

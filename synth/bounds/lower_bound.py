@@ -504,9 +504,9 @@ def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
-    """Yield groups of nodes as labels: single ranks; nodes joined by wide links; the allgather bottlenecks.
+    """Yield ways to group the nodes: each rank alone; nodes joined by wide links; divided by the allgather bottlenecks.
 
-    The label of a node is the number of its group, or -1 if it belongs to no group.
+    Each is a list with one label per node: the number of its group, or -1 if it belongs to none.
     """
     ranks = topology.compute_count
     alone = [*range(ranks), *([-1] * topology.switch_count)]

@@ -396,9 +396,9 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
 
 
 def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:
-    """Return int64 per rank: number of shards that all ranks must get from it, or, for reductions, that it must get.
+    """Return int64 per rank: how many shards it must send to all ranks or, for reductions, receive as sums.
 
-    For allgatherv and reduce_scatterv, these are the sizes of shards.
+    For allgatherv and reduce_scatterv, this is the size of the rank's shard.
     """
     rooted = collective.is_rooted
     if cut_direction(collective) == "into" and collective.name not in (

@@ -1,4 +1,4 @@
-"""Prior knowledge for the search of a launch, from earlier launches and recorded runs; it is saved for --resume."""
+"""What the search of a launch knows in advance, from earlier launches and recorded runs; it is saved for --resume."""
 
 import json
 import logging

@@ -231,7 +231,7 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 
 
 def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
-    """Read a YAML file as `model`. Raises InvalidInput if other users may write it, because it grants permissions."""
+    """Read a YAML file, which grants permissions, as `model`. Raises InvalidInput if other users can write to it."""
     try:
         reason = why_foreign(path)
     except OSError as error:
