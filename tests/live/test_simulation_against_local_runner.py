@@ -1,10 +1,16 @@
 """What the network models predict against what real processes over paced links take."""
 
+import os
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
+import chorale
 from chorale.runners.api.base import RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.local.runner import LocalRunner
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
@@ -12,8 +18,10 @@ from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import NetworkModel, simulate
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.runner_kit import measured
+from tests.live.conftest import Up
 from tests.synthesis import synthesized
 
+NAME = f"traffic-{os.getpid()}"
 LINK_MBPS = 20
 SIZE_BYTES = 2**19
 
@@ -42,3 +50,32 @@ def test_both_models_predict_what_the_local_runner_measures(spec: str) -> None:
     measured_ratio = results["ring"][0].min_s / results["bfb"][0].min_s
     predicted_ratio = made["ring"].cost.time_per_byte / made["bfb"].cost.time_per_byte
     assert measured_ratio == pytest.approx(float(predicted_ratio), rel=0.35)
+
+
+@pytest.mark.alone
+def test_skewed_traffic_on_boxes_with_rails_takes_what_is_simulated_and_no_less_than_its_bound(up: Up) -> None:
+    """Experts in one of two boxes are popular: every rank sends there, and as much comes back from there."""
+    network, lane_mbps, unit_bytes = chorale.topology("railclos:2,4,100,1"), 90, 2**15
+    up(network.spec, lane_mbps)
+    pace = Fraction(lane_mbps * 10**6, 450 * 8 * 10**9)  # the lanes of this network have 450 GB/s
+    tokens = np.add.outer(np.arange(8) % 2, [12, 5, 3, 2, 2, 1, 1, 1])
+    neighbours = chorale.plan_alltoall(network, np.diag([1, 0, 0, 0, 0, 0, 0], k=1))
+    assert neighbours.method == "direct"  # so that it sends everything else directly, too
+    for name, traffic in (("dispatch", tokens), ("combine", tokens.T)):
+        plan = chorale.plan_alltoall(network, traffic)
+        plans = {"plan": plan, "direct": neighbours.with_traffic(traffic)}
+        programs = {each: chorale.lower(plans[each].schedule(), "oneccl-xml").program for each in plans}
+        assert len({program.chunks for program in programs.values()}) == 1
+        size_bytes = unit_bytes * programs["plan"].chunks
+        request = RunRequest(network, programs, (size_bytes,), repeats=3, timeout_s=100)
+        with LocalRunner(where="fabric", fabric=NAME) as runner:
+            runs = measured(runner.submit(request)).results
+        simulated = measured(SimulatedRunner(NetworkModel(efficiency=pace)).submit(request)).results
+        bound_s = plan.seconds(plan.bound) * unit_bytes / float(pace)
+        for each in plans:
+            (run,), (predicted,) = runs[each], simulated[each]
+            shown = f"{name} {each}: {run.min_s:.3f} s, simulated {predicted.min_s:.3f} s, at least {bound_s:.3f} s"
+            print(shown)  # noqa: T201 - shown with -s
+            assert bound_s <= run.min_s < 10 * predicted.min_s
+            assert bound_s <= predicted.min_s < 10 * run.min_s
+    assert runs["plan"][0].min_s < runs["direct"][0].min_s
