@@ -77,7 +77,7 @@ def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
 
 
 def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Routing:
-    """Return the cheapest routing for the data of group member `root`. O(ranks^3), or O(ranks^4) for an allreduce."""
+    """Return the cheapest routing for the data of group member `root`; an allreduce tries a few roots. O(ranks^3)."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return routing(group, root, path)
@@ -88,7 +88,8 @@ def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Rou
     if np.allclose(cost, cost.T, rtol=1e-12, atol=0):
         tree = cheapest_tree(cost, 0)
         return routing(group, 0, path, tree, tree)
-    pairs = [(cheapest_tree(cost, start), cheapest_tree(cost.T, start), start) for start in range(len(cost))]
+    starts = range(0, len(cost), -(-len(cost) // _STARTS))
+    pairs = [(cheapest_tree(cost, start), cheapest_tree(cost.T, start), start) for start in starts]
     down, up, start = min(pairs, key=lambda pair: tree_cost(cost, pair[0]) + tree_cost(cost.T, pair[1]))
     return routing(group, start, path, down, up)
 
@@ -105,6 +106,7 @@ _MOST_BOUNDS = 32
 _CLOSE = 1e-4
 _LEAST_PRICE = 1e-7
 _STEADY = 0.5
+_STARTS = 8  # ranks from which trees of an allreduce are tried if prices differ per direction
 _LEAST_SHARE = 1e-9
 
 
@@ -112,7 +114,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
     """Return the best division of the fabric among the groups, and a lower bound on the time. Deterministic.
 
     Each of at most 80 rounds solves a linear program with one row per link and per commodity. On boxes with rails, the
-    rounds start from a plan in closed form and end when a plan is within `close` of the bound.
+    rounds start from a plan in closed form and end when a plan is well within `close` of the bound.
 
     Raises:
         InvalidInput: if the groups cannot be planned together.
@@ -129,8 +131,8 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
     center = 1.0 / widths / len(widths)
     ways: list[list[Routing]] = [[] for _ in commodities]
     best_lower, best_prices, prices, enough = 0.0, center, center, _CLOSE
-    if rails is not None and rails.gap is not None:  # begin with the plan in closed form
-        ways, enough = [list(listed) for listed in rails.ways], float(close)
+    if rails is not None and rails.gap is not None:  # start there; whole chunks need the rest of `close`
+        ways, enough = [list(listed) for listed in rails.ways], float(close) / 4
         best_lower, best_prices = float(rails.lower), rails.prices / float(rails.prices @ widths)
         prices = (best_prices + center) / 2
     for _ in range(MAX_ROUNDS):
