@@ -97,7 +97,7 @@ class Judgement:
             "size": lambda size: format_size(size.size_bytes),
             "measured": lambda size: seconds_text(size.measured_us / 1e6),
             "bound": lambda size: seconds_text(size.bound_us / 1e6),
-            "of bound": lambda size: f"{size.percent_of_bound:{'.2g' if size.percent_of_bound < 10 else '.0f'}} %",
+            "of bound": lambda size: _percent(size.percent_of_bound),
             self.model or "model": lambda size: size.library_us and seconds_text(size.library_us / 1e6),
             "limit": lambda size: size.limited_by,
         }
@@ -295,13 +295,17 @@ def _verdict(
     share, what = large.percent_of_bound / 100, "of the bound"
     if large.library_us is not None and best is not None:
         share, label = large.library_us / large.measured_us, baseline_label(best.document())
-        what = f"of what {label} should reach, {large.percent_of_bound:.0f} % of the bound"
+        what = f"of what {label} should reach, {_percent(large.percent_of_bound)} of the bound"
     lenient = _LATENCY_LENIENCE if large.limited_by == "latency" else 1.0
     word = "good" if share >= GOOD * lenient else "fair" if share >= FAIR * lenient else "slow"
-    text = f"{word}: {at}, {share:.0%} {what}"
+    text = f"{word}: {at}, {_percent(100 * share)} {what}"
     slow = [format_size(size.size_bytes) for size in sizes if "unusually slow" in size.note]
     unusual = f"unusually slow: {', '.join(slow)}" if slow else "no size is unusually slow"
     return f"{text}, limited by {_LIMITS[large.limited_by]}; {unusual}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:{'.2g' if value < 10 else '.0f'}} %"
 
 
 _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algorithm": "the algorithm"}

@@ -43,7 +43,7 @@ def test_a_good_result(tmp_path):
     """8 H100 at 270 GB/s: NVLS by NCCL's model reaches 272, switches that add allow 450."""
     found = ch.judge(log(tmp_path, {2**30: 2**30 / 270e3, 2**33: 2**33 / 270e3}), "h100:1")
     large = found.sizes[-1]
-    assert found.verdict.startswith("good: 8GiB at 270 GB/s (busbw 472.5), 99% of what NCCL 2.28.3 (nvls, 16 channels)")
+    assert found.verdict.startswith("good: 8GiB at 270 GB/s (busbw 472.5), 99 % of what NCCL 2.28.3 (nvls, 16 channels)")
     assert found.library == {"name": "NCCL", "version": "2.30.7"}
     assert large.percent_of_bound == pytest.approx(60.0, abs=0.1)
     assert (large.bound_us, large.limited_by) == (pytest.approx(2**33 / 450e3), "algorithm")
@@ -69,9 +69,9 @@ GATHER_OF_2020 = """# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728 step: 2(fa
 @pytest.mark.parametrize(
     ("path", "spec", "collective", "verdict", "of_bound", "share"),
     [
-        ("results/all_reduce-nccl.log", "b200:2", None, "fair: 2GiB at 212.2 GB/s (busbw 397.9), 81%", 53, 0.81),
+        ("results/all_reduce-nccl.log", "b200:2", None, "fair: 2GiB at 212.2 GB/s (busbw 397.9), 81 %", 53, 0.81),
         ("rccl-tests/rccl_half_allreduce.txt", "mi250half:2", "allreduce", "slow: 8GiB at 23.67 GB/s", 18, 0.35),
-        (None, "file:", "allgather", "slow: 128MiB at 43.71 GB/s (busbw 21.86), 55%", 44, 0.55),
+        (None, "file:", "allgather", "slow: 128MiB at 43.71 GB/s (busbw 21.86), 55 %", 44, 0.55),
     ],
     ids=["16 B200", "16 MI250", "2 RTX 2080 Ti"],
 )
@@ -125,6 +125,13 @@ def test_wrong_elements_are_the_verdict(tmp_path, capsys):
         "size_bytes", "measured_us", "bound_us", "percent_of_bound", "library_us", "limited_by", "note",
     }  # fmt: skip
     assert document["library"] == {"name": "RCCL", "version": "2.18.3"}
+
+
+def test_an_alltoall_far_below_the_bound(tmp_path, capsys):
+    """The verdict and the table round alike."""
+    done = chorale(capsys, "judge", log(tmp_path, {2**20: 1e4}, "alltoall_perf", 31 / 32), "--topology", "h100:4")
+    verdict, table = " ".join(done.stdout.split()).split("alltoall on h100:4")
+    assert (" 0.16 % of the bound" in verdict, " 0.16 % " in table) == (True, True)
 
 
 def test_mpi_on_a_network_of_links(tmp_path):
