@@ -361,5 +361,6 @@ def judge(
     judgement = judge_results(content, name, network, collective, link_gbps)
     code = 0 if judgement.is_right else 1
     shown = judgement.verdict, judgement.table()
-    step = f"chorale auto {quote(network.spec)}"
+    command = "alltoall" if judgement.collective == "alltoall" else "auto"
+    step = f"chorale {command} {quote(network.spec)}"
     return Result(judgement.to_json(), *shown, *judgement.notes(), exit_code=code, next_step=step)

@@ -43,7 +43,9 @@ def test_a_good_result(tmp_path):
     """8 H100 at 270 GB/s: NVLS by NCCL's model reaches 272, switches that add allow 450."""
     found = ch.judge(log(tmp_path, {2**30: 2**30 / 270e3, 2**33: 2**33 / 270e3}), "h100:1")
     large = found.sizes[-1]
-    assert found.verdict.startswith("good: 8GiB at 270 GB/s (busbw 472.5), 99 % of what NCCL 2.28.3 (nvls, 16 channels)")
+    assert found.verdict.startswith(
+        "good: 8GiB at 270 GB/s (busbw 472.5), 99 % of what NCCL 2.28.3 (nvls, 16 channels)"
+    )
     assert found.library == {"name": "NCCL", "version": "2.30.7"}
     assert large.percent_of_bound == pytest.approx(60.0, abs=0.1)
     assert (large.bound_us, large.limited_by) == (pytest.approx(2**33 / 450e3), "algorithm")
@@ -128,10 +130,11 @@ def test_wrong_elements_are_the_verdict(tmp_path, capsys):
 
 
 def test_an_alltoall_far_below_the_bound(tmp_path, capsys):
-    """The verdict and the table round alike."""
+    """The verdict and the table round alike, and the next command designs an all-to-all."""
     done = chorale(capsys, "judge", log(tmp_path, {2**20: 1e4}, "alltoall_perf", 31 / 32), "--topology", "h100:4")
     verdict, table = " ".join(done.stdout.split()).split("alltoall on h100:4")
     assert (" 0.16 % of the bound" in verdict, " 0.16 % " in table) == (True, True)
+    assert "next: chorale alltoall h100:4" in done.stderr
 
 
 def test_mpi_on_a_network_of_links(tmp_path):
