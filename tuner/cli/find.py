@@ -21,7 +21,7 @@ from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_w
 from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.costs.pricing import load_calibration
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.read_write import FORMATS, write_file
 from chorale.tuner.reports.finder import Wiring, find_document, find_table, search_bases, sizes_document
 from chorale.tuner.reports.tables import Result, Stopwatch, seconds_text
 
@@ -74,8 +74,8 @@ def find(
         FinderQuery(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)
     ]
     workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
-    if cables is not None and cables.suffix != ".csv":
-        require_plot_format(cables)
+    if cables is not None and cables.suffix.lower() not in (".csv", *FORMATS):
+        raise InvalidInput("cannot save cables as {}", cables.name, "use a name that ends in .csv, .png, .svg or .pdf")
     goal = cast(Goal, name_among("collective to rank by", collective, get_args(Goal)))
     one_size = {"--plot": plot, "--collective": goal != "allreduce", "--keep-cables": keep_cables, "--cables": cables}
     for option, value in one_size.items():
@@ -107,7 +107,7 @@ def find(
         return Result(document, find_table(document))
     row = document.get("best") or document["frontier"][0]
     if cables is not None:
-        if cables.suffix == ".csv":
+        if cables.suffix.lower() == ".csv":
             write_file(cables, wiring.csv(row["spec"]))
         else:
             plots.plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)
