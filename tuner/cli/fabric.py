@@ -39,8 +39,8 @@ def up(
 ) -> Result:
     """Emulate a topology with network namespaces: one for each rank and switch, every link limited to its rate.
 
-    A self-test takes a second or two. The fabric stays until `chorale fabric down` or the next reboot. Repeating the
-    command changes nothing.
+    A self-test takes a second or two. The fabric stays until `chorale fabric down NAME` or the next reboot. Repeating
+    the command changes nothing.
 
     Args:
         link_mbps: Mbit/s of a link of capacity 1; on fabrics in GB/s, of the fastest link.
@@ -90,16 +90,26 @@ def status() -> Result:
 def down(
     name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
 ) -> Result:
-    """Remove a fabric, or all fabrics of this user, and kill the processes that run in them.
+    """Remove a fabric and kill the processes that run in it. Without NAME, all fabrics of this user are removed.
+
+    These include the fabrics that you brought up in other shells.
 
     Args:
-        name: Fabric to remove [all fabrics of this user].
+        name: Fabric to remove, `default` if it was brought up without --name [all fabrics of this user].
+
+    Example: chorale fabric down default
     """
-    gone = [fabric for fabric in fabrics() if name in (None, fabric.name)]
+    running = fabrics()
+    gone = [fabric for fabric in running if name in (None, fabric.name)]
     for fabric in gone:
         take_down(fabric)
-    names = [fabric.name for fabric in gone]
-    return Result({"down": names}, f"down: {', '.join(names)}" if names else "nothing was up")
+    names, others = [fabric.name for fabric in gone], [fabric.name for fabric in running if fabric not in gone]
+    text = f"down: {', '.join(names)}" if names else "nothing was up"
+    if name is None and len(names) > 1:
+        text += f" (all of this user's; `chorale fabric down {names[0]}` removes only one)"
+    if not names and others:
+        text = f"no fabric {name} is up, only {', '.join(others)}"
+    return Result({"down": names}, text)
 
 
 @fabric_app.command("exec", context_settings={"ignore_unknown_options": True})

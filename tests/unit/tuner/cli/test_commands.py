@@ -10,13 +10,14 @@ import tomllib
 from importlib.metadata import packages_distributions
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import chorale as ch
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import EXTRAS, missing_extra
-from chorale.tuner.cli import output
+from chorale.tuner.cli import fabric, output
 from chorale.tuner.cli.main import COMMANDS, command_line, load_command, main
 from chorale.tuner.cli.manual import COMPLETIONS, shared_files
 from chorale.tuner.cli.process import STOP_SIGNALS, stop_before_the_job_ends, stopping_in_order
@@ -327,3 +328,19 @@ def test_budgets_end_within_the_job():
     requeued = budget_within(campaign, 3600, goes_on=True)
     assert (requeued.budget.minutes, requeued.final.minutes) == (100, alone.final.minutes)
     assert budget_within(small_campaign(budget={"minutes": 1}), 3600, goes_on=False).budget.minutes == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "text"),
+    [
+        ([], ["default", "torus"], "down: default, torus (all of this user's; `chorale fabric down default` removes"),
+        (["torus"], ["torus"], "down: torus"),
+        (["absent"], [], "no fabric absent is up, only default, torus"),
+    ],
+)
+def test_down_without_a_name_says_that_it_removed_all_fabrics(name, gone, text, capsys, monkeypatch):
+    monkeypatch.setattr(fabric, "fabrics", lambda: [SimpleNamespace(name=each) for each in ("default", "torus")])
+    taken = []
+    monkeypatch.setattr(fabric, "take_down", lambda each: taken.append(each.name))
+    assert text in chorale(capsys, "fabric", "down", *name).stdout.replace("\n", " ")
+    assert taken == gone
