@@ -42,8 +42,6 @@ EMULATED = "hypercube:3"
 WRITTEN = "machine.json"
 _PATIENCE_S = 20.0
 
-_GPU_FAMILIES = ("a100", "h100", "h200", "b200", "nvl72", "mi250", "mi250half", "mi300x", "mi355x")
-
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredFabric:
@@ -72,7 +70,8 @@ def discover(spec: str | None, dump: str | None, model: str | None = None) -> Di
     Raises InvalidInput if the spec or the dump is not valid.
     """
     if spec is not None:
-        return DiscoveredFabric(load_topology(spec), f"the spec {spec}", spec.partition(":")[0] in _GPU_FAMILIES)
+        network = load_topology(spec)
+        return DiscoveredFabric(network, f"the spec {spec}", has_gpus(network))
     if dump is not None:
         network = read_network(dump, MachineOptions(model=model)).topology
         writer = None if model is None else f"chorale topology import {dump} --model {model} -o {WRITTEN}"

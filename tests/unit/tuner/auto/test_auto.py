@@ -119,6 +119,14 @@ def test_the_network_of_a_dump_is_kept(tmp_path, capsys):
     assert chorale(capsys, "auto", "--dump", "absent.xml").code == 2
 
 
+def test_a_file_that_describes_gpus_gets_the_hints_for_gpus(tmp_path, capsys):
+    imported = ("topology", "import", DATA / "nvidia-smi-topo-h100.txt", "--model", "H100", "--boxes", "2")
+    assert chorale(capsys, *imported, "--nic-gbps", "400", "-o", tmp_path / "cluster.json").code == 0
+    steps = chorale(capsys, "auto", "file:cluster.json", "--budget", "1", "--json").document["next"]
+    assert steps[0].startswith("chorale judge all_reduce_perf.log --topology file:cluster.json")
+    assert steps[1].startswith("chorale tune examples/stock-nccl.yaml --set topology=file:cluster.json")
+
+
 def simulated_contest(*arguments: object, **options: object) -> MeasuredContest:
     """What the local runner would measure, by the simulated one."""
     schedules, _, sizes, home = arguments
