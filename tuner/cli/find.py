@@ -61,7 +61,7 @@ def find(
         keep_cables: CSV file of existing cables (from,to); nodes are placed so that most of them stay.
         moves: With --keep-cables: largest number of new cables.
         cables: Write the cables of the best network to a .csv file, or draw them as .png, .svg or .pdf.
-        panel_ports: With --cables: ports of a patch panel; each cable takes two.
+        panel_ports: With --cables FILE.csv: ports of a patch panel; each cable takes two.
         alpha_us: Workload: latency of a step in microseconds.
         size: Workload: buffer size of the allreduce, such as 1M.
         bandwidth_gbps: Workload: total Gbit/s of a node over all its links.
@@ -76,6 +76,9 @@ def find(
     workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
     if cables is not None and cables.suffix.lower() not in (".csv", *FORMATS):
         raise InvalidInput("cannot save cables as {}", cables.name, "use a name that ends in .csv, .png, .svg or .pdf")
+    is_list = cables is not None and cables.suffix.lower() == ".csv"
+    if panel_ports is not None and not is_list:
+        raise InvalidInput("{} needs a list of cables", f"--panel-ports {panel_ports}", "add --cables cables.csv")
     goal = cast(Goal, name_among("collective to rank by", collective, get_args(Goal)))
     one_size = {"--plot": plot, "--collective": goal != "allreduce", "--keep-cables": keep_cables, "--cables": cables}
     for option, value in one_size.items():
@@ -107,7 +110,7 @@ def find(
         return Result(document, find_table(document))
     row = document.get("best") or document["frontier"][0]
     if cables is not None:
-        if cables.suffix.lower() == ".csv":
+        if is_list:
             write_file(cables, wiring.csv(row["spec"]))
         else:
             plots.plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)

@@ -74,6 +74,8 @@ find -n 8 -d 2 --alpha-us 1 --size 1M --bandwidth-gbps 0 | must be positive
 find -n 8:9 -d 2 --plot frontier.png | --plot takes one number of nodes
 find -n 5:8 -d 3 --search 0 --collective both | one number of nodes
 find -n 8 -d 3 --search 0 --cables y.txt | cannot save cables as y.txt; use a name that ends in .csv, .png, .svg or .pdf
+find -n 8 -d 3 --search 0 --panel-ports 6 | --panel-ports 6 needs a list of cables; add --cables cables.csv
+find -n 8 -d 3 --search 0 --panel-ports 6 --cables cables.svg | add --cables cables.csv
 find -n 8 -d 3 --search 0 --moves 1 | add --keep-cables
 find -n 8 -d 3 --search 0 --bidirectional --keep-cables lying.csv --moves 1 | allow more --moves
 find -n 8 -d 3 --search 0 --keep-cables wrong.csv | line 2
