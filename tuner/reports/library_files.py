@@ -2,7 +2,9 @@
 
 A table entry corresponds to one of the library's algorithms in three cases: it consists of library settings; its
 program was made by a method that the library also has; or the library itself was the best, as a baseline
-`library:NAME`, in which the last word of NAME is the algorithm. Other entries are left out.
+`library:NAME`, in which the last word of NAME is the algorithm. Other entries are left out. The library chooses the
+number of channels, except where entries with settings or measurements of the runner nccl state it. It also chooses the
+protocol if that is not known, but rows must name one: there it is Simple.
 
 A row of the file (`NCCL_TUNER_CONFIG_FILE` of Chorale's plug-in and of NCCL's example) is
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`. The first row that matches
@@ -21,6 +23,7 @@ from typing import Any, get_args
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.api.base import LIBRARY
 from chorale.runners.nccl import parameters as nccl
+from chorale.runners.nccl.config import NcclConfig
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.library_call import LibrarySettings
@@ -69,22 +72,25 @@ def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
     """Return the library settings that `entry` corresponds to, or None if there are none."""
     if entry.settings is not None:
         return LibrarySettings.from_json(entry.settings)
-    baseline, protocol = str(entry.provenance.get("baseline", "")), "Simple"
+    baseline = str(entry.provenance.get("baseline", ""))
+    protocol: Protocol | None = None
     channels: int | None = None
     if entry.program is not None:
         program = table.programs[entry.program]
-        counts = [program.parameters.get(name) for name in ("channels", "instances")]
-        name = program.method
-        if program.parameters:
+        name, stated = program.method, program.parameters.get("protocol")
+        # Elsewhere, channels and the usual protocol of a program are properties of that runtime, not of NCCL
+        by_nccl = entry.measured is not None and entry.measured.get("runner") == NcclConfig.name
+        if by_nccl and program.parameters:
+            counts = [program.parameters.get(key) for key in ("channels", "instances")]
             channels = math.prod(count for count in counts if isinstance(count, int))
-        protocol = str(program.parameters.get("protocol", protocol))
+        if stated in get_args(Protocol) and (by_nccl or stated != "Simple"):
+            protocol = stated
     else:
         if baseline.startswith(LIBRARY + nccl.PREFIX):
             with suppress(InvalidInput):
                 return nccl.settings_named(baseline.removeprefix(LIBRARY))
         name = baseline.rpartition(":")[2] if baseline.startswith(LIBRARY) else baseline
     name = METHODS.get(name, name)
-    protocol = protocol if protocol in get_args(Protocol) else "Simple"
     return LibrarySettings(name, protocol, channels) if name in nccl.ALGORITHMS else None
 
 

@@ -13,7 +13,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.reports.library_files import nccl_table_csv
+from chorale.tuner.reports.library_files import nccl_call_configs, nccl_table_csv
 
 
 def own(baseline: str, first: int, last: int | None, collective: str = "allreduce", dtype: str = ANY_DTYPE) -> JobEntry:
@@ -26,14 +26,15 @@ def table_of(*entries: JobEntry, ranks: int = 8) -> Table:
     return Table({"spec": "any"}, ranks, entries, {})
 
 
-def ring_table(first: int = 1024, last: int | None = 2**20, target: str = "msccl-xml") -> Table:
-    """Return the table of a ring of four with two channels, for one range of sizes."""
+def ring_table(first: int = 1024, last: int | None = 2**20, runner: str | None = "nccl", protocol: str = "LL") -> Table:
+    """Return the table of a ring of four with two channels, for one range of sizes, as `runner` measured it."""
     source = ScheduleRequest(parse_topology("ring:4"), ALLREDUCE, "ring", Options(), 1)
-    built = build(BuildRequest(source, LoweringOptions(target, channels=2)))
+    built = build(BuildRequest(source, LoweringOptions("msccl-xml", channels=2)))
     assert isinstance(built, BuildResult)
-    parameters = {"method": "ring", "channels": 2, "instances": 1, "protocol": "LL"}
-    program = table_program(built.program_text.encode(), target, "ring", parameters)
-    entry = JobEntry("allreduce", ANY_DTYPE, None, None, first, last, program.digest)
+    parameters = {"method": "ring", "channels": 2, "instances": 1, "protocol": protocol}
+    program = table_program(built.program_text.encode(), "msccl-xml", "ring", parameters)
+    measured = None if runner is None else {"runner": runner, "sizes": []}
+    entry = JobEntry("allreduce", ANY_DTYPE, None, None, first, last, program.digest, measured)
     return Table({"spec": "ring:4"}, 4, (entry,), {program.digest: program})
 
 
@@ -115,6 +116,18 @@ def test_rows_are_of_algorithms_that_nccl_has_for_the_collective():
 def test_a_program_of_a_method_that_the_library_has_counts_as_its_algorithm():
     table = ring_table()
     assert rccl_choice(nccl_table_csv(table), "allreduce", 2048, 4) == ("ring", "ll", 2)
+
+
+@pytest.mark.parametrize("runner", [None, "simulated", "msccl"])
+def test_channels_and_protocol_are_nccls_where_it_did_not_measure(runner):
+    table = ring_table(runner=runner, protocol="Simple")
+    for own_channels in (0, -1):
+        text = nccl_table_csv(table, own_channels=own_channels)
+        assert rccl_choice(text, "allreduce", 2048, 4) == ("ring", "simple", own_channels)
+    assert [each["config"] for each in nccl_call_configs(table)] == [{"algSelection": "RING"}]
+    assert nccl_call_configs(ring_table(runner=runner))[0]["config"] == {"algSelection": "RING_LL+^RING_LL128"}
+    measured = nccl_call_configs(ring_table(protocol="Simple"))
+    assert measured[0]["config"] == {"algSelection": "RING_SIMPLE", "maxCTAs": 2}
 
 
 def test_types_must_be_chosen_between_and_something_must_be_said():
