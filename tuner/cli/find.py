@@ -15,6 +15,7 @@ from chorale.synth.finder.constructions import BASE_SETS, BaseSet
 from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.identity import parse_rational
+from chorale.synth.methods.alltoall.schedule import MAX_RANKS
 from chorale.synth.names import name_among
 from chorale.tuner import plots
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
@@ -115,6 +116,9 @@ def find(
         else:
             plots.plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
+    if goal == "alltoall":
+        output = " -o alltoall.parquet" if queries[0].nodes <= MAX_RANKS else ""
+        step = f"chorale alltoall {quote(row['spec'])}{output}"
     return Result(document, find_table(document), next_step=step)
 
 

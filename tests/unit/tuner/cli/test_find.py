@@ -103,4 +103,8 @@ def test_an_all_to_all_ranks_by_its_rate(capsys):
     rates = [row["alltoall"]["rate"] for row in document["frontier"]]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] <= document["bound"]["alltoall_rate"]
-    assert "all-to-all" in chorale(capsys, "find", "-n", 12, "-d", 3, "--search", 0, "--collective", "both").stdout
+    done = chorale(capsys, "find", "-n", 12, "-d", 3, "--search", 0, "--collective", "alltoall")
+    assert f"next: chorale alltoall {document['frontier'][0]['spec']} -o alltoall.parquet\n" in done.stderr
+    both = chorale(capsys, "find", "-n", 12, "-d", 3, "--search", 0, "--collective", "both")
+    assert "all-to-all" in both.stdout
+    assert "--collective allreduce" in both.stderr
