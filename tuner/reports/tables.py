@@ -287,7 +287,7 @@ def _fitting(item: Any, console: Console) -> Any:
 
 def _is_whole(table: Table, console: Console) -> bool:
     """Return whether rich would print `table` without breaking a word. Always true if cells are not plain text."""
-    contents = [cell for column in table.columns for cell in (column.header, *column.cells)]
+    contents = [cell for column in table.columns for cell in (column.header, *column.cells, column.footer)]
     if not all(isinstance(cell, str | Text) for cell in contents):
         return True
     lines = console.render_lines(table, console.options, pad=False)
@@ -296,11 +296,12 @@ def _is_whole(table: Table, console: Console) -> bool:
 
 
 def _blocks(table: Table, console: Console) -> Iterator[Text]:
-    """Yield a table's title, rows and caption. Each row becomes its first cell, then a line per cell with heading."""
+    """Yield title, rows, footer and caption. Each row becomes its first cell, then a line per cell with heading."""
     headings = [" ".join(_text(column.header, console).plain.split()) for column in table.columns]
     if table.title:
         yield _text(table.title, console)
-    rows = list(zip_longest(*([_text(cell, console) for cell in column.cells] for column in table.columns)))
+    cells = ([*column.cells, *([column.footer] if table.show_footer else [])] for column in table.columns)
+    rows = list(zip_longest(*([_text(cell, console) for cell in column] for column in cells)))
     if not table.show_header and len(headings) == 2:
         width = max((row[0].cell_len for row in rows), default=0)
         for name, value in rows:
