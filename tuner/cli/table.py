@@ -221,6 +221,10 @@ def export(
     """
     kind = name_among("library", kind, _USES, {"nccl2": "nccl"})
     table, use, document = load_table(file), _USES[kind].format(output), {"for": kind, "output": str(output)}
+    choices = library_files.settings_by_size(table, dtype)
+    if guesses := sum(not each.is_measured for each in choices):
+        number = f"{guesses} of {len(choices)} entries were" if len(choices) > 1 else "the entry was"
+        notice(f"{number} not measured but simulated, predicted or given: compare the job with and without the file")
     if kind == "aws":
         spec = table.topology.get("spec")
         per_node = gpus_per_machine(load_topology(spec)) if isinstance(spec, str) else None

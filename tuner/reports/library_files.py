@@ -22,6 +22,7 @@ from typing import Any, get_args
 
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.api.base import LIBRARY
+from chorale.runners.api.registry import is_simulated
 from chorale.runners.nccl import parameters as nccl
 from chorale.runners.nccl.config import NcclConfig
 from chorale.synth.collective import CollectiveName
@@ -35,12 +36,16 @@ METHODS = {"ring": "ring", "double-binary-tree": "tree"}
 
 @dataclass(frozen=True, slots=True)
 class NcclChoice:
-    """Library settings for a range of vector sizes, from min_bytes to max_bytes (None: no limit) inclusive."""
+    """Library settings for a range of vector sizes, from min_bytes to max_bytes (None: no limit) inclusive.
+
+    is_measured: whether the table's entry was measured rather than simulated, predicted or given
+    """
 
     collective: str
     min_bytes: int
     max_bytes: int | None
     settings: LibrarySettings
+    is_measured: bool
 
 
 def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
@@ -61,7 +66,8 @@ def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]
     for entry in entries:
         settings = _settings_of(table, entry) if entry.dtype == dtype else None
         if settings is not None and nccl.settings_fault(CollectiveName(entry.collective), settings) is None:
-            choices.append(NcclChoice(entry.collective, entry.min_bytes, entry.max_bytes, settings))
+            is_measured = entry.measured is not None and not is_simulated(entry.measured.get("runner"))
+            choices.append(NcclChoice(entry.collective, entry.min_bytes, entry.max_bytes, settings, is_measured))
     if not choices:
         rule = "no entry of the table names an algorithm of NCCL"
         raise CheckFailed(rule, "", "tune with methods such as nccl:ring and nccl:tree")

@@ -2,13 +2,15 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import chorale as ch
-from chorale.job.table.layout import require_signature
+from chorale.job.settings import load_table
+from chorale.job.table.layout import require_signature, table_bytes
 from tests.campaigns import small_campaign
 from tests.command import Finished
 from tests.command import chorale as command
@@ -221,3 +223,20 @@ def test_a_table_is_signed_with_the_key_of_the_jobs(desk, capsys, tmp_path, monk
     write(capsys, tmp_path / "signed", *arguments)
     require_signature((tmp_path / "signed").read_bytes(), b"7" * 32)
     assert command(capsys, "table", "verify", tmp_path / "signed").code == 0
+
+
+def test_an_export_says_what_was_not_measured(capsys, home, tmp_path):
+    (tmp_path / "ring.xml").write_text(ch.lower(ch.synthesize("ring:4", "allreduce", "ring"), "msccl-xml").text)
+    write(capsys, tmp_path / "given", tmp_path / "ring.xml", "--sizes", "64KiB-")
+    run(home, small_campaign(name="modelled", search={"methods": ["ring"], "channels": [4]}))
+    write(capsys, tmp_path / "simulated", "--campaign", "modelled")
+    for name in ("given", "simulated"):
+        exported = command(capsys, "table", "export", tmp_path / name, "--for", "nccl", "-o", tmp_path / "t.csv")
+        assert exported.code == 0, exported.stderr
+        assert "the entry was not measured but simulated, predicted or given: compare" in exported.stderr
+        assert ",ring,simple,0,-1,4," in (tmp_path / "t.csv").read_text()
+    table = load_table(tmp_path / "given")
+    measured = replace(table, entries=tuple(replace(each, measured={"runner": "nccl"}) for each in table.entries))
+    (tmp_path / "measured").write_bytes(table_bytes(measured))
+    exported = command(capsys, "table", "export", tmp_path / "measured", "--for", "nccl", "-o", tmp_path / "t.csv")
+    assert (exported.code, exported.stderr) == (0, "")
