@@ -60,7 +60,7 @@ from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID, load_best
 from chorale.tuner.trials.journal import launch_folders
 from chorale.tuner.trials.store import LaunchSnapshot, is_begun, read_snapshot
-from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, TableRange, table_ranges, tuning_table
+from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, table_ranges, tuning_table
 
 DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 
@@ -304,36 +304,40 @@ def table_of_campaign(
     chosen = tuning_table(snapshot.ranked_trials, campaign["objective"] == "geomean_speedup")
     origin = {"campaign": name, "launch": snapshot.launch.number, "launch_id": snapshot.launch.launch_id}
     versions = _registered(home, campaign, network, snapshot.launch.launch_id) if with_mlflow else {}
-    ranges, rows = list(table_ranges(chosen)), []
-    # Limit the ranges to the classes of measured sizes; with `beyond`, use all ranges unchanged
+    ranges, rows = table_ranges(chosen), []
     smallest = min(SizeClass.of(entry.size_bytes).min_bytes for entry in chosen)
-    ranges[0] = replace(ranges[0], first_bytes=0 if beyond else smallest)
-    if not beyond:
-        largest = max(SizeClass.of(entry.size_bytes).max_bytes for entry in chosen)
-        ranges[-1] = replace(ranges[-1], last_bytes=largest)
-    for item in ranges:
-        sizes = SizeRange(item.first_bytes, item.last_bytes)
+    largest = max(SizeClass.of(entry.size_bytes).max_bytes for entry in chosen)
+    firsts = [0 if beyond else smallest, *(item.first_bytes for item in ranges[1:])]
+    for item, sizes in zip(ranges, _ranges(firsts, None if beyond else largest), strict=True):
         among = [entry for entry in chosen if sizes.first <= entry.size_bytes <= (sizes.last or entry.size_bytes)]
         registered = versions.get(item.entry.trial.program_id) if item.entry.trial else None
-        rows.append(_campaign_row(snapshot, network, item, among, origin | (registered or {})))
+        rows.append(_campaign_row(snapshot, network, item.entry, sizes, among, origin | (registered or {})))
     provenance = {"source": "campaign", **origin, "runner": campaign["runner"]["kind"]}
     return assemble(rows, network, group, dtypes, provenance)
+
+
+def _ranges(firsts: Sequence[int], last: int | None) -> list[SizeRange]:
+    """Return a range from each of `firsts` to the next one; the last range ends at `last`.
+
+    So sizes between two measured sizes use what was chosen at the smaller one.
+    """
+    return [SizeRange(*ends) for ends in zip(firsts, [*(first - 1 for first in firsts[1:]), last], strict=True)]
 
 
 def _campaign_row(
     snapshot: LaunchSnapshot,
     network: Topology,
-    item: TableRange,
+    chosen: TableEntry,
+    sizes: SizeRange,
     among: Sequence[TableEntry],
     origin: Mapping[str, Any],
 ) -> Row:
-    campaign, trial = snapshot.launch.campaign, item.entry.trial
+    campaign, trial = snapshot.launch.campaign, chosen.trial
     collective = parse_collective(campaign["collective"])
-    sizes = SizeRange(item.first_bytes, item.last_bytes)
     measured = {"runner": campaign["runner"]["kind"], "sizes": [_measured(entry) for entry in among]}
     make = partial(table_row, collective, sizes)
     if trial is None:
-        return make(None, measured, None, {**origin, "baseline": item.entry.baseline})
+        return make(None, measured, None, {**origin, "baseline": chosen.baseline})
     if (settings := trial.candidate.settings) is not None:
         return make(None, measured, None, {**origin, "trial_id": trial.trial_id}, settings)
     text, verified = read_file(str(snapshot.folder / "programs" / f"{trial.program_id}.xml")), None
@@ -398,6 +402,8 @@ def table_of_registry(
 ) -> Table | None:
     """Return the table of all champions for `network`: at most one for each collective and size class.
 
+    The table covers the sizes from a collective's smallest to its largest class, like the table of a campaign.
+
     Returns None if there are no champions. Raises CheckFailed if the verification of a champion fails.
     """
     classes = {
@@ -407,30 +413,29 @@ def table_of_registry(
     }
     if not classes:
         return None
-    rows = [
-        row
-        for collective, size_class in sorted(classes)
-        for row in _class_rows(mlflow, network, collective, size_class, alias)
-    ]
+    rows: list[Row] = []
+    for collective, pairs in groupby(sorted(classes), key=lambda pair: pair[0]):
+        sizes = [size_class for _, size_class in pairs]
+        for span in _ranges([size_class.min_bytes for size_class in sizes], sizes[-1].max_bytes):
+            rows += _class_rows(mlflow, network, collective, span, alias)
     return assemble(rows, network, group, dtypes, {"source": "registry", "alias": alias})
 
 
-def _class_rows(
-    mlflow: MlflowStore, network: Topology, collective: str, size_class: SizeClass, alias: str
-) -> Iterator[Row]:
-    """Yield the rows of a size class: more than one if the library is faster at some of the sizes in the class."""
-    best = load_best(mlflow, network, collective, size_class.min_bytes, alias)
+def _class_rows(mlflow: MlflowStore, network: Topology, collective: str, span: SizeRange, alias: str) -> Iterator[Row]:
+    """Yield the rows of a size class, which serves the sizes in `span`: more than one if the library is faster at some
+    of the sizes in the class.
+    """
+    best = load_best(mlflow, network, collective, span.first, alias)
     sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
     runs = [list(run) for _, run in groupby(sizes, key=lambda measured: measured["library"] is None)]
-    firsts = [size_class.min_bytes, *(int(run[0]["size_bytes"]) for run in runs[1:])]
-    lasts = [*(first - 1 for first in firsts[1:]), size_class.max_bytes]
-    for run, first, last in zip(runs, firsts, lasts, strict=True):
+    firsts = [span.first, *(int(run[0]["size_bytes"]) for run in runs[1:])]
+    for run, served in zip(runs, _ranges(firsts, span.last), strict=True):
         entry = load_best(mlflow, network, collective, int(run[0]["size_bytes"]), alias)
         manifest, version, registered = entry.manifest, entry.version, entry.registered
         facts = {"runner": manifest["runner"], "sizes": [dict(size) for size in run]}
         lineage = manifest.get("lineage", {})
         origin = _version_facts(version) | {key: lineage[key] for key in ("campaign", "launch_id") if key in lineage}
-        make = partial(table_row, parse_collective(manifest["collective"]), SizeRange(first, last))
+        make = partial(table_row, parse_collective(manifest["collective"]), served)
         if registered is None:
             yield make(None, facts, None, {**origin, "baseline": run[0]["baseline"]})
         elif is_library_text(registered.program):
@@ -456,15 +461,14 @@ def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes
         chosen = [(size_bytes, choices.at(size_bytes)) for size_bytes in SIZES]
         runs = [list(run) for _, run in groupby(chosen, key=lambda pair: id(pair[1].traffic))]
         firsts = [0, *(run[0][0] for run in runs[1:])]
-        lasts = [*(first - 1 for first in firsts[1:]), None]
-        for run, first, last in zip(runs, firsts, lasts, strict=True):
+        for run, sizes in zip(runs, _ranges(firsts, None), strict=True):
             verified = verify(run[0][1].schedule())
             schedule, name = verified.schedule, f"{verified.schedule.method} {collective.name.value}"
             text = build_program(verified, LoweringOptions(CPU_TARGET)).text.encode()
             _, program = checked_program(text, name, schedule.method, schedule.parameters)
             times = [{"size_bytes": size_bytes, "time_us": float(choice.seconds) * 1e6} for size_bytes, choice in run]
             certificate, origin = schedule_certificate(verified), {"source": PREDICTED, "sizes": times}
-            rows.append(table_row(collective, SizeRange(first, last), program, None, certificate, origin))
+            rows.append(table_row(collective, sizes, program, None, certificate, origin))
     return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
 
 
