@@ -103,8 +103,10 @@ def find(
             if not findings.frontier:
                 raise wiring.too_few_moves()
             document = find_document(findings, workload, wiring)
+    written = []
     if plot is not None:
         plots.plot_frontier(findings, plot)
+        written.append(f"{plot}: picture of the Pareto frontier")
     document |= stages.closing()
     notice(f"took {seconds_text(document['seconds'])}")
     if ":" in nodes:
@@ -115,11 +117,12 @@ def find(
             write_file(cables, wiring.csv(row["spec"]))
         else:
             plots.plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)
+        written.append(f"{cables}: {wiring.summary(row['spec'])}")
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
     if goal == "alltoall":
         output = " -o alltoall.parquet" if queries[0].nodes <= MAX_RANKS else ""
         step = f"chorale alltoall {quote(row['spec'])}{output}"
-    return Result(document, find_table(document), next_step=step)
+    return Result(document, find_table(document), *written, next_step=step)
 
 
 def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:

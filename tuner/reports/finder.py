@@ -189,6 +189,16 @@ class Wiring:
     def csv(self, spec: str) -> bytes:
         return write_cables(self.cabling(spec), self.present, self.panel_ports)
 
+    def summary(self, spec: str) -> str:
+        """Return the numbers of cables, of the panels that they use, and of cables to remove, in words."""
+        rows = list(csv.DictReader(io.StringIO(self.csv(spec).decode())))
+        wanted = [row["panel"] for row in rows if row["change"] != "remove"]
+        numbers = {"cables": len(wanted), "panels": len({*wanted} - {""}), "to remove": len(rows) - len(wanted)}
+        words = [
+            f"{number} {name if number > 1 else name.removesuffix('s')}" for name, number in numbers.items() if number
+        ]
+        return f"{', '.join(words)}, of {spec}"
+
     def counts(self, spec: str) -> dict[str, dict[str, int]]:
         """Return how many cables to keep, add and remove; empty if there are no existing cables."""
         if self.present is None:

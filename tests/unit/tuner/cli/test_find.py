@@ -72,7 +72,9 @@ def test_a_plot(capsys, tmp_path):
     for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
         file, again = tmp_path / f"frontier{suffix}", tmp_path / f"again{suffix}"
         for path in (file, again):
-            assert chorale(capsys, "find", "-n", 16, "-d", 4, "--search", 0, "--plot", path).code == 0
+            done = chorale(capsys, "find", "-n", 16, "-d", 4, "--search", 0, "--plot", path)
+            assert done.code == 0
+            assert f"{path.name}: picture of the Pareto frontier" in " ".join(done.stdout.split())
         assert file.read_bytes().startswith(begin)
         assert file.read_bytes() == again.read_bytes()
     svg = (tmp_path / "frontier.svg").read_text()
@@ -96,6 +98,19 @@ def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path)
     drawing = tmp_path / "cables.svg"
     assert chorale(capsys, *options, "--moves", 4, "--cables", drawing).code == 0
     assert {"#8795a8", "#db2777"} <= set(re.findall("#[0-9a-f]{6}", drawing.read_text()))  # cables that stay, new ones
+
+
+def test_the_result_says_what_was_written(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("find", "-n", 24, "-d", 4, "--bidirectional", "--search", 0, "--collective", "both")
+    done = chorale(capsys, *options, "--cables", "cables.csv", "--panel-ports", 12)
+    assert "\ncables.csv: 48 cables, 8 panels, of bidirectional(base:cayley-24-2)\n" in done.stdout
+    one = chorale(capsys, *options, "--cables", "cables.csv", "--panel-ports", 96)
+    assert "48 cables, 1 panel, of" in one.stdout
+    (tmp_path / "ring.csv").write_text("".join(f"a{n},a{(n + 1) % 6}\n" for n in range(6)) + "a0,a2\na0,a3\na0,a4\n")
+    options = ("find", "-n", 6, "-d", 2, "--bidirectional", "--search", 0, "--keep-cables", "ring.csv")
+    done = chorale(capsys, *options, "--cables", "cables.svg")
+    assert "\ncables.svg: 6 cables, 3 to remove, of " in done.stdout
 
 
 def test_an_all_to_all_ranks_by_its_rate(capsys):
