@@ -161,8 +161,10 @@ class RunnerConfig(BaseModel, ABC):
         """
         return ()
 
-    def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
-        """Return a one-line reason why a campaign cannot try these library settings, or None if it can."""
+    def settings_fault(self, collective: CollectiveName, settings: LibrarySettings, boxes: int) -> str | None:
+        """Return a one-line reason why a campaign on so many boxes cannot try these library settings, or None if it
+        can.
+        """
         return f"the {self.name} runner has no library with settings: use the nccl runner"
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:

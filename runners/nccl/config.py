@@ -98,6 +98,10 @@ class GpuRanksConfig(RunnerConfig, ABC):
             value, way_out = ",".join(self.hosts), "set `launcher` to openmpi, mpich or srun, or leave out hosts"
             raise InvalidInput(f"the launcher {self.launcher} chooses the nodes itself", value, way_out)
         per_node = gpus_per_node(ranks, config.hosts, config.gpus_per_node)
+        if self.launcher == "local" and self.memory == "gpu" and self.gpus_per_node is None and ranks > per_node:
+            rule = f"{{}} need {ranks // per_node} hosts of {per_node} GPUs"
+            section = "runner" if self.name == "nccl" else f"runner.{self.name}"
+            raise InvalidInput(rule, f"{ranks} ranks", f"set `{section}.launcher` and `{section}.hosts`")
         if from_ray and request.gpus not in (None, per_node):
             rule = "campaign key `runner.needs.gpus`: each node that Ray lends must have a GPU for each of its ranks"
             raise InvalidInput(rule, f"{request.gpus:g} GPUs for {per_node} ranks", "leave it out")
@@ -155,7 +159,14 @@ class NcclConfig(GpuRanksConfig):
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
         return (DEFAULT,)
 
-    def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
+    def settings_fault(self, collective: CollectiveName, settings: LibrarySettings, boxes: int) -> str | None:
+        name = settings.algorithm
+        if name == "nvls_tree" and boxes == 1:
+            return "nvls_tree needs several boxes"
+        if name == "nvls" and boxes > 1 and "NCCL_COLLNET_ENABLE" not in self.variables:
+            return "nvls on several boxes needs CollNet, which NCCL_COLLNET_ENABLE in `runner.variables` allows"
+        if name == SYMMETRIC and boxes > 1 and collective is CollectiveName.ALLREDUCE:
+            return "symmetric kernels for allreduce need one box"
         numbers = None if self.version is None else [int(number) for number in self.version.split(".")]
         version = None if numbers is None else (numbers[0], numbers[1])
         return self.fault_with(collective, settings, version, "rccl" in Path(self.library).name)

@@ -16,6 +16,7 @@ from rich.table import Table
 from chorale.runners import Measurement, RunRequest, runner_config
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
+from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.simulated import library_model as models
 from chorale.runners.simulated.library_graph import LibraryName, has_gpus
 from chorale.synth import ChoraleError, LoweringOptions, NetworkModel, Options, ScheduleRequest
@@ -327,7 +328,10 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[dict[str, Any]]) 
         return [*first, keep, f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind=local"]
     running = [program for program in programs if program["refused"] is None]
     judge = f"chorale judge all_reduce_perf.log --topology {quoted}  # what nccl-tests or rccl-tests print today"
-    own = f"chorale tune examples/stock-nccl.yaml --set topology={quoted} --dry-run  # settings, nothing is replaced"
+    ranks = fabric.topology.compute_count
+    several = "" if (gpus_per_machine(fabric.topology) or ranks) == ranks else " --set runner.launcher=srun"
+    tune_own = f"chorale tune examples/stock-nccl.yaml --set topology={quoted}{several} --dry-run"
+    own = f"{tune_own}  # settings, nothing is replaced"
     designed = keep
     if running:
         method, k = running[0]["method"], running[0]["k"]

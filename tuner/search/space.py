@@ -19,6 +19,7 @@ from chorale.synth.methods.catalog import IN_NETWORK, METHODS
 from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.programs.library_call import LibraryCall
 from chorale.synth.programs.program import AnyProgram
+from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
@@ -141,6 +142,7 @@ class CampaignConstraints:
 
     config: RunnerConfig
     ranks: int
+    boxes: int
     sizes_bytes: tuple[int, ...]
     collective: CollectiveName
 
@@ -179,7 +181,7 @@ class CampaignConstraints:
         if is_adopted(candidate.method):
             return None
         if (settings := candidate.settings) is not None:
-            return self.config.settings_fault(self.collective, settings)
+            return self.config.settings_fault(self.collective, settings, self.boxes)
         if candidate.method == IN_NETWORK and not self.runner.switches:
             return f"{IN_NETWORK} needs a runner with processes for switches that act, such as local"
         try:
@@ -220,6 +222,7 @@ def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
     constraints = CampaignConstraints(
         section.config,
         topology.compute_count,
+        max(boxes_of(topology)) + 1 if topology.switch_count else 1,
         tuple(campaign.sizes),
         parse_collective(campaign.collective).name,
     )

@@ -124,7 +124,9 @@ def test_a_file_that_describes_gpus_gets_the_hints_for_gpus(tmp_path, capsys):
     assert chorale(capsys, *imported, "--nic-gbps", "400", "-o", tmp_path / "cluster.json").code == 0
     steps = chorale(capsys, "auto", "file:cluster.json", "--budget", "1", "--json").document["next"]
     assert steps[0].startswith("chorale judge all_reduce_perf.log --topology file:cluster.json")
-    assert steps[1].startswith("chorale tune examples/stock-nccl.yaml --set topology=file:cluster.json")
+    assert steps[1].startswith(
+        "chorale tune examples/stock-nccl.yaml --set topology=file:cluster.json --set runner.launcher=srun "
+    )
 
 
 def simulated_contest(*arguments: object, **options: object) -> MeasuredContest:

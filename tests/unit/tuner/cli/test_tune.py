@@ -133,6 +133,16 @@ def test_an_example_is_a_campaign(name, capsys):
     plan = done.document
     assert (plan["target"], plan["node_to_measure_on"]) == TARGETS[name]
     # LL and NVLS do not go together, nor do pipelines and groups
-    assert plan["pruned_beforehand"] == {"stock-nccl.yaml": 28, "plans-as-kernels.yaml": 56}.get(name, 0)
+    assert plan["pruned_beforehand"] == {"stock-nccl.yaml": 52, "plans-as-kernels.yaml": 56}.get(name, 0)
     assert 0 < plan["trials"] <= plan["points"]
-    assert sorted(first["method"] for first in plan["first"]) == sorted(plan["resolved"]["search"]["methods"])
+    fitting = sorted(set(plan["resolved"]["search"]["methods"]) - {"nccl:nvls_tree"})  # which needs several boxes
+    assert sorted(first["method"] for first in plan["first"]) == fitting
+
+
+def test_several_boxes_have_other_algorithms_of_nccl_and_need_a_launcher(capsys):
+    tune = ("tune", EXAMPLES / "stock-nccl.yaml", "--dry-run", "--json", "--set", "topology=h100:4")
+    done = chorale(capsys, *tune)
+    assert (done.code, "32 ranks need 4 hosts of 8 GPUs; set `runner.launcher`" in done.stderr) == (2, True)
+    plan = chorale(capsys, *tune, "--set", "runner.launcher=srun").document
+    assert [first["method"] for first in plan["first"]] == ["nccl:ring", "nccl:tree", "nccl:nvls_tree", "ring"]
+    assert "symmetric kernels for allreduce need one box" in plan["reasons"]

@@ -349,6 +349,7 @@ def test_gpus_are_lent_by_ray_for_each_measurement_and_by_job_arrays():
     ("campaign", "message"),
     [
         (on_gpus("ring:4", hosts=["a"]), "the launcher local chooses the nodes itself"),
+        (on_gpus("h100:4"), "32 ranks need 4 hosts of 8 GPUs; set `runner.msccl.launcher` and `runner.msccl.hosts`"),
         (on_gpus("ring:4", launcher="ray", hosts=["a"]), "the launcher ray chooses the nodes itself"),
         (on_gpus("ring:4", launcher="mpich", hosts=["a", "b", "c"]), "the hosts must have exactly 4 GPUs"),
         (on_gpus("ring:4", gpus_per_node=3), "gpus_per_node must divide the 4 ranks"),
