@@ -211,8 +211,21 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
-    """Raise InvalidInput if the runner of `campaign` cannot provide the ranks of `topology`."""
-    campaign.runner.config.check_plan(campaign.runner.measurers, topology)
+    """Raise InvalidInput if the runner of `campaign` lacks the ranks of `topology` or a library that is a baseline."""
+    config = campaign.runner.config
+    config.check_plan(campaign.runner.measurers, topology)
+    named = [name for name in campaign.baselines if name.startswith(LIBRARY)]
+    if not named or not config.capabilities.unprivileged:
+        return  # the other runners ask the machine that measures which libraries it has
+    collective = parse_collective(campaign.collective).name
+    is_model = config.capabilities.times is TimeSource.MODEL
+    library = config.library_algorithms(collective, topology) if is_model else config.create().library(collective.value)
+    has = [LIBRARY + name for name in library]
+    for name in named:
+        if name not in has:
+            rule = f"campaign key `baselines`: the {config.name} runner has {', '.join(has) or 'no library'}, not {{}}"
+            way_out = "let the runner choose what to compare with: --set baselines=[library]"
+            raise InvalidInput(rule, name, way_out)
 
 
 def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:

@@ -131,6 +131,10 @@ export cube.parquet -o no/job | the folder no does not exist
 tune campaign.yaml --set buget.trials=3 | unknown key `buget`; did you mean `budget`?
 tune campaign.yaml --set 'search.methods=[bfb, rign]' | `search.methods`: 'rign'; did you mean 'ring'
 tune campaign.yaml --set 'baselines=[nothing]' | unknown method in campaign key `baselines`: 'nothing'
+tune campaign.yaml --set 'baselines=[library:nccl]' | not library:nccl; let the runner choose
+tune campaign.yaml --set 'baselines=[library:nccl]' --set topology=h100:1 | runner has library:modelled, not
+tune campaign.yaml --set 'baselines=[library:nccl]' --set runner.kind=local | runner has no library, not library:nccl
+tune campaign.yaml --set 'baselines=[library:nccl]' --set runner.kind=recorded | runner has library:rccl, not
 tune campaign.yaml --set sizes=64K | campaign key `sizes` is a list, got '64K'
 tune campaign.yaml --topology ring:4 | --topology ring:4 works only with --from-record
 tune --from-record job.json | the network of the recorded job is missing
