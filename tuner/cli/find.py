@@ -103,26 +103,28 @@ def find(
             if not findings.frontier:
                 raise wiring.too_few_moves()
             document = find_document(findings, workload, wiring)
-    written = []
+    notes = []
     if plot is not None:
         plots.plot_frontier(findings, plot)
-        written.append(f"{plot}: picture of the Pareto frontier")
+        notes.append(f"{plot}: picture of the Pareto frontier")
     document |= stages.closing()
     notice(f"took {seconds_text(document['seconds'])}")
     if ":" in nodes:
         return Result(document, find_table(document))
     row = document.get("best") or document["frontier"][0]
+    if keep_cables is not None:
+        notes.append(f"hosts of ranks 0, 1, … of {row['spec']}: {', '.join(row['hosts'])}")
     if cables is not None:
         if is_list:
             write_file(cables, wiring.csv(row["spec"]))
         else:
             plots.plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)
-        written.append(f"{cables}: {wiring.summary(row['spec'])}")
+        notes.append(f"{cables}: {wiring.summary(row['spec'])}")
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
     if goal == "alltoall":
         output = " -o alltoall.parquet" if queries[0].nodes <= MAX_RANKS else ""
         step = f"chorale alltoall {quote(row['spec'])}{output}"
-    return Result(document, find_table(document), *written, next_step=step)
+    return Result(document, find_table(document), *notes, next_step=step)
 
 
 def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:

@@ -26,7 +26,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import ruled_table, with_fraction
 
 MAX_BYTES = 16 * 2**20
-_COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change")
+_COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change", "from_rank", "to_rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def read_cables(path: Path, two_way: bool) -> CableList:
 
 
 def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int | None) -> bytes:
-    """Return the cables of `cabling` as CSV, with a column `change`: keep, add or remove.
+    """Return the cables of `cabling` as CSV, with the ranks of both hosts and a column `change`: keep, add or remove.
 
     Existing cables keep their ports and panels in `present`. New cables use each host's lowest-numbered free port. With
     `panel_ports`, all cables go through patch panels with this number of ports each, and a cable uses two ports.
@@ -111,6 +111,8 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
     for one, other in cabling.removed:
         port, other_port, panel = known[one, other].pop(0) if known[one, other] else ("", "", "")
         rows.append([one, port, other, other_port, panel, "remove"])
+    rank_of = {host: str(rank) for rank, host in enumerate(cabling.hosts)}
+    rows = [[*row, rank_of[row[0]], rank_of[row[2]]] for row in rows]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
     return text.getvalue().encode()
@@ -199,12 +201,13 @@ class Wiring:
         ]
         return f"{', '.join(words)}, of {spec}"
 
-    def counts(self, spec: str) -> dict[str, dict[str, int]]:
-        """Return how many cables to keep, add and remove; empty if there are no existing cables."""
+    def facts(self, spec: str) -> dict[str, Any]:
+        """Return the host of each rank, and how many cables to keep, add and remove; empty without existing cables."""
         if self.present is None:
             return {}
         cabling = self.cabling(spec)
-        return {"cables": {name: len(getattr(cabling, name)) for name in ("kept", "added", "removed")}}
+        counts = {name: len(getattr(cabling, name)) for name in ("kept", "added", "removed")}
+        return {"cables": counts, "hosts": list(cabling.hosts)}
 
 
 _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
@@ -227,7 +230,7 @@ def find_document(findings: FinderResult, workload: Workload | None, wiring: Wir
                 "alternatives": list(finding.alternatives[:_MAX_ALTERNATIVES]),
                 "bases": list(finding.candidate.origin),
             }
-            | wiring.counts(finding.candidate.spec)
+            | wiring.facts(finding.candidate.spec)
         )
         if finding.rate is not None:
             rows[-1]["alltoall"] = {"rate": float(finding.rate.rate), "upper": float(finding.rate.upper)}

@@ -1,10 +1,12 @@
 """`chorale find` as scripts and people use it."""
 
+import csv
 import json
 import re
 
 import pytest
 
+from chorale.synth import parse_topology
 from tests.command import chorale
 
 WORKLOAD = ("--alpha-us", 10, "--size", "1M", "--bandwidth-gbps", 100)
@@ -88,7 +90,7 @@ def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path)
     found = chorale(capsys, *options, "--moves", 4, "--cables", wanted, "--panel-ports", 6, "--json").document
     assert found["frontier"][0]["cables"] == {"kept": 8, "added": 4, "removed": 0}
     head, *rows = [line.split(",") for line in wanted.read_text().splitlines()]
-    assert head == ["from", "from_port", "to", "to_port", "panel", "change"]
+    assert head == ["from", "from_port", "to", "to_port", "panel", "change", "from_rank", "to_rank"]
     assert [row[5] for row in rows] == ["keep"] * 8 + ["add"] * 4
     assert all("7" in (row[1], row[3]) for row in rows[:8])
     panels = [row[4] for row in rows]
@@ -98,6 +100,22 @@ def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path)
     drawing = tmp_path / "cables.svg"
     assert chorale(capsys, *options, "--moves", 4, "--cables", drawing).code == 0
     assert {"#8795a8", "#db2777"} <= set(re.findall("#[0-9a-f]{6}", drawing.read_text()))  # cables that stay, new ones
+
+
+def test_each_rank_has_a_host_between_whose_cables_its_links_run(capsys, tmp_path):
+    lying, wanted = tmp_path / "lying.csv", tmp_path / "wanted.csv"
+    lying.write_text("from,to\n" + "".join(f"rack{n * 3 % 8},rack{(n * 3 + 3) % 8}\n" for n in range(7)))
+    options = ("find", "-n", 8, "-d", 3, "--bidirectional", "--search", 0, "--keep-cables", lying, "--cables", wanted)
+    row = chorale(capsys, *options, "--json").document["frontier"][0]
+    assert sorted(row["hosts"]) == [f"rack{n}" for n in range(8)]
+    cables = list(csv.DictReader(wanted.read_text().splitlines()))
+    assert {cable["change"] for cable in cables} == {"keep", "add"}
+    assert all(row["hosts"][int(cable[f"{end}_rank"])] == cable[end] for cable in cables for end in ("from", "to"))
+    made = parse_topology(row["spec"]).links
+    links = {frozenset(link) for link in zip(made.src.tolist(), made.dst.tolist(), strict=True)}
+    assert links == {frozenset((int(cable["from_rank"]), int(cable["to_rank"]))) for cable in cables}
+    text = " ".join(chorale(capsys, *options).stdout.split())
+    assert f"hosts of ranks 0, 1, … of {row['spec']}: {', '.join(row['hosts'])}" in text
 
 
 def test_the_result_says_what_was_written(capsys, tmp_path, monkeypatch):
