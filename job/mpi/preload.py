@@ -82,7 +82,7 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
     """Return a short path to the library for `mpicc` that does not change when the library is built again.
 
     mpicc:  a path, or the name of a file next to mpiexec or on PATH; by default the mpicc next to mpiexec
-    folder: folder for a copy of the library; None to use a link
+    folder: folder for a copy of the library, created if its parent exists; None to use a link
 
     Raises InvalidInput if the folder cannot be written, and Unavailable without MPI, its header or a compiler.
     """
@@ -94,11 +94,12 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
         if folder is None:
             fresh.symlink_to(library)
         else:
+            folder.mkdir(exist_ok=True)
             shutil.copyfile(library, fresh)
             fresh.chmod(0o755)
         fresh.replace(path)  # running jobs keep the old file
     except OSError as error:
-        way_out = "name a folder that exists and can be written"
+        way_out = "name a folder that can be written, in one that exists"
         raise InvalidInput(
             "cannot create the folder of the library: {}", f"{path.parent}: {error.strerror}", way_out
         ) from error

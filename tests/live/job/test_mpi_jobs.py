@@ -420,11 +420,11 @@ def test_a_communicator_with_one_rank_of_each_node_runs_the_program(table: Path,
 
 
 def test_the_path_of_the_library_is_short_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for options, folder in ((), native_folder().parent), (("--install", str(tmp_path)), tmp_path):
+    for options, folder in ((), native_folder().parent), (("--install", str(tmp_path / "new")), tmp_path / "new"):
         done = chorale(capsys, "job", "mpi-preload", *options)
         assert done.stdout.strip() == str(folder / "libchorale_mpi.so")
         assert Path(done.stdout.strip()).read_bytes() == preload_library().read_bytes()
-    assert chorale(capsys, "job", "mpi-preload", "--install", str(tmp_path / "none")).code == 2
+    assert chorale(capsys, "job", "mpi-preload", "--install", str(tmp_path / "no" / "parent")).code == 2
 
 
 VICTIM = 2
