@@ -87,6 +87,8 @@ _ONLY_PLACES = (
 def read_network(file: str, options: MachineOptions) -> ReadNetwork:
     """Return the network in a file. Raises InvalidInput for options that do not apply to the file's format."""
     spec, content = f"file:{file}", read_file(file, MAX_XML_BYTES)
+    if not content.strip():
+        raise InvalidInput("the file {} is empty", file, "run the command that writes it again and read its errors")
     machine = machine_of(content, spec, options.model)
     if machine is not None:
         options.refuse(file, f"can only be used with a fabric: {_FABRIC}", "nodes", "machine")

@@ -115,6 +115,7 @@ topology show product:3x8 | product is a function: write product(
 topology show torus(4x4) | write family:arguments
 topology import dump.xml -o a.xml | the imported network is JSON, but the output is called a.xml
 topology import dump.xml --nic-gbps 0 -o a.json | --nic-gbps must be positive, got 0
+topology import empty.json --nic-gbps 100 -o a.json | the file empty.json is empty
 topology import islands.json --boxes 2 -o a.json | --boxes can only be used with a topology dump or a matrix of GPUs
 fabric up ring:2 --link-mbps 5 --name never | ring
 fabric up ring:3 --link-mbps fast --name never | the link rate (Mbit/s) must be a rational number
@@ -213,6 +214,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lying.csv").write_text("from,to\n" + "".join(f"a{n},a{n + 1}\n" for n in range(7)))
     (folder / "wrong.csv").write_text("from,to\na,a\n")
     (folder / "islands.json").write_text(json.dumps(ISLANDS))
+    (folder / "empty.json").touch()
     (folder / "campaign.yaml").write_text(CAMPAIGN)
     (folder / "dump.xml").write_bytes(nvswitch_machine())
     calls = {CallKey("allreduce", "float32", None, None, 2**20): CallCount(10, 3.0)}
