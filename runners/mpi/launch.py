@@ -256,6 +256,9 @@ def mpi_launch_of(
     """
     require_network_kind(where)
     require_one_process()
+    if hosts in ("", "@"):
+        rule = f"--hosts {{}} names no {'file' if hosts else 'host'}"
+        raise InvalidInput(rule, hosts or "''", "check that the variable in it, such as $PBS_NODEFILE, is set")
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
     command = (*_RANK, str(ranks)) if command is None else tuple(command)

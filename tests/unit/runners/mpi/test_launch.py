@@ -109,6 +109,12 @@ def test_open_mpi_gets_names_slots_and_variables(tmp_path: Path) -> None:
             mpi_launch_of(RING, None, None, f"@{tmp_path / name}")
 
 
+@pytest.mark.parametrize(("hosts", "said"), [("@", "--hosts @ names no file"), ("", "--hosts '' names no host")])
+def test_hosts_from_a_variable_that_is_not_set_are_refused(hosts: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        mpi_launch_of(RING, None, None, hosts)
+
+
 @pytest.mark.usefixtures("_open_mpi", "_fabric")
 def test_open_mpi_in_a_fabric_uses_tcp_and_the_script() -> None:
     found = mpi_launch_of(RING, None, None, None)
