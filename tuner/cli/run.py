@@ -305,7 +305,10 @@ class RunReport:
             reached = f"{format_size(last['size_bytes'])} came to {last['efficiency']:.0%} of that"
             yield f"{rate} allow an algbw of {allowed:.3g} GB/s; {reached}"
         if self.crowded is not None:
-            yield f"{self.crowded}: results are checked, but times show no speed-up; leave --where out to pace links"
+            paced = "leave --where out to pace links"
+            if measurement.runner != "local":  # the others find no paced links by themselves
+                paced = "to pace links, run `chorale fabric up SPEC --link-mbps 50` first and leave --where out"
+            yield f"{self.crowded}: results are checked, but times show no speed-up; {paced}"
         for row in rows if self.reference is not None and self.crowded is None else ():
             ratio, spent = row["ratio_to_reference"], f"{row['repeats']} repetitions, {row['stopped']}"
             interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} with {ratio['confidence']:.0%}"

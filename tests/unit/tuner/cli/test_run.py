@@ -89,6 +89,26 @@ def test_a_precision_that_was_not_reached_is_said(schedule, capsys, monkeypatch,
     assert f"{repeats} repetitions, and the budget of repeats is used up" in table
 
 
+@pytest.mark.parametrize(
+    ("runner", "way_out"),
+    [
+        ("local", "leave --where out to pace links"),
+        ("mpi", "to pace links, run `chorale fabric up SPEC --link-mbps 50`"),
+    ],
+)
+def test_crowded_ranks_on_loopback_are_told_what_paces_links(schedule, capsys, monkeypatch, runner, way_out):
+    submit = SimulatedRunner.submit
+
+    def crowded(self: SimulatedRunner, request: RunRequest) -> Outcome:
+        outcome = submit(self, request)
+        assert isinstance(outcome, Measurement)
+        return replace(outcome, runner=runner, environment={"network": "loopback", "cores": 2})
+
+    monkeypatch.setattr(SimulatedRunner, "submit", crowded)
+    done = chorale(capsys, "run", schedule, *SIMULATED, "4K")
+    assert f"times show no speed-up; {way_out}" in " ".join(done.stdout.split())
+
+
 def test_a_reference_gives_ratios_and_its_own_results(schedule, capsys):
     synthesized = chorale(capsys, "synth", "ring", "torus:2x2", "--collective", "allreduce", "-o", "ring.json")
     assert synthesized.code == 0
