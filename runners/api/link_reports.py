@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from chorale.synth.errors import Unavailable
+
 Link = tuple[int, int]
 """(Source rank, destination rank); parallel links count as one."""
 _STARTED_S = time.time() - time.monotonic()
@@ -32,6 +34,10 @@ class LinkReport:
     carried_bytes: int | None = None
 
 
+class NoReports(Unavailable):
+    """A source has no reports now, but may have some later."""
+
+
 class LinkSource(Protocol):
     """Reports on the links of one network of ranks. Use it from one thread only.
 
@@ -45,7 +51,7 @@ class LinkSource(Protocol):
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
         """Yield the reports since the last call, after waiting at most `limit_s` for the first.
 
-        Raises Unavailable if there will be no more reports.
+        Raises NoReports if there are none now, and Unavailable if there will be no more.
         """
 
     def close(self) -> None:

@@ -219,7 +219,7 @@ def watch(
     ended: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _frame: ended.append(caught))
-    running = watcher.open_watch(config)
+    running = watcher.open_watch(config, waits=not once)
     for event in running.run(lambda: bool(ended) or (once and running.is_current)):
         sys.stdout.write(f"{json.dumps(event) if as_json else printable(event_line(event))}\n")
         sys.stdout.flush()

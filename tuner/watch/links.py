@@ -11,7 +11,7 @@ from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 
-from chorale.runners.api.link_reports import Link, LinkReport
+from chorale.runners.api.link_reports import Link, LinkReport, NoReports
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 
@@ -138,7 +138,7 @@ class ListedLinks:
     """A `LinkSource` that reads a file in which a cluster's monitoring lists the faulty links.
 
     Each line is `A-B RATE`, `A>B RATE` (one direction) or `RANK RATE` (all links of the rank), with RATE in Gbit/s.
-    Without RATE, the link is down. Links that are not listed have their declared rate. A missing file lists none.
+    Without RATE, the link is down. Links that are not listed have their declared rate.
     """
 
     def __init__(self, topology: Topology, path: Path, bits_per_unit: Fraction) -> None:
@@ -157,8 +157,16 @@ class ListedLinks:
         self._is_new = True
 
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
-        """Yield the state of all links if the file has changed. Raises InvalidInput for a line that cannot be read."""
-        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        """Yield the state of all links if the file has changed.
+
+        Raises InvalidInput for a line that cannot be read, and NoReports while there is no file.
+        """
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except OSError as error:
+            time.sleep(limit_s)
+            rule, way_out = "cannot read the list of faulty links: {}", "if no link is faulty, write an empty file"
+            raise NoReports(rule, f"{self._path}: {error.strerror}", way_out) from error
         if text == self._text and not self._is_new:
             time.sleep(limit_s)
             return

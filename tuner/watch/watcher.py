@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from chorale.runners.api.link_reports import Link, LinkReport, LinkSource, steady_unix_s
+from chorale.runners.api.link_reports import Link, LinkReport, LinkSource, NoReports, steady_unix_s
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.fabric import find_fabric, reroute
 from chorale.runners.fabric.link_states import KernelLinks
@@ -115,8 +115,8 @@ class WatchRecords:
 
 _SETTLE_S = 0.6
 """Seconds to wait after a change, because the other direction of a cable or the other links of a node may follow."""
-_WAIT_S, _JUDGE_S, _RECORD_S = 0.1, 2.0, 1.0
-"""Seconds to wait for links' reports, between two evaluations of jobs' reports, and between two writes of the state."""
+_WAIT_S, _JUDGE_S, _RECORD_S, _WARN_S = 0.1, 2.0, 1.0, 300.0
+"""Seconds to wait for links' reports; between evaluations of jobs' reports, writes of the state, and warnings."""
 
 
 @dataclass(slots=True)
@@ -128,6 +128,7 @@ class Watch:
     records:  the watch's files: its state for others, and what it needs after a restart
     reroute:  reroutes packets around dead links and lost ranks; None if the fabric does this itself
     plans_failures: whether tables for single failures are planned in advance
+    waits:    whether to continue with a warning while the source has no reports
     pool:     threads that renew the table and plan ahead
     close:    function to call at the end
     """
@@ -137,10 +138,12 @@ class Watch:
     records: WatchRecords
     reroute: Callable[[FabricState], None] | None = None
     plans_failures: bool = True
+    waits: bool = True
     clock: Callable[[], float] = steady_unix_s
     close: Callable[[], None] = lambda: None
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(3, thread_name_prefix="watch"))
     trackers: dict[Link, LinkTracker] = field(init=False)
+    _has_reports: bool = False  # nothing is planned before the first report
     _state: FabricState | None = None
     _changed_s: float | None = None  # time of the last change for which there is no plan yet
     _since_s: float | None = None  # time of the first such change
@@ -184,14 +187,21 @@ class Watch:
 
     def step(self) -> Iterator[Event]:
         """Do the work that is due, then wait briefly for reports."""
-        for report in self.source.reports(_WAIT_S):
-            yield from self._on_report(report)
+        try:
+            for report in self.source.reports(_WAIT_S):
+                self._has_reports = True
+                yield from self._on_report(report)
+        except NoReports as error:  # known states stay
+            if not self.waits:
+                raise
+            if self._is_due("warning", _WARN_S, self.clock()):
+                yield self._event("warning", why=str(error))
         for name, future in list(self._under_way.items()):
             if future.done():
                 del self._under_way[name]
                 yield from future.result()
         now_s = self.clock()
-        if self._changed_s is not None and now_s >= self._changed_s + _SETTLE_S:
+        if self._has_reports and self._changed_s is not None and now_s >= self._changed_s + _SETTLE_S:
             yield from self._on_settled(FabricState.of(self.trackers), self._since_s or now_s)
         self._begin(now_s)
         if self._is_due("record", _RECORD_S, now_s):
@@ -328,8 +338,8 @@ def watch_folder(home: Home, name: str) -> Path:
     return home.root / "watch" / name
 
 
-def open_watch(config: WatchConfig) -> Watch:
-    """Open the watch that `config` describes. Raises Unavailable if its fabric is not up."""
+def open_watch(config: WatchConfig, waits: bool = True) -> Watch:
+    """Open the watch that `config` describes; `waits` as in Watch. Raises Unavailable if its fabric is not up."""
     topology = load_topology(config.topology)
     fabric = None if config.links is not None else find_fabric(topology.id, config.fabric)
     if fabric is None and config.links is None:
@@ -372,4 +382,4 @@ def open_watch(config: WatchConfig) -> Watch:
 
     renewal = Renewal(topology, collectives, planner, canary, publisher, jobs)
     records, reroutes = WatchRecords(folder, config.name), config.reroute and fabric is not None
-    return Watch(source, renewal, records, around if reroutes else None, config.plan_failures, close=close)
+    return Watch(source, renewal, records, around if reroutes else None, config.plan_failures, waits, close=close)

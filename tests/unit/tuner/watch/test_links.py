@@ -10,7 +10,7 @@ from chorale.job.table.layout import parse_table
 from chorale.runners.api.link_reports import LinkReport
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.links import FabricState, LinkState, LinkTracker, single_losses
-from chorale.tuner.watch.watcher import WatchRecords
+from chorale.tuner.watch.watcher import WatchRecords, open_watch, read_watch_config
 from tests.command import chorale
 
 _RATE = 1e8
@@ -141,9 +141,10 @@ def once(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir(mode=0o700)
 
-    def watched(faults: str, topology: str = "torus:3x3"):
+    def watched(faults: str | None, topology: str = "torus:3x3"):
         Path("cluster.yaml").write_text(CONFIG.format(topology))
-        Path("faulty.txt").write_text(faults)
+        if faults is not None:
+            Path("faulty.txt").write_text(faults)
         return chorale(capsys, "watch", "cluster.yaml", "--once", "--json")
 
     return watched
@@ -188,3 +189,16 @@ def test_what_cannot_be_watched_is_refused(once, faults, topology, message):
     done = once(faults, topology)
     assert done.code == 2
     assert message in done.stderr
+
+
+def test_a_list_that_is_not_there_is_an_error_for_once_and_waited_for_by_a_watch(once):
+    done = once(None)
+    assert done.code == 3
+    assert "faulty.txt: No such file or directory; if no link is faulty, write an empty file" in done.stderr
+    assert not Path("job.table").exists()
+    watch = open_watch(read_watch_config(Path("cluster.yaml")))
+    events = watch.run(lambda: watch.is_current)
+    assert next(events)["event"] == "warning"
+    Path("faulty.txt").write_text("5\n")
+    assert {"publish"} <= {event["event"] for event in events} <= {"state", "replan", "publish"}
+    assert published()[0] == 8
