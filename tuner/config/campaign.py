@@ -114,10 +114,14 @@ class BudgetSection(campaign_values.Strict):
     """Minutes after which no new trial starts."""
 
 
+MOST_LAUNCHES = 1000
+"""Largest number of launches in a final comparison that a campaign can allow."""
+
+
 class FinalSection(campaign_values.Strict):
     """The final comparison of the best programs at each size."""
 
-    launches: int = Field(default=24, ge=1, le=1000)
+    launches: int = Field(default=24, ge=1, le=MOST_LAUNCHES)
     """Maximum number of launches at each size; a comparison without proof by then is undecided. Each
     launch starts the ranks once, and all its repetitions count as one sample."""
     contenders: int = Field(default=6, ge=1, le=100)

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from chorale.runners.api.registry import is_simulated, runner_text
 from chorale.runners.api.units import format_ms, format_size
+from chorale.tuner.config.campaign import MOST_LAUNCHES
+from chorale.tuner.launch.final_round import FIRST_BATCH, final_limit_s
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.trials import tuning_table as tables
 from chorale.tuner.trials.records import CompleteTrial, TrialRecord
@@ -96,17 +98,34 @@ def _speedup_text(choice: tables.TableEntry) -> str:
 
 
 def undecided_lines(report: TuneReport) -> Iterator[str]:
-    """Yield a line for each size at which the comparison was undecided, with the time that a decision would need."""
+    """Yield a line for each size at which the comparison was undecided, then one that says how to compare longer.
+
+    Comparisons do not continue with --resume: a new launch needs limits that allow more launches of the ranks.
+    """
+    final, growth, launches, seconds = report.launch.campaign["final"], 0.0, 0, 0.0
     for choice in tuning_table_of(report):
         verdict = choice.verdict
         if verdict is None or verdict.is_decided:
             continue
         runs = "the program that is proved to be faster than the baseline" if choice.trial else choice.baseline
-        what = "after one launch, which does not show how much times vary: `final.launches` must be 2 or more"
-        if verdict.has_interval:
-            more = f"{verdict.more_launches} more, {verdict.more_seconds:.3g} s"
-            what = f"after {verdict.launches} launches: about {more}, would decide"
+        needed = verdict.launches + verdict.more_launches if verdict.has_interval else FIRST_BATCH
+        what = f"after {verdict.launches} launches (about {verdict.more_launches} more needed)"
+        if not verdict.has_interval:
+            what = "after one launch, which does not show how much times vary"
+        if needed <= MOST_LAUNCHES:
+            growth, launches = max(growth, needed / verdict.launches), max(launches, needed)
+            seconds += needed * verdict.more_seconds / max(verdict.more_launches, 1)
+        else:
+            what = f"after {verdict.launches} launches (it would need more than {MOST_LAUNCHES})"
         yield f"{format_size(choice.size_bytes)} is undecided {what}; until then {runs}"
+    if launches:
+        trials_s = sum(trial.seconds for trial in report.trials if isinstance(trial, CompleteTrial))
+        limit_s = final_limit_s(final["minutes"], trials_s, len(report.launch.campaign["sizes"]))
+        # Twice as long, because comparisons only end each time the number of launches has doubled
+        settings = f"--set final.minutes={math.ceil(max(growth * limit_s, seconds) / 30)}"
+        if launches > final["launches"]:
+            settings += f" --set final.launches={launches}"
+        yield f"to compare longer, tune again with {settings} (--resume would only show this result again)"
 
 
 def approach_line(report: TuneReport) -> str:
