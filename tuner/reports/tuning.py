@@ -92,9 +92,9 @@ def _speedup_text(choice: tables.TableEntry) -> str:
     if not verdict.has_interval:
         return "undecided (one launch has no interval)"
     interval = f"{verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}"
-    if verdict.is_decided:
-        return f"{choice.speedup:.2f}x ({interval})" if choice.trial else f"1.00x (others {interval})"
-    return f"undecided ({interval})"
+    if choice.trial:  # proved to be faster than the baselines, even if another program may be better still
+        return f"{choice.speedup:.2f}x ({interval})"
+    return f"1.00x (others {interval})" if verdict.is_decided else f"undecided ({interval})"
 
 
 def undecided_lines(report: TuneReport) -> Iterator[str]:
@@ -107,7 +107,9 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
         verdict = choice.verdict
         if verdict is None or verdict.is_decided:
             continue
-        runs = "the program that is proved to be faster than the baseline" if choice.trial else choice.baseline
+        question, runs = f"whether a program is faster than {verdict.baseline}", f"until then {choice.baseline}"
+        if choice.trial:
+            question, runs = "which program is best", f"this one is proved to be faster than {verdict.baseline}"
         needed = verdict.launches + verdict.more_launches if verdict.has_interval else FIRST_BATCH
         what = f"after {verdict.launches} launches (about {verdict.more_launches} more needed)"
         if not verdict.has_interval:
@@ -117,7 +119,7 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
             seconds += needed * verdict.more_seconds / max(verdict.more_launches, 1)
         else:
             what = f"after {verdict.launches} launches (it would need more than {MOST_LAUNCHES})"
-        yield f"{format_size(choice.size_bytes)} is undecided {what}; until then {runs}"
+        yield f"{format_size(choice.size_bytes)}: {question} is undecided {what}; {runs}"
     if launches:
         trials_s = sum(trial.seconds for trial in report.trials if isinstance(trial, CompleteTrial))
         limit_s = final_limit_s(final["minutes"], trials_s, len(report.launch.campaign["sizes"]))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chorale.tuner.reports.tuning import undecided_lines
+from chorale.tuner.reports.tuning import tune_table, undecided_lines
 from chorale.tuner.statistics.contest import SizeVerdict
 from chorale.tuner.trials.records import Candidate, RankedTrial
 from tests.campaigns import complete, small_campaign
@@ -38,8 +38,25 @@ def report_of(launches: int, more: int, name: str | None, final: dict[str, Any])
 )
 def test_an_undecided_comparison_says_how_to_compare_longer(launches, more, final, settings):
     """Only with limits that a campaign can have, and never by --resume, which does not compare again."""
-    first, *advice = undecided_lines(report_of(launches, more, "proved", final))
-    assert first.startswith("4KiB is undecided after ")
-    assert first.endswith("until then the program that is proved to be faster than the baseline")
+    _, *advice = undecided_lines(report_of(launches, more, "proved", final))
     expected = f"to compare longer, tune again with --set {settings} (--resume would only show this result again)"
     assert advice == ([] if settings is None else [expected])
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "line"),
+    [
+        (
+            "proved",
+            "3.75x (3.66 to 3.84)",
+            "which program is best is undecided {}; this one is proved to be faster than ring",
+        ),
+        (None, "undecided (3.66 to 3.84)", "whether a program is faster than ring is undecided {}; until then ring"),
+    ],
+)
+def test_a_proved_speedup_is_not_called_undecided(name, cell, line):
+    report = report_of(4, 1, name, {})
+    table = tune_table(report)
+    [speedups] = [list(column.cells) for column in table.columns if column.header == "speed-up"]
+    assert speedups[0] == cell
+    assert next(undecided_lines(report)) == "4KiB: " + line.format("after 4 launches (about 1 more needed)")
