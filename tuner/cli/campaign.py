@@ -215,7 +215,10 @@ def best(
     rolled_back = {"rolled_back": former.version} if former else {}
     title = f"{document['model']} version {document['version']}, {runner_text(entry.manifest['runner'])}"
     table = facts_table(title, _rows(document["measured"]))
-    step = f"chorale export {quote(document['schedule'])} -o job" if document["schedule"] else None
+    named = "" if alias == "champion" else f" --alias {quote(alias)}"
+    step = f"chorale table write --topology {quote(topology)}{named} -o job.table"
+    if entry.manifest["runner"] == "msccl" and document["schedule"]:  # its runtimes read files instead of tables
+        step = f"chorale export {quote(document['schedule'])} -o job"
     return Result({**document, "exact": exact, **rolled_back}, table, *answer, next_step=step)
 
 

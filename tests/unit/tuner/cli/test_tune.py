@@ -52,6 +52,14 @@ def test_best_gives_files_and_numbers(capsys, home, tmp_path):
     assert "speedup_vs_baseline" not in words
 
 
+@pytest.mark.parametrize(("kind", "step"), [("mpi", "table write --topology ring:4 "), ("msccl", "export ")])
+def test_best_says_what_takes_its_answer_to_jobs(capsys, home, kind, step):
+    """Runtimes that execute MSCCL XML read files; all other jobs read tables."""
+    run(home, small_campaign(runner={"kind": kind}, search={"methods": ["bfb"]}))
+    found = chorale(capsys, "best", "--topology", "ring:4", "--size", "64KiB")
+    assert f"next: chorale {step}" in found.stderr
+
+
 def test_the_alias_goes_back_on_request(capsys, home):
     run(home, small_campaign(search={"methods": ["ring"]}))
     run(home, small_campaign(search={"methods": ["bfb"]}))
