@@ -51,9 +51,10 @@ def preload_library(mpicc: Path | None = None) -> Path:
         raise Unavailable("MPI's library was not found: {}", f"no {' or '.join(names)} in {folders}", way_out)
     library = libraries[0].absolute()
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
-    python = f'-DCHORALE_PYTHON="{sys.executable}"', f'-DCHORALE_PACKAGES="{_PACKAGES}"'
+    places = {"PYTHON": sys.executable, "PACKAGES": _PACKAGES, "MPI": library}
+    constants = (f'-DCHORALE_{name}="{place}"' for name, place in places.items())
     loading = "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}"
-    flags = ("-O3", "-shared", "-fPIC", *loading, *python, *definitions)
+    flags = ("-O3", "-shared", "-fPIC", *loading, *constants, *definitions)
     target = NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),))
     return build_native(target, _loadable(native_folder()))
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from chorale.job.mpi.preload import stable_library
 from chorale.job.record import VARIABLE, Record, read_record, record_bytes
 from chorale.runners.api.units import format_size
+from chorale.runners.mpi.launch import find_mpiexec
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import FileOutput
@@ -40,6 +42,8 @@ def mpi_preload_command(
     Example: LD_PRELOAD=$(chorale job mpi-preload) CHORALE_TABLE=job.table mpiexec -n 8 ./program
     """
     path = str(stable_library(mpicc, install))
+    if mpicc is None and (first := shutil.which("mpiexec")) and not Path(first).samefile(used := find_mpiexec()):
+        notice(f"this library is for {used}; for the MPI of {first}, name its compiler: mpi-preload /path/to/its/mpicc")
     variables = f"LD_PRELOAD={path} CHORALE_TABLE=job.table CHORALE_REPORT=-"
     return Result({"path": path}, path, next_step=f"{variables} mpiexec -n RANKS ./program")
 

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <thread>
@@ -51,8 +52,9 @@ int add_mpi_library(dl_phdr_info* object, size_t, void* names) {
     const std::string path = object->dlpi_name == nullptr ? "" : object->dlpi_name;
     const std::string name = path.substr(path.rfind('/') + 1);
     auto& libraries = *static_cast<std::vector<std::string>*>(names);
-    const bool is_new = std::find(libraries.begin(), libraries.end(), name) == libraries.end();
-    if (is_new && is_mpi_library(name)) libraries.push_back(name);
+    const auto is_same = [&name](const std::string& other) { return other.substr(other.rfind('/') + 1) == name; };
+    const bool is_new = std::none_of(libraries.begin(), libraries.end(), is_same);
+    if (is_new && is_mpi_library(name)) libraries.push_back(path);
     return 0;
 }
 
@@ -235,15 +237,19 @@ void end() {
 }
 
 void require_own_mpi() {
-    std::vector<std::string> names;  // MPI libraries that this process has loaded
-    dl_iterate_phdr(add_mpi_library, &names);
-    if (names.size() < 2) return;  // one of them is always there: this library is linked with it
-    std::string text;
-    for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+    std::vector<std::string> paths;  // MPI libraries that this process has loaded
+    dl_iterate_phdr(add_mpi_library, &paths);
+    if (paths.size() < 2) return;  // one of them is always there: this library is linked with it
+    std::string others;
+    for (const auto& path : paths) {
+        std::error_code unreadable;  // libmpi.so.12 is next to libmpi.so, or a link names it
+        const bool is_own = begins(path, CHORALE_MPI) || std::filesystem::equivalent(path, CHORALE_MPI, unreadable);
+        if (!is_own) others += (others.empty() ? "" : ", ") + path;
+    }
     std::fprintf(stderr,
-                 "chorale: the preloaded library is built for %s, and the program uses another MPI (%s): build one "
-                 "for it by `chorale job mpi-preload MPICC`, or run without LD_PRELOAD\n",
-                 OWN, text.c_str());
+                 "chorale: the preloaded library uses %s (%s), and the program uses another MPI (%s): build a library "
+                 "for that MPI with `chorale job mpi-preload /path/to/its/mpicc`, or run without LD_PRELOAD\n",
+                 OWN, CHORALE_MPI, others.c_str());
     std::fflush(stderr);
     std::_Exit(1);
 }

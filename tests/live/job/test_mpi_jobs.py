@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -227,7 +228,9 @@ def test_a_program_of_another_mpi_is_refused_in_a_line(abi_program: Path, tmp_pa
     said = {line for line in done.stderr.splitlines() if line.startswith("chorale:")}
     assert len(said) == 1
     [line] = said
-    assert "the program uses another MPI" in line
+    assert re.search(
+        r"uses MPICH and its kin \(/[^,)]*/libmpi\.so\), and the program uses another MPI \(/[^,)]*\): b", line
+    )
     assert "libmpi_abi.so.1" in line
     assert "chorale job mpi-preload" in line
 
@@ -419,12 +422,18 @@ def test_a_communicator_with_one_rank_of_each_node_runs_the_program(table: Path,
     run_on_nodes(f"{sys.executable} {tmp_path}/split.py", table, BLOCKS, 8, CHORALE_STRICT="1")
 
 
-def test_the_path_of_the_library_is_short_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_path_of_the_library_is_short_and_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for options, folder in ((), native_folder().parent), (("--install", str(tmp_path / "new")), tmp_path / "new"):
         done = chorale(capsys, "job", "mpi-preload", *options)
         assert done.stdout.strip() == str(folder / "libchorale_mpi.so")
         assert Path(done.stdout.strip()).read_bytes() == preload_library().read_bytes()
     assert chorale(capsys, "job", "mpi-preload", "--install", str(tmp_path / "no" / "parent")).code == 2
+    assert "its compiler" not in done.stderr
+    (tmp_path / "mpiexec").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert f"for the MPI of {tmp_path}/mpiexec, name its compiler" in chorale(capsys, "job", "mpi-preload").stderr
 
 
 VICTIM = 2
