@@ -42,7 +42,7 @@ class LinkSource(Protocol):
     """Reports on the links of one network of ranks. Use it from one thread only.
 
     A source may report links periodically, or only when they change. A link's latest report is valid until the next
-    one.
+    one. A watch plans nothing before the first report.
     """
 
     declared_bits_per_s: Mapping[Link, float]
