@@ -4,7 +4,7 @@
 namespace chorale {
 namespace {
 
-constexpr Int FAR = 65535;  // as in `chorale.synth.methods.forest.split.switch_groups`
+constexpr Int FAR = 65535;  // as in `chorale.synth.methods.forest.switch_groups`
 
 struct SwitchGroups {
     Span<const Int> member_index, sizes, table_offsets;
