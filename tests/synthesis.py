@@ -1,26 +1,12 @@
 """Schedules by the name of a method or of a collective, in this process."""
 
-from typing import Any
-
-from chorale.synth.collective import ALLGATHER, Collective, CollectiveName, parse_collective
-from chorale.synth.executor.base import SerialExecutor
+from chorale.experiments.framework.references import synthesized
+from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.closed_forms import double_binary_tree
-from chorale.synth.methods.method import Options
-from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-
-
-def synthesized(
-    method: str, topology: Topology | str, collective: Collective | str = ALLGATHER, **options: Any
-) -> VerifiedSchedule:
-    """Return the verified schedule of `method` for a topology or its spec; `options` as `Options` has them."""
-    network = parse_topology(topology) if isinstance(topology, str) else topology
-    wanted = parse_collective(collective) if isinstance(collective, str) else collective
-    return synthesize(method, network, wanted, Options(**options), SerialExecutor())
 
 
 def schedule_for(name: CollectiveName, topology: Topology) -> VerifiedSchedule:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import chorale
+from chorale.experiments.framework.references import synthesized
 from chorale.runners.api.base import RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.local.runner import LocalRunner
@@ -19,7 +20,6 @@ from chorale.synth.simulation.simulate import NetworkModel, simulate
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.runner_kit import measured
 from tests.live.conftest import Up
-from tests.synthesis import synthesized
 
 NAME = f"traffic-{os.getpid()}"
 LINK_MBPS = 20

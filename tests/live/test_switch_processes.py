@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from chorale.experiments.framework.references import synthesized
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.execution.rounds import SWITCH_PROCESS
 from chorale.runners.local.runner import LocalRunner
@@ -11,7 +12,6 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import Op
 from chorale.synth.topology.spec import parse_topology
-from tests.synthesis import synthesized
 
 OPTIONS = LoweringOptions("oneccl-xml")
 

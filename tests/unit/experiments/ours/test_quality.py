@@ -7,6 +7,7 @@ import pytest
 
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.experiment import Row
+from chorale.experiments.framework.references import synthesized
 from chorale.experiments.framework.run import run_experiment
 from chorale.experiments.ours import quality as lowering_quality
 from chorale.experiments.ours.in_network import FABRICS, MIXED, PUBLISHED, PUBLISHED_RATES, RANDOM
@@ -27,7 +28,6 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.targets.judge import check_program
 from chorale.synth.topology.spec import parse_topology
-from tests.synthesis import synthesized
 
 
 def lowered_row(case):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
@@ -26,7 +27,6 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
 from tests.strategies import strongly_connected_topologies
-from tests.synthesis import synthesized
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import block as block_of
 from tests.unit.synth.lowering.programs import (

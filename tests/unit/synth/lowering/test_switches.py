@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.build.build import build_program, build_switch_plan
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
@@ -19,7 +20,6 @@ from chorale.synth.targets.lift import lift_with_findings
 from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import program_time_per_byte
-from tests.synthesis import synthesized
 from tests.unit.synth.lowering.programs import stars
 from tests.unit.synth.programs.plans.weak import WeakRun
 

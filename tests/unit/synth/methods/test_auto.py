@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.collective import Collective, parse_collective
@@ -25,7 +26,6 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
-from tests.synthesis import synthesized
 
 
 def remade(method, make):

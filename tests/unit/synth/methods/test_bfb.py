@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
@@ -27,7 +28,6 @@ from tests.reference.replays import violations
 from tests.reference.step_times import least_step_times
 from tests.strategies import MIXED, networks, strongly_connected_topologies
 from tests.symmetric_networks import symmetric_networks, unequal_torus
-from tests.synthesis import synthesized
 
 SERIAL = SerialExecutor()
 

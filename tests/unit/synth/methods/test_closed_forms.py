@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.collective import (
     ALLGATHER,
     ALLREDUCE,
@@ -52,7 +53,6 @@ from chorale.synth.topology.topology import Topology
 from tests.patterns import verified_with_traffic
 from tests.reference.replays import violations
 from tests.strategies import networks, strongly_connected_topologies
-from tests.synthesis import synthesized
 
 
 def is_cycle(topology, order) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
@@ -36,7 +37,6 @@ from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
 from tests.strategies import MIXED, strongly_connected_topologies
-from tests.synthesis import synthesized
 
 SERIAL = SerialExecutor()
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
@@ -34,7 +35,6 @@ from tests.random_fabrics import random_fabric, with_parallel_links
 from tests.reference.cuts import AllCuts
 from tests.reference.packed_trees import faults_of
 from tests.strategies import strongly_connected_topologies
-from tests.synthesis import synthesized
 
 ROOTED = (Collective(CollectiveName.BROADCAST, 0), Collective(CollectiveName.REDUCE, 1))
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+from chorale.experiments.framework.references import synthesized
 from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.bounds.certificate import PAIR_PRICES, check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, reduce_scatter_allgather_time
@@ -23,7 +24,6 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import SwitchAbility, Topology
 from chorale.synth.verify.verify import verify
-from tests.synthesis import synthesized
 
 ADDS, COPIES, BOTH = SwitchAbility(reduce=True), SwitchAbility(multicast=True), SwitchAbility(True, True)
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.bounds.certificate import check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT
@@ -51,7 +52,6 @@ from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
 from tests.reference.cuts import Arc, violated_sink_sides
 from tests.reference.packed_trees import faults_of, height_of
-from tests.synthesis import synthesized
 
 STAR = Topology("star", tuple("0123"), 4, Links.build(Link(*ends) for n in (1, 2, 3) for ends in ((0, n), (n, 0))))
 

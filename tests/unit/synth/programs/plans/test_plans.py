@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.experiments.framework.references import synthesized
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import lower
@@ -23,7 +24,6 @@ from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.plan_cases import CASES, Json, document_of, ops_of
 from tests.properties import random_cases
-from tests.synthesis import synthesized
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
 from tests.unit.synth.programs.plans.examples import SMALL, made
 from tests.unit.synth.programs.plans.weak import WeakRun
