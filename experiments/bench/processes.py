@@ -73,7 +73,7 @@ COMMAND = (
 
 @dataclass(frozen=True, slots=True)
 class ProcessCost:
-    """What a process cost, and its output.
+    """The resources that a process used, and its output.
 
     processor_s: user and system time, including that of its child processes
     passed_s:    wall-clock time from start to end

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3] / "chorale"
 
 @dataclass(frozen=True, slots=True)
 class ExperimentPart:
-    """One case's value as JSON, the seconds that it took, and its process's peak memory."""
+    """The result of one case of an experiment, as JSON, with the time and peak memory that computing it took."""
 
     value: Any
     seconds: float

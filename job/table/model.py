@@ -48,7 +48,7 @@ class JobEntry:
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...] | None, int | None]:
-        """What a call must match for this entry to apply, except the size: collective, type, group and root."""
+        """Return the collective, type, group and root that a call must have for this entry to apply."""
         return self.collective, self.dtype, self.group, self.root
 
     def covers(self, size_bytes: int) -> bool:

@@ -301,7 +301,7 @@ class BatchedTransport:
 
 
 class _RankProgram:
-    """One rank's part of a program."""
+    """The steps of a program that one rank executes."""
 
     def __init__(self, program: Program, rank: int) -> None:
         self.rank, self.ranks = rank, len(program.ranks)

@@ -35,7 +35,7 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank's trace: start, end and CPU time of its thread in seconds, and its instructions sorted by end time."""
+    """What one rank did: start, end and CPU time of its thread in seconds, and its instructions sorted by end time."""
 
     start_s: float
     end_s: float
@@ -56,7 +56,7 @@ class RankTrace:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionTrace:
-    """One execution of a program on all ranks."""
+    """Traces of all ranks from one execution of the program `name` on a vector of `size_bytes`."""
 
     name: str
     size_bytes: int
