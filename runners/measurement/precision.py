@@ -1,7 +1,6 @@
-"""Required precision of a measurement, its budget, and distribution-free confidence intervals for medians."""
+"""Distribution-free confidence intervals for medians, drift and outliers of repeated measurements."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,59 +10,9 @@ from typing import Any
 import numpy as np
 
 from chorale.runners.api.base import Measurement
-from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.errors import CheckFailed
 
 CONFIDENCE = 0.95
-MAX_REPEATS = 100
-MAX_SECONDS = 60.0
-
-_NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """When a measurement may end.
-
-    precision:   allowed half-width of a ratio's interval, relative to the ratio: 0.02 means +-2 %
-    reference:   name of the result with which to compare; None requires precise medians instead of ratios
-    max_repeats: maximum number of measured repetitions of each program and size
-    max_seconds: a request does not start if it would probably end more than this many seconds after the first one
-                 started
-    launches:    if above 1, every request is a separate launch that counts as one sample; at least this many are made
-    """
-
-    precision: float
-    reference: str | None = None
-    max_repeats: int = MAX_REPEATS
-    max_seconds: float = MAX_SECONDS
-    confidence: float = CONFIDENCE
-    launches: int = 1
-
-
-def parse_precision(text: str) -> float:
-    """Parse a precision such as `2%` or `0.02`; return it as a fraction."""
-    match = re.fullmatch(rf"({_NUMBER})\s*(%?)", text.strip())
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0.0001 <= share <= 1:
-        raise InvalidInput("a precision must be between 0.01% and 100%", text, "write it as 2% or 0.02")
-    return share
-
-
-def parse_budget(text: str) -> tuple[int, float]:
-    """Parse a budget such as `200`, `90s` or `200,90s` into repetitions and seconds; missing parts get defaults."""
-    repeats, seconds = MAX_REPEATS, MAX_SECONDS
-    for part in text.split(","):
-        match = re.fullmatch(rf"({_NUMBER})\s*(s?)", part.strip())
-        if match is None or float(match[1]) <= 0 or (not match[2] and "." in match[1]):
-            way_out = "write repetitions, seconds or both, such as 200, 90s or 200,90s"
-            raise InvalidInput("cannot read the budget '{}'", text, way_out)
-        if match[2]:
-            seconds = float(match[1])
-        else:
-            repeats = int(match[1])
-    return repeats, seconds
-
-
 MIN_SAMPLES = 6
 """Smallest number of samples whose extremes enclose the median with 95 % confidence: 1 - 2 / 2^6 is above 0.95."""
 
@@ -77,11 +26,6 @@ class MedianInterval:
     high: float
     confidence: float
     samples: int
-
-    @property
-    def half_width(self) -> float:
-        """Half the interval's width relative to the median; 0.02 is +-2 %."""
-        return 0.0 if self.high == self.low else (self.high - self.low) / 2 / self.median
 
 
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
@@ -115,27 +59,19 @@ def samples_below(count: int, confidence: float) -> int:
     return max(heads - 1, 0)  # the complete range has exactly this confidence
 
 
-def launch_medians(values: Sequence[float], per_launch: int) -> list[float]:
-    """Return each launch's median. A launch has `per_launch` consecutive values; the last one may have fewer."""
-    if per_launch == 1:
-        return list(values)
-    return [float(np.median(values[first : first + per_launch])) for first in range(0, len(values), per_launch)]
-
-
 def ratio_interval(
-    times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE, per_launch: int = 1
+    times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE
 ) -> MedianInterval:
     """Return the confidence interval of the median ratio time / reference time.
 
     The n-th times of both were measured next to each other, so a load on the machine slows both and hardly changes
-    their ratio. The `per_launch` repetitions of one launch count as one sample. Raises CheckFailed if a reference time
-    is 0.
+    their ratio. Raises CheckFailed if a reference time is 0.
     """
     if min(reference_s) <= 0:
         rule = "the reference took {}, so nothing can be compared with it"
         raise CheckFailed(rule, f"{min(reference_s)} s", "choose another reference")
     ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
-    return median_interval(launch_medians(ratios, per_launch), confidence)
+    return median_interval(ratios, confidence)
 
 
 SIGNIFICANCE = 0.05
@@ -218,23 +154,16 @@ class SizeAnalysis:
         return facts
 
 
-def analyse(
-    measurement: Measurement,
-    name: str,
-    reference: str | None = None,
-    confidence: float = CONFIDENCE,
-    per_launch: int = 1,
-) -> tuple[SizeAnalysis, ...]:
+def analyse(measurement: Measurement, name: str, reference: str | None = None) -> tuple[SizeAnalysis, ...]:
     """Analyse the result `name` of `measurement` at each size, in the request's order.
 
-    reference:  name of the result with which to compare
-    per_launch: repetitions of each launch if a launch counts as one sample
+    reference: name of the result with which to compare
 
     Raises CheckFailed if a reference time is 0.
     """
     found, others = [], measurement.results[name if reference is None else reference]
     for own, other in zip(measurement.results[name], others, strict=True):
-        ratio = None if reference is None else ratio_interval(own.times_s, other.times_s, confidence, per_launch)
-        times = median_interval(launch_medians(own.times_s, per_launch), confidence)
+        ratio = None if reference is None else ratio_interval(own.times_s, other.times_s)
+        times = median_interval(own.times_s)
         found.append(SizeAnalysis(times, ratio, find_outliers(own.times_s), estimate_drift(other.times_s)))
     return tuple(found)

@@ -1,6 +1,5 @@
 """`chorale run` and `chorale judge`: execute, check and time a program; judge measured times."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -14,13 +13,13 @@ import typer
 from rich.table import Table
 
 from chorale.job.files import read_file
-from chorale.runners import RUNNERS, RunnerConfig, parse_sizes, runner_config
+from chorale.runners import RUNNERS, parse_sizes, runner_config
 from chorale.runners.api import base
 from chorale.runners.api.registry import LocalConfig, runner_named
 from chorale.runners.api.units import format_size, format_us
-from chorale.runners.measurement.driver import AdaptiveMeasurement, LinkLimit, link_limit, measure_once, measure_until
+from chorale.runners.measurement.driver import LinkLimit, believable, link_limit
 from chorale.runners.measurement.machine import exclusive, machine_lock
-from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, analyse, parse_budget, parse_precision
+from chorale.runners.measurement.precision import analyse
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
 from chorale.synth import InvalidInput, Program, Topology, Unavailable
@@ -70,32 +69,6 @@ class RunnerChoices:
         return found | {name: value for name, value in flags.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredUntil:
-    """Required precision of times.
-
-    Args:
-        precision: Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%.
-        budget: Limit for --precision per size, in repetitions, seconds or both: 200, 90s or 200,90s.
-    """
-
-    precision: str | None = None
-    budget: str | None = None
-
-    def goal(self, reference: str | None, config: RunnerConfig) -> Goal | None:
-        """Return the required precision as the measurement's goal, or None for a fixed number of repetitions."""
-        if self.precision is None:
-            if self.budget is not None:
-                way_out = "add --precision 2%, or use --repeats"
-                raise InvalidInput("--budget requires --precision", f"only --budget {self.budget}", way_out)
-            return None
-        budget = () if self.budget is None else parse_budget(self.budget)
-        goal = Goal(parse_precision(self.precision), reference, *budget)
-        if config.capabilities.is_live:
-            goal = replace(goal, launches=MIN_SAMPLES)  # times within one launch are correlated
-        return goal
-
-
 def run(
     *,
     file: opt.RunnableFile,
@@ -106,7 +79,6 @@ def run(
     choices: RunnerChoices,
     repeats: Annotated[int, typer.Option(min=1)] = 5,
     reference: str | None = None,
-    until: MeasuredUntil,
     dtype: opt.ElementTypeName = "float32",
     timeout: Annotated[float, typer.Option(min=0.1)] = 300.0,
     seed: Annotated[int, typer.Option(min=0)] = 0,
@@ -118,7 +90,7 @@ def run(
 
     Args:
         spec: Topology of the program, if it names none; default for the runner local: a complete network.
-        repeats: Measured repetitions per size.
+        repeats: Measured repetitions per size; six or more give 95 % intervals.
         reference: Schedule, program or library:NAME to compare with; both are measured alternately.
         timeout: Seconds after which a run counts as hung.
         seed: Seed of the input data.
@@ -131,7 +103,6 @@ def run(
     if trace is not None and trace.suffix != ".json":
         raise InvalidInput("a trace is written as .json", trace, "name it trace.json")
     config = runner_config(runner, choices.options_of_runner())
-    goal = until.goal(reference, config)
     network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
     read = partial(load_runnable, target=config.lowering(), collective=collective)
     any_network = runner == LocalConfig.name
@@ -161,19 +132,12 @@ def run(
         settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         request = base.RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         request = replace(request, trace=trace is not None)
-        # Lock the machine for each request separately, so that a campaign on this machine gets its turn in between.
-        turn = partial(exclusive, machine_lock(), ALONE_PATIENCE_S) if config.capabilities.is_live else nullcontext
-        if goal is None:
-            with turn():
-                outcome = measure_once(running, request)
-        else:
-            outcome = measure_until(running, request, goal, time.monotonic, turn)
-    if isinstance(outcome, base.RunFailure):
-        return _failure(runner, outcome)
-    measurement = outcome.measurement
-    report = RunReport(
-        file, program, outcome, reference, link_limit(topology, collective_of_ranks(program), measurement.environment)
-    )
+        with exclusive(machine_lock(), ALONE_PATIENCE_S) if config.capabilities.is_live else nullcontext():
+            measurement = believable(request, running.submit(request))
+    if isinstance(measurement, base.RunFailure):
+        return _failure(runner, measurement)
+    limit = link_limit(topology, collective_of_ranks(program), measurement.environment)
+    report = RunReport(file, program, measurement, reference, limit)
     if wants_calibration:
         observations = observations_of(measurement, request.without_plans, topology)
         report = replace(report, calibration=calibrate(observations, topology.bandwidth_unit))
@@ -215,7 +179,7 @@ class RunReport:
 
     file: str
     program: AnyProgram
-    driven: AdaptiveMeasurement
+    measurement: base.Measurement
     reference: str | None
     limit: LinkLimit | None
     calibration: Calibration | None = None
@@ -224,7 +188,7 @@ class RunReport:
     @property
     def crowded(self) -> str | None:
         """Reason why the times are meaningless (more ranks than cores, on loopback), or None if they are meaningful."""
-        environment, ranks = self.driven.measurement.environment, rank_count(self.program)
+        environment, ranks = self.measurement.environment, rank_count(self.program)
         cores = environment.get("cores")
         if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:
             return None
@@ -248,8 +212,8 @@ class RunReport:
 
     def result(self) -> Result:
         """Return the result of the command: times, compared with the reference and with the limit of the links."""
-        driven, measurement, reference = self.driven, self.driven.measurement, self.reference
-        analyses = analyse(measurement, self.file, reference, per_launch=driven.per_launch)
+        measurement, reference = self.measurement, self.reference
+        analyses = analyse(measurement, self.file, reference)
         pieces = " in pieces of 16 bytes" if self.program.one_sided else ""
         for size, analysis in zip(measurement.results[self.file], analyses, strict=True):
             if size.size_bytes != size.requested_bytes:
@@ -263,11 +227,9 @@ class RunReport:
             if measurement.environment.get(key) is not None:
                 people.print(f"{key.replace('_', ' ')}: {measurement.environment[key]}")
         rows = [
-            self.row(size) | analysis.to_json(reference) | {"stopped": stop.value}
-            for size, analysis, stop in zip(measurement.results[self.file], analyses, driven.stop_reasons, strict=True)
+            self.row(size) | analysis.to_json(reference)
+            for size, analysis in zip(measurement.results[self.file], analyses, strict=True)
         ]
-        for row, precision in zip(rows, driven.precisions, strict=False):
-            row["precision"] = {"goal": precision.goal, "reached": precision.reached, "met": precision.is_met}
         document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
         if self.crowded is not None:
             for row in rows:
@@ -286,7 +248,7 @@ class RunReport:
         return Result(document, *self._shown(rows), next_step=step if is_right else None)
 
     def _shown(self, rows: Sequence[dict[str, Any]]) -> Iterator[Table | str]:
-        measurement = self.driven.measurement
+        measurement = self.measurement
         columns: Columns = {
             "size": lambda row: format_size(row["size_bytes"]),
             "median us": lambda row: _microseconds(row["time_us_median"]),
@@ -310,17 +272,10 @@ class RunReport:
                 paced = "to pace links, run `chorale fabric up SPEC --link-mbps 50` first and leave --where out"
             yield f"{self.crowded}: results are checked, but times show no speed-up; {paced}"
         for row in rows if self.reference is not None and self.crowded is None else ():
-            ratio, spent = row["ratio_to_reference"], f"{row['repeats']} repetitions, {row['stopped']}"
+            ratio = row["ratio_to_reference"]
             interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} with {ratio['confidence']:.0%}"
             faster = f"{speed_text(ratio['median'])} {ratio['reference']}"
-            yield f"{format_size(row['size_bytes'])}: {faster} (time ratio {interval}; {spent})"
-        for row in rows:
-            if not row.get("precision", {"met": True})["met"]:
-                goal, reached = (row["precision"][key] for key in ("goal", "reached"))
-                width = "there were too few repetitions for an interval" if reached is None else f"it is {reached:.2%}"
-                spent = f"{row['repeats']} repetitions, and the budget of {row['stopped']} is used up"
-                missed = f"the precision of {goal:.2%} was not reached, {width} after {spent}"
-                yield f"{format_size(row['size_bytes'])}: {missed}"
+            yield f"{format_size(row['size_bytes'])}: {faster} (time ratio {interval}; {row['repeats']} repetitions)"
         if (fitted := self.calibration) is not None:
             unit = "a link" if fitted.bandwidth_unit == "link" else f"1 {fitted.bandwidth_unit}"
             facts = {

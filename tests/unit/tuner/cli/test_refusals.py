@@ -39,7 +39,6 @@ run cube.parquet --runner recorded --set 1MiB | --set must be of the form KEY=VA
 run cube.parquet --runner simulated | hypercube:3 has no link rates
 run cube.parquet --runner simulated --link-mbps 9 --reference cube.parquet | the reference cube.parquet is the same
 run cube.parquet --runner simulated --link-mbps 9 --reference ring.parquet | for the same network, hypercube:3
-run cube.parquet --runner simulated --link-mbps 9 --precision 200% | a precision must be between
 run cube.parquet --runner simulated --link-mbps 9 --dtype int7 | unknown element type 'int7'; did you mean 'int64'
 run cube.parquet --runner simulated --link-mbps 9 --spec ring:5 | --spec must be the topology of the schedule
 run unnamed.xml --runner simulated --link-mbps 9 | add --spec
