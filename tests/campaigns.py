@@ -27,7 +27,6 @@ def small_campaign(**changes: Any) -> Campaign:
 
 
 def space_of(campaign: Campaign) -> SearchSpace:
-    """Return the search space of a campaign."""
     return search_space(campaign, load_topology(campaign.topology))
 
 

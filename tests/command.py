@@ -17,15 +17,12 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Exit code and output of one command."""
-
     code: int
     stdout: str
     stderr: str
 
     @property
     def document(self) -> dict[str, Any]:
-        """The one JSON document on stdout."""
         return json.loads(self.stdout)
 
 

@@ -21,7 +21,6 @@ def links_of(topology: Topology) -> Pairs:
 
 
 def both_directions(edges: Iterable[tuple[int, int]]) -> Pairs:
-    """Return the links of undirected `edges`."""
     return Counter(link for u, v in edges for link in ((u, v), (v, u)))
 
 

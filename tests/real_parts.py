@@ -60,7 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def main() -> None:
-    """Print one line per part."""
     total: Counter[str] = Counter()
     for path in Path(os.environ["CHORALE_TEST_PARTS"]).glob("*.json"):
         total.update(json.loads(path.read_text()))

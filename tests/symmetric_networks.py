@@ -31,5 +31,4 @@ def unequal_torus() -> Topology:
 
 
 def symmetric_networks() -> list[Topology]:
-    """Return all of them."""
     return [*map(parse_topology, SPECS), unequal_torus()]

@@ -34,7 +34,6 @@ _before: set[psutil.Process] = set()
 
 
 def note_children() -> None:
-    """Note which processes are there before a test."""
     _before.clear()
     _before.update(psutil.Process().children(recursive=True))
 

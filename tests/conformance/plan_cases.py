@@ -146,7 +146,6 @@ def _gpu(
 
 
 def ops_of(document: Json, rank: int, block: int = 0) -> list[Json]:
-    """Return the operations of a block."""
     operations: list[Json] = document["gpus"][rank]["threadblocks"][block]["ops"]
     return operations
 
@@ -183,13 +182,10 @@ def added(*items: Json, block: int = 0) -> Edit:
 
 
 def setting(**values: Any) -> Edit:
-    """Change fields of the plan."""
     return lambda document: document.update(values)
 
 
 def all_of(*edits: Edit) -> Edit:
-    """Make one change after the other."""
-
     def edit(document: Json) -> None:
         for each in edits:
             each(document)

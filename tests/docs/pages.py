@@ -64,19 +64,16 @@ class Command:
 
     @property
     def words(self) -> list[str]:
-        """The arguments of `chorale`, without a redirection."""
         words = shlex.split(self.text, comments=True)[1:]
         return words[: words.index(">")] if ">" in words else words
 
     @property
     def output(self) -> str | None:
-        """The file that the standard output goes to."""
         words = shlex.split(self.text, comments=True)
         return words[words.index(">") + 1] if ">" in words else None
 
     @property
     def reason_not_to_run(self) -> str | None:
-        """Why the command is not run, or None."""
         if self.refusal is not None:
             return None
         return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, self.text)), None)

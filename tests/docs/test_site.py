@@ -12,7 +12,6 @@ from tests.docs.pages import DOCS, PAGES
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Return the folder of the built site."""
     folder = tmp_path_factory.mktemp("site")
     python("-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder, NO_MKDOCS_2_WARNING="1")
     return folder

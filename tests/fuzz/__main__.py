@@ -32,8 +32,6 @@ MAX_FAILURES = 50
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A case that was neither taken nor refused."""
-
     parser: str
     seed: int
     number: int

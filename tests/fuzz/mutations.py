@@ -17,7 +17,6 @@ Mutation = Callable[[bytes, random.Random], bytes]
 
 
 def damage_bytes(content: bytes, draw: random.Random) -> bytes:
-    """Flip, cut, repeat, insert or move a few bytes."""
     data = bytearray(content)
     for _ in range(draw.choice((1, 1, 2, 5))):
         at = draw.randrange(len(data) + 1)
@@ -39,7 +38,6 @@ def damage_bytes(content: bytes, draw: random.Random) -> bytes:
 
 
 def damage_lines(content: bytes, draw: random.Random) -> bytes:
-    """Repeat, drop, swap, join or damage lines."""
     lines = content.split(b"\n")
     first, second = draw.randrange(len(lines)), draw.randrange(len(lines))
     kind = draw.randrange(5)
@@ -73,7 +71,6 @@ def damage_words(content: bytes, draw: random.Random) -> bytes:
 
 
 def damage_json(content: bytes, draw: random.Random) -> bytes:
-    """Replace, drop, repeat, rename or wrap a value anywhere in a document."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -131,7 +128,6 @@ def _holders(document: Any, most: int = 5000) -> list[tuple[Any, Any]]:
 
 
 def damage_tags(content: bytes, draw: random.Random) -> bytes:
-    """Replace attributes of an XML text; drop, repeat or move its tags."""
     tags = list(re.finditer(rb"<[^>]*>", content))
     attributes = list(re.finditer(rb'[A-Za-z_]+="([^"]*)"', content))
     kind = draw.randrange(5)

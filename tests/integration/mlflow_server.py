@@ -26,13 +26,11 @@ def server(home: Home, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def address(home: Home, port: int) -> str:
-    """Return the address of the server with its password, as clients take it."""
     password = password_file(home).read_text().strip()
     return f"http://{USER}:{password}@127.0.0.1:{port}"
 
 
 def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:
-    """Start `chorale ui` over the store in `home`."""
     command = [sys.executable, "-m", "chorale", "ui", "--port", str(port)]
     environment = {**os.environ, "CHORALE_HOME": str(home.root)}
     with (home.root / "server.log").open("ab") as log:

@@ -101,7 +101,6 @@ def requests() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def burn() -> None:
-    """Take a processor for as long as the process that wanted it lives."""
     parent = os.getppid()
     while os.getppid() == parent:
         sum(range(10**6))
@@ -109,7 +108,6 @@ def burn() -> None:
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Run busy loops beside the block."""
     processes = [multiprocessing.Process(target=burn, daemon=True) for _ in range(loops)]
     for process in processes:
         process.start()

@@ -16,7 +16,6 @@ Up = Callable[..., EmulatedFabric]
 
 @pytest.fixture(autouse=True)
 def _own_children() -> None:
-    """Let each test see the processes that it started itself."""
     note_children()
 
 

@@ -89,7 +89,6 @@ def ring_of_four(name: str, what: str) -> Iterator[EmulatedFabric]:
 
 
 def turn_links_of_rank_0(fabric: EmulatedFabric, state: str) -> None:
-    """Turn both links of rank 0 of a ring of four "up" or "down"."""
     for device in ("to1", "to3"):
         subprocess.run([*fabric.command_prefix(0), "ip", "link", "set", device, state], check=True)
 

@@ -45,7 +45,6 @@ def is_alive(pid: int) -> bool:
 
 
 def output(process: LocalProcess) -> str:
-    """Return what a job printed once it has ended well."""
     until(lambda: process.poll() is not None)
     assert process.poll() == 0, process.read(STDERR).decode()
     return process.read(STDOUT).decode().strip()
@@ -77,7 +76,6 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 
 
 def transfer_s(fabric: EmulatedFabric, source: int, target: int, size_bytes: int) -> float:
-    """Return how long it takes to send `size_bytes` from one rank to another."""
     python = (sys.executable, "-I", "-S", "-c")
     address = fabric.address(target)
     places = fabric.hosts()
@@ -90,7 +88,6 @@ def transfer_s(fabric: EmulatedFabric, source: int, target: int, size_bytes: int
 
 
 def sent_bytes(fabric: EmulatedFabric, rank: int) -> dict[str, int]:
-    """Return device -> bytes that left a rank through it."""
     lines = on_rank(fabric, rank, "cat", "/proc/net/dev").splitlines()[2:]
     return {line.split()[0].rstrip(":"): int(line.split()[9]) for line in lines}
 

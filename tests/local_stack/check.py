@@ -74,7 +74,6 @@ class _Api(httpx2.Client):
         return dict(self.document(f"/v1/results/{job['result']}"))
 
     def campaign(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Launch a campaign; return it as it is in the end."""
         self.document("/v1/campaigns", {"campaign": document})
         path = f"/v1/campaigns/{document['name']}"
         deadline_s = time.monotonic() + PATIENCE_S

@@ -55,7 +55,6 @@ def make_cluster(folder: Path, environment: Mapping[str, str], user: str | None)
 
 
 def make_database(port: int, environment: Mapping[str, str], name: str) -> None:
-    """Make the database `name`."""
     owner = environment["POSTGRES_USER"]
     command = [program("createdb"), "--host=127.0.0.1", f"--port={port}", f"--username={owner}"]
     secret = {**os.environ, "PGPASSWORD": environment["POSTGRES_PASSWORD"]}

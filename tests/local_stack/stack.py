@@ -53,12 +53,10 @@ class Stack:
 
     @property
     def service_url(self) -> str:
-        """Where the service answers."""
         return f"http://127.0.0.1:{self.places.ports['8600']}"
 
     @property
     def mlflow_url(self) -> str:
-        """Where the MLflow server answers."""
         return self.services["service"].environment["MLFLOW_TRACKING_URI"]
 
     @property
@@ -80,11 +78,9 @@ class Stack:
         self._wait(self.services[names[-1]])
 
     def require_running(self) -> None:
-        """Raise Unavailable if a process has ended."""
         self._processes.require_running()
 
     def close(self) -> None:
-        """End all processes and remove the folder. Safe to call twice."""
         self._processes.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -161,7 +161,6 @@ def run(out: Path, count: int, seed: int, jobs: int) -> None:
 
 
 def main() -> int:
-    """Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

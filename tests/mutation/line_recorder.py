@@ -29,7 +29,6 @@ def pytest_configure() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Keep the lines that were run."""
     _MEASURED.stop()
     _MEASURED.save()
 

@@ -24,7 +24,6 @@ _OPTIONS = 3
 
 
 def build_driver(sanitizer: str) -> Path:
-    """Return the driver, with all of the engine in it."""
     sources = (Path(__file__).parent / "engine_driver.cpp", *sorted(NATIVE.glob("*.cpp")))
     flags = (*SANITIZERS[sanitizer], "-pthread")
     return build_native(NativeTarget(f"engine_driver_{sanitizer}", sources, flags, (NATIVE,)))

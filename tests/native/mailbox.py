@@ -32,7 +32,6 @@ class Mailbox:
         self._box = _library().mailbox_new(ranks, int(waits_for_receivers))
 
     def messages(self, rank: int) -> Messages:
-        """Return the calls for `rank`."""
         messages = Messages()
         _library().mailbox_messages(self._box, rank, ctypes.byref(messages))
         return messages

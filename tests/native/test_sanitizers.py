@@ -17,7 +17,6 @@ from tests.native.plan_tasks import AWAY, STRICT, PlannedCall, case_of, case_tas
 
 
 def run(sanitizer: str, folder: Path, tasks: int, calls: int, mutants: int, seed: int) -> str:
-    """Run the driver; return what it says at the end."""
     file = folder / "tasks"
     write_tasks(file, seed, tasks, calls)
     command = [str(build_driver(sanitizer)), str(file), str(seed), str(mutants)]

@@ -133,7 +133,6 @@ def tool_failures(wheel: Path, folder: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Try every version that was asked for; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("versions", nargs="*", default=VERSIONS, help="3.11, 3.12 or 3.13; default: all")
     versions = parser.parse_args().versions

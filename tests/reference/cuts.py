@@ -93,7 +93,6 @@ Arc = tuple[int, int]
 
 
 def joined(topology: Topology) -> dict[Arc, Fraction]:
-    """Return the bandwidth between each pair of nodes with a link."""
     width: dict[Arc, Fraction] = {}
     for link in topology.links:
         if link.src != link.dst:

@@ -78,11 +78,9 @@ class Attacked:
         return self.client.request(method, path, json=body, headers=sent)
 
     def launch(self, token: str | None, **changes: Any) -> Any:
-        """Ask for a campaign that differs from a harmless one by `changes`."""
         return self.ask("POST", "/v1/campaigns", token, {"campaign": {**CAMPAIGN, **changes}})
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Return the lines of a log."""
         return [json.loads(line) for line in (self.home.service / name).read_text().splitlines()]
 
 

@@ -64,7 +64,6 @@ def test_links_of_another_user_are_not_followed(temporary: Path, as_other_user: 
 
 @contextmanager
 def held_by_another(folder: Path, seconds: float) -> Iterator["subprocess.Popen[str]"]:
-    """Let another user hold a lock for a while."""
     command = ["/bin/sh", "-c", f"exec 9<{folder} && flock 9 && echo held && exec sleep {seconds}"]
     user = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", **user) as other:  # type: ignore[call-overload]

@@ -82,7 +82,6 @@ class GatedPlanning(PlanningProcesses):
         self.order: list[str] = []
 
     def call(self, owner: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call it when the gate is open."""
         with self.turn(owner):
             self.entered.set()
             assert self.open.wait(WAIT_S)

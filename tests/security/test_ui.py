@@ -72,7 +72,6 @@ def status_of_endless_head(port: int) -> bytes:
 
 
 def processes_of(group: int) -> list[int]:
-    """Return the processes of a group that still run."""
     processes = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError, ValueError):

@@ -64,7 +64,6 @@ def run_seed(seed: int) -> dict[str, Any]:
 
 
 def run_all(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Run the sequences in `--jobs` processes side by side."""
     began_s = time.monotonic()
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -60,7 +60,6 @@ class Process:
         return self.code
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
         if self.code is None:
             os.kill(self.pid, number)
 

@@ -72,7 +72,6 @@ class Plan:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The campaign file."""
         return {
             "name": "soak",
             "topology": "ring:4",
@@ -134,14 +133,12 @@ class Sequence:
         return document | {"violations": problems + verdict["violations"], "seconds": seconds}
 
     def prepare(self) -> None:
-        """Make the data folder and the campaign file."""
         self.home.mkdir(parents=True)
         shutil.copy(self.template, self.home / "mlflow.db")
         self.campaign.write_text(json.dumps(self.plan.document))
 
     @property
     def words(self) -> list[str]:
-        """The command line of the campaign."""
         return ["tune", str(self.campaign), "--json"]
 
     @property

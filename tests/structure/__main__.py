@@ -10,7 +10,6 @@ from tests.structure.source_tree import source_files
 
 
 def main() -> int:
-    """Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.structure", description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path.cwd(), help="another checkout; its rules may differ")
     root = parser.parse_args().root

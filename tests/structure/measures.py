@@ -31,7 +31,6 @@ class Measures:
 
 
 def measure(files: Sequence[SourceFile]) -> Measures:
-    """Return the measures of `files`, of which there must be at least one with a function."""
     lengths = [node_lines(function) for file in files for function in file.functions()]
     lines = sum(file.line_count for file in files)
     return Measures(
@@ -66,7 +65,6 @@ def _product_row(name: str, lines: Counter[str], languages: Sequence[str]) -> st
 
 
 def table(files: Sequence[SourceFile]) -> str:
-    """Return the measures of each package and of all, as text."""
     titles = f"{'files':>6} {'lines':>7} {'imports':>8} {'functions':>10} {'median':>7} {'p90':>5} {'longest file':>13}"
     heading = f"{'':12} {titles}"
     rows = [heading]

@@ -55,13 +55,11 @@ class SourceFile:
         return sum(node_lines(node) for node in statements)
 
     def functions(self) -> Iterator[FunctionNode]:
-        """Yield every function and method, nested ones too."""
         for node in ast.walk(self.tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield node
 
     def classes(self) -> Iterator[ast.ClassDef]:
-        """Yield every class."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ClassDef):
                 yield node

@@ -14,7 +14,6 @@ from tests.integration.faults.rows import HEADER, run_fault
 
 
 def main(only: list[str] | None, verbose: bool) -> int:
-    """Print the table; return how many rows are not as they should be."""
     sys.stdout.write(f"{HEADER}\n")
     bad = 0
     for name, fault in FAULTS.items():

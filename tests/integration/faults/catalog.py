@@ -112,7 +112,6 @@ def _do(*words: str) -> None:
 
 @contextmanager
 def disk(folder: Path) -> Iterator[Setting]:
-    """Give the launch a disk of its own: ext4 in a file."""
     (folder / "home").mkdir()
     with (folder / "disk").open("wb") as image:
         image.truncate(DISK_BYTES)
@@ -156,7 +155,6 @@ def move_back(launched: Launched) -> None:
 
 @contextmanager
 def mlflow(folder: Path) -> Iterator[Setting]:
-    """An MLflow server with a password, in a home of its own."""
     home, port = Home(folder / "server"), free_port()
     home.create(home.root)
     process = start_server(home, port)
@@ -185,7 +183,6 @@ def signal_server(number: signal.Signals) -> Strike:
 
 
 def revoke_password(launched: Launched) -> None:
-    """Start the server again with another password."""
     kill_server(launched)
     file = password_file(launched.setting.servers["home"])
     file.write_text(file.read_text().strip()[::-1] + "\n")
@@ -200,7 +197,6 @@ def tell_password(launched: Launched) -> None:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[Setting]:
-    """PostgreSQL, where Optuna keeps the search."""
     with Stack() as stack:
         stack.start(("postgres",))
         database, _, _ = stack.database_url.rpartition("/")

@@ -122,7 +122,6 @@ def _adopted(first: psutil.Process) -> list[psutil.Process]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the environment of commands on hosts that share `home`."""
     settings = {"CHORALE_HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
     cluster = {"RAY_AUTH_MODE": "disabled", "CHORALE_INSECURE_CLUSTER": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     return {**os.environ, **settings, **cluster, **HEALTH, "RAY_memory_monitor_refresh_ms": "0"}

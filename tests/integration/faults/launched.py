@@ -65,7 +65,6 @@ class Setting:
 
     @property
     def file(self) -> Path:
-        """The campaign file."""
         path = self.folder / "soak.yaml"
         path.write_text(yaml.safe_dump({**CAMPAIGN, **self.campaign}))
         return path
@@ -83,14 +82,11 @@ class Setting:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[Setting]:
-    """A launch on this host alone, and all of its files in `folder`."""
     yield Setting(folder, Home(folder / "home"))
 
 
 @dataclass
 class Launched:
-    """A launch, and what it says on stderr."""
-
     setting: Setting
     resume: bool = False
     lines: list[tuple[float, str]] = field(default_factory=list)
@@ -134,16 +130,13 @@ class Launched:
         return Counter(record["trial_id"] for record in records if "trial_id" in record)
 
     def tracked(self) -> Counter[str]:
-        """Return how many runs MLflow has of each trial."""
         runs = tracked_runs(self.setting.uri or self.home.mlflow_uri, "soak")
         return Counter(run.data.tags[TRIAL_ID] for run in runs)
 
     def workers(self) -> list[psutil.Process]:
-        """Return the processes that build and measure."""
         return self.child("forkserver").children()
 
     def child(self, name: str) -> psutil.Process:
-        """Return the process of the launch whose command line has `name`."""
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):
                 if name in " ".join(process.cmdline()[:6]):
@@ -160,8 +153,6 @@ Strike = Callable[[Launched], object]
 
 
 def lasting(seconds: float, begin: Strike, end: Strike) -> Strike:
-    """Return a strike that begins, lasts and ends."""
-
     def strike(launched: Launched) -> None:
         begin(launched)
         time.sleep(seconds)

@@ -91,7 +91,6 @@ class Pauses:
 
 
 def run_fault(name: str, fault: Fault, folder: Path, verbose: bool = False) -> Row:
-    """Run a launch, and `fault` after some trials."""
     load = os.getloadavg()[0]
     with fault.setting(folder) as setting:
         launched = Launched(setting)

@@ -62,7 +62,6 @@ LIBRARIES = {"cuda": "nccl", "cpu": "gloo"}
 
 
 def made(ranks: int) -> dict[str, ExecutionPlan]:
-    """Return a plan of each kind."""
     topology, found = parse_topology(f"complete:{ranks}"), {}
     for kind, (name, options) in KINDS.items():
         wanted = Collective(CollectiveName(name), 0 if name == "broadcast" else None)
@@ -73,8 +72,6 @@ def made(ranks: int) -> dict[str, ExecutionPlan]:
 
 
 class Rank:
-    """One rank: its plans, and where it runs."""
-
     def __init__(self, rank: int, ranks: int, name: str, folder: Path) -> None:
         self.rank, self.ranks, self.device, self.folder = rank, ranks, torch.device(name), folder
         self.store = store = dist.FileStore(str(folder / "store"), ranks)
@@ -134,7 +131,6 @@ class Rank:
 
 
 def results(rank: Rank) -> dict[str, Any]:
-    """Every kind, type and some sizes."""
     sizes = [rank.ranks * each for each in (1, 33, 5000)]
     wrong = [
         f"{kind} {dtype} {size}"
@@ -274,7 +270,6 @@ def be_rank(rank: int, ranks: int, name: str, folder: str, only: str | None) -> 
 
 
 def main() -> None:
-    """Run all cases and print what the ranks say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

@@ -377,5 +377,4 @@ def by_programs(case: str, device: str) -> list[Mapping[str, Any]]:
 
 
 def by_library(case: str, device: str) -> list[Mapping[str, Any]]:
-    """Return what the ranks say of `case`, by the library."""
     return on_ranks(CASES[case], device, LIBRARIES[device])

@@ -73,7 +73,6 @@ def _is(wanted: Vector, call: Callable[[Vector], None], before: Vector | None = 
 
 
 def main(folder: Path, victim: int, delay_s: float) -> None:
-    """Be the rank."""
     comm = MPI.COMM_WORLD
     endless = calls(comm)
     said: dict[str, Any] = {"right": 0, "wrong": 0}

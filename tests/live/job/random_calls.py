@@ -83,7 +83,6 @@ class Run:
         self._work = _made(self._call, self._source.tensor, self._buffer.tensor, group, operation, self._call.is_async)
 
     def wait(self) -> None:
-        """Wait until the call is over."""
         if self._work is not None:
             self._work.wait()
 

@@ -158,7 +158,6 @@ def _burst(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, report failures and progress; return the number of failures, at most 100."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)

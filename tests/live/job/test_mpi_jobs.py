@@ -37,7 +37,6 @@ COLLECTIVES = ("allgather", "reduce_scatter", "allreduce", "broadcast", "reduce"
 
 @cache
 def program_of(collective: str) -> TableProgram:
-    """Return a program for ring:4."""
     if collective == "alltoall":
         return alltoall_program()
     return program_for(collective, ROOT if collective in ("broadcast", "reduce") else None)
@@ -56,12 +55,10 @@ def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0) -> P
 
 
 def compiler(name: str = "mpicc") -> Path:
-    """Return what compiles MPI programs, beside mpiexec."""
     return Path(find_mpiexec()).parent / name
 
 
 def compiled(folder: Path, mpicc: Path | None = None) -> Path:
-    """Return the test program, compiled by `mpicc` or the usual one."""
     mpicc, program = mpicc or compiler(), folder / "mpi_program"
     subprocess.run([mpicc, "-O2", "-Wall", "-Wextra", "-Werror", PROGRAM, "-o", program], check=True)
     return program
@@ -88,7 +85,6 @@ def run_job(
     limit_s: float = 100.0,
     ranks: int = RANKS,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `argv` on `ranks` ranks on this machine, by default as many as the table has."""
     command, variables = job_command(argv, environment, preload, ranks)
     return subprocess.run(
         command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=limit_s, check=False
@@ -252,7 +248,6 @@ FORTRAN = {"mpif.h": 1, "use mpi": 2, "use mpi_f08": 3}
 
 
 def languages() -> Iterator[list[str]]:
-    """Yield how the program of each language is compiled."""
     yield [str(compiler("mpicxx")), str(HERE / "mpi_languages.cpp")]
     for form in FORTRAN.values() if compiler("mpifort").exists() else ():
         flags = [f"-DFORM={form}", "-fallow-argument-mismatch"]
@@ -289,7 +284,6 @@ SHAPE = "vector that ranks do not divide into equal shards"
 
 @pytest.fixture(scope="module")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the test program."""
     path = tmp_path_factory.mktemp("uneven") / "uneven"
     subprocess.run([compiler(), "-O2", "-Wall", "-Wextra", "-Werror", SOURCE, "-o", path], check=True)
     return path
@@ -336,7 +330,6 @@ def run_on_nodes(command: str, table: Path, node: str, ranks: int, **variables: 
 def report_of(
     program: Path, table: Path, node: str, ranks: int, environment: dict[str, str], repeats: int = 3
 ) -> dict[str, Any]:
-    """Return the report of a job that checks all results."""
     report = table.parent / "report"
     command = f"{program} 4096 {repeats}"
     assert "all right" in run_on_nodes(command, table, node, ranks, CHORALE_REPORT=str(report), **environment)

@@ -54,8 +54,6 @@ def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> Non
 
 
 class Member:
-    """One actor of a group."""
-
     def __init__(self, rank: int) -> None:
         from ray.util import collective  # noqa: PLC0415 - in the actor
 

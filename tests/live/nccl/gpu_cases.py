@@ -106,7 +106,6 @@ def campaign(folder: Path, options: NcclConfig, runtime: str | None) -> Mapping[
 
 
 def main() -> None:
-    """Print a line of JSON for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", help="libnccl.so.2; by default that of Python's packages")
     parser.add_argument("--runtime", help="libcudart.so")
@@ -135,7 +134,6 @@ def main() -> None:
 
 
 def say(document: Mapping[str, Any]) -> None:
-    """Print a line."""
     sys.stdout.write(json.dumps(document) + "\n")
     sys.stdout.flush()
 

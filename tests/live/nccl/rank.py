@@ -21,8 +21,6 @@ Pointer = ctypes.c_void_p
 
 
 class UniqueId(ctypes.Structure):
-    """What ranks of a communicator have in common."""
-
     _fields_ = [("internal", ctypes.c_byte * 128)]
 
 
@@ -56,7 +54,6 @@ class Rank:
         return (collective == "reduce" and self._rank != ROOT) or result == expected
 
     def close(self) -> None:
-        """End the communicator."""
         self._do(self._nccl.ncclCommDestroy(self._communicator))
 
     def _expected(self, collective: str, count: int, whole: int) -> array[float]:
@@ -101,7 +98,6 @@ class Rank:
 def main(
     library: str, runtime: str, rank: int, ranks: int, folder: str, calls: Sequence[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """Return the calls that gave something wrong."""
     made = Rank(library, runtime, rank, ranks, Path(folder), max(size_bytes for _, size_bytes in calls))
     wrong = [(name, size_bytes) for name, size_bytes in calls if not made.is_right(name, size_bytes)]
     made.close()

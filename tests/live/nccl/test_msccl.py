@@ -23,7 +23,6 @@ TARGETS = {"msccl": "msccl-xml", "executor": "msccl-executor-xml", "rccl": "mscc
 
 @pytest.fixture
 def libraries(tmp_path: Path) -> str:
-    """Return a folder in which the stand-in has the names of all runtimes."""
     for name in ("libnccl.so", "librccl.so"):
         (tmp_path / name).symlink_to(stand_in_library())
     return str(tmp_path)

@@ -77,7 +77,6 @@ class SlurmCluster:
     def run(
         self, *argv: str, limit_s: float = 120, folder: Path | None = None, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as a user at a login node does."""
         return subprocess.run(
             argv,
             env={**os.environ, **self.environment, **(variables or {})},
@@ -96,7 +95,6 @@ class SlurmCluster:
         return done.stdout.strip()
 
     def submit(self, script: str, *options: str, folder: Path | None = None) -> str:
-        """Submit a batch script; return the id of its job."""
         path = (folder or self.folder) / f"job-{secrets.token_hex(4)}.sh"
         path.write_text(script)
         done = self.run("sbatch", "--parsable", *options, str(path), folder=folder)
@@ -104,7 +102,6 @@ class SlurmCluster:
         return done.stdout.strip().partition(";")[0]
 
     def state(self, job: str) -> str:
-        """Return the state of a job, `COMPLETED` and the like once it has ended."""
         return self.fact(job, "JobState")
 
     def fact(self, job: str, key: str) -> str:
@@ -114,7 +111,6 @@ class SlurmCluster:
         return next((value for name, _, value in words if name == key), "")
 
     def wait(self, job: str, limit_s: float = 120) -> str:
-        """Wait until a job has ended; return its state."""
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")
         until(lambda: self.state(job) in ended, limit_s, lambda: f"job {job} is {self.state(job)}")
         return self.state(job)
@@ -138,7 +134,6 @@ class SlurmCluster:
         self.output("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
 
     def close(self) -> None:
-        """End all jobs and daemons."""
         self._stack.close()
 
     def _is_idle(self) -> bool:

@@ -41,22 +41,18 @@ class Site:
         return self.cluster.submit(f"#!/bin/bash\n{text}{script}", f"--output={output}", *options, folder=self.folder)
 
     def job(self, script: str, *options: str) -> str:
-        """Run a batch script to its end; return what it printed."""
         self.cluster.wait(self.start(script, *options), JOB_LIMIT_S)
         return self.said()
 
     def said(self) -> str:
-        """Return what the latest batch script has printed."""
         return (self.folder / "job.out").read_text()
 
     def document(self, name: str) -> dict[str, Any]:
-        """Return a JSON document that a job has written."""
         return dict(json.loads((self.folder / name).read_text()))
 
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """Start the cluster once for all tests, and take it down."""
     if (reason := missing_for_slurm()) is not None:
         pytest.skip(f"SLURM IS NOT TESTED ON THIS MACHINE: {reason}")
     cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))

@@ -64,7 +64,6 @@ def _submitted(site: Site, name: str, *options: str) -> str:
 
 
 def _trials(site: Site, name: str) -> list[dict[str, Any]]:
-    """Return the trials in the journal of the only launch."""
     journals = list((site.folder / "home" / "campaigns" / name).glob("*/trials.jsonl"))
     assert len(journals) <= 1, journals
     lines = [json.loads(line) for path in journals for line in path.read_text().splitlines()]
@@ -72,7 +71,6 @@ def _trials(site: Site, name: str) -> list[dict[str, Any]]:
 
 
 def _messages(site: Site, name: str) -> str:
-    """Return what the jobs of a campaign have said."""
     files = sorted((site.folder / "home" / "slurm").glob(f"chorale-{name}-*.err"))
     return "\n".join(path.read_text() for path in files)
 

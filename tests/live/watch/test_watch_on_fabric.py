@@ -32,8 +32,6 @@ _LIMIT_S = 200.0
 
 
 class WatchProcess:
-    """The process and its events."""
-
     def __init__(self, config: dict[str, Any], folder: Path) -> None:
         home = folder / "home"
         if not home.exists():

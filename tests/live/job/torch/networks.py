@@ -139,7 +139,6 @@ def _ip(*words: str) -> None:
 
 
 def main() -> None:
-    """Print what each host found, as JSON."""
     program = program_for("allreduce", ranks=2, channels=2)
     folder = Path(tempfile.mkdtemp())
     written(table_of("complete:2", 2, [(program, None, 0, None)]), folder / "table")

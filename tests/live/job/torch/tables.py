@@ -57,7 +57,6 @@ Chosen = tuple[TableProgram, tuple[int, ...] | None, int, int | None]
 
 
 def table_of(spec: str, ranks: int, chosen: Iterable[Chosen]) -> Table:
-    """Return a table with an entry for each of `chosen`."""
     programs = list(chosen)
     entries = tuple(
         JobEntry(program.collective, ANY_DTYPE, group, program.root, first, last, program.digest)
@@ -67,7 +66,6 @@ def table_of(spec: str, ranks: int, chosen: Iterable[Chosen]) -> Table:
 
 
 def library_table(ranks: int = 2) -> Table:
-    """All is the library's own."""
     entry = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, None)
     return Table({"spec": f"complete:{ranks}"}, ranks, (entry,), {})
 

@@ -44,7 +44,6 @@ def is_carried(source: Topology, target: Topology, image: tuple[int, ...]) -> bo
 
 
 def images_of(network: Topology) -> list[tuple[int, ...]]:
-    """Return all symmetries, by trying all permutations."""
     return [image for image in permutations(range(network.node_count)) if is_carried(network, network, image)]
 
 

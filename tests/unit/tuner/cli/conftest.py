@@ -7,8 +7,6 @@ from tests.command import chorale
 
 @pytest.fixture
 def schedule(capsys, tmp_path):
-    """Return a function that has a schedule made and returns its file."""
-
     def make(method="bfb", spec="hypercube:3", collective="allreduce", suffix="parquet"):
         path = tmp_path / f"{method}.{suffix}"
         assert chorale(capsys, "synth", method, spec, "--collective", collective, "-o", path).code == 0
@@ -19,8 +17,6 @@ def schedule(capsys, tmp_path):
 
 @pytest.fixture
 def files(capsys, schedule):
-    """Return a function that has a schedule and its program made and returns both files."""
-
     def make(method="bfb", spec="hypercube:3", collective="allreduce", target="msccl-xml"):
         path = schedule(method, spec, collective)
         program = path.with_suffix(".json" if target == "mscclpp-json" else ".xml")

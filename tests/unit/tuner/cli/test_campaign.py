@@ -21,7 +21,6 @@ from tests.unit.tuner.launch.test_tuning import run
 
 @pytest.fixture
 def journal(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The journal of a finished launch of six trials."""
     return run(home).folder / "trials.jsonl"
 
 

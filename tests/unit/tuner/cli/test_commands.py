@@ -31,7 +31,6 @@ HEAVY = {"numpy", "scipy", "networkx", "ray", "mlflow", "optuna", "matplotlib", 
 
 
 def started(folder: Path, code: str, *lines: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` in a new process in `folder`, with `lines` as its arguments."""
     environment = {"PATH": "/usr/bin:/bin", "CHORALE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, *lines]
     return subprocess.run(

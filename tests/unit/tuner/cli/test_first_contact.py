@@ -11,7 +11,6 @@ from tests.command import chorale
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory and no data folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -72,7 +71,6 @@ RESULTS = [
 
 @pytest.fixture
 def made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A schedule and a program."""
     chorale(capsys, "synth", "bfb", "torus:4x4", "--collective", "allgather", "-o", "made.parquet")
     chorale(capsys, "lower", "made.parquet", "-o", "made.xml")
 

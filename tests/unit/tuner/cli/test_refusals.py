@@ -194,7 +194,6 @@ ISLANDS = {
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of schedules, programs and other files."""
     import chorale as ch  # noqa: PLC0415 - hides the function of this name
 
     folder = tmp_path_factory.mktemp("desk")
@@ -245,7 +244,6 @@ CASES = [tuple(block.strip().split("\n")) for block in GOLDEN.read_text(encoding
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder with files that are not what the commands want."""
     root = tmp_path_factory.mktemp("mistakes")
     (root / "empty.json").write_text("{}")
     (root / "notes.txt").write_text("some notes\n")

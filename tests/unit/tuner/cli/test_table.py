@@ -24,7 +24,6 @@ ENTRY_KEYS = {"collective", "dtype", "group", "min_bytes", "max_bytes", "program
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with programs for four ranks."""
     folder = tmp_path_factory.mktemp("desk")
     for collective in ("allreduce", "allgather"):
         schedule = ch.synthesize("ring:4", collective, method="bfb")

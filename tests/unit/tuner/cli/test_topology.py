@@ -28,7 +28,6 @@ FABRIC = {
 
 @pytest.fixture
 def run(capsys):
-    """Return what runs the command and returns its output."""
     return lambda *arguments: chorale(capsys, "topology", *arguments).stdout
 
 

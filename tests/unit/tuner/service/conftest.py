@@ -95,8 +95,6 @@ class FakeLaunches:
 
 
 class Service:
-    """A client of the service, and what is behind it."""
-
     def __init__(self, client: TestClient, backend: FakeTaskBackend) -> None:
         self.client = client
         self.backend = backend
@@ -110,7 +108,6 @@ class Service:
         return self.finished(self.post("/v1/syntheses", topology=topology, method=method, **body).json())
 
     def document(self, job: dict[str, Any]) -> Any:
-        """Return the document of a finished job's result."""
         return self.client.get(f"/v1/results/{job['result']}").json()["document"]
 
     def finished(self, job: dict[str, Any], token: str | None = None) -> dict[str, Any]:
