@@ -3,8 +3,6 @@
 import secrets
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from chorale.runners.api.elements import Vector
 from chorale.runners.engine.library import MPI_VARIABLES, TOKEN_BYTES, Devices, Engine, addresses_for, listen
 from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
 from chorale.runners.execution.started_ranks import greet_runner, meet_runner
-from chorale.runners.mpi.algorithms import PREFIX, ForcedAlgorithm, MpiAlgorithms
 from chorale.runners.mpi.messages import MpiMessages, NativeLibraries, native_libraries
 from chorale.synth.collective import Collective, CollectiveName
 
@@ -45,45 +42,14 @@ def _bytes(vector: Vector) -> list[Any]:
     return [vector.view(np.uint8), MPI.BYTE]
 
 
-class MpiCalls:
-    """MPI's own collectives, with MPI's choice of algorithm or a forced one, on a private communicator.
-
-    names: names of the request's algorithms; the first one has the number `first`
-    """
-
-    def __init__(self, communicator: MPI.Comm) -> None:
-        self._communicator = communicator
-        self._names: Sequence[str] = ()
-        self._first = 0
-        self._forced: dict[tuple[CollectiveName, str], ForcedAlgorithm] = {}
-        self._algorithms: MpiAlgorithms | None = None  # only if an algorithm is chosen
-
-    def prepare(self, names: Sequence[str], first: int, collective: CollectiveName) -> None:
-        """Prepare the algorithms of a request; all ranks call this together."""
-        self._names, self._first = names, first
-        for name in names:
-            if name.startswith(PREFIX) and (collective, name) not in self._forced:
-                self._algorithms = self._algorithms or MpiAlgorithms()
-                forced = self._algorithms.force(self._communicator, collective, name.removeprefix(PREFIX))
-                self._forced[collective, name] = forced
-
-    def run(self, number: int, collective: Collective, memory: RankMemory, start_s: float, _: float) -> None:
-        """Start at `start_s` and return when the rank has its result, however long that takes."""
-        algorithm = self._forced.get((collective.name, self._names[number - self._first]))
-        communicator = self._communicator if algorithm is None else algorithm.communicator
-        with nullcontext() if algorithm is None else algorithm.forced():
-            time.sleep(max(0.0, start_s - time.monotonic()))
-            run_collective(communicator, collective, memory.input, memory.output)
-
-
 class MpiRank(SocketRank[RankParts]):
-    """One rank of the mpi runner. The command `load` contains its part of every program, and MPI's algorithms."""
+    """One rank of the mpi runner. The command `load` contains its part of every program."""
 
     def __init__(
         self, control: FramedSocket, world: MPI.Comm, libraries: NativeLibraries, transport: str, interface: str | None
     ) -> None:
         self._engine = Engine(world.rank, world.size, libraries.engine)
-        self._calls, for_messages = MpiCalls(world.Dup()), world.Dup()
+        self._for_calls, for_messages = world.Dup(), world.Dup()
         self._addresses: list[str] = []  # addresses of other engines; empty if MPI carries messages
         if transport == "mpi":
             self._messages = MpiMessages(for_messages, libraries.messages)
@@ -92,15 +58,18 @@ class MpiRank(SocketRank[RankParts]):
             own = listen(self._engine, Devices(interface, MPI_VARIABLES))
             self._addresses = addresses_for(own, for_messages.allgather(own))
             self._token = for_messages.bcast(secrets.token_bytes(TOKEN_BYTES))
-        super().__init__(control, RankParts(self._engine, world.rank, self._calls.run), load=self._load)
+        super().__init__(control, RankParts(self._engine, world.rank, self._call), load=self._load)
 
     def _load(self, command: Message) -> Message:
         self._parts.load(command["part"])
-        library = command["library"]
-        self._calls.prepare(library, len(command["part"]) - len(library), self._parts.collective.name)
         if self._addresses:
             self._engine.connect(self._addresses, self._token, max(0.0, command["limit_s"]))
         return {"answer": "loaded"}
+
+    def _call(self, _number: int, collective: Collective, memory: RankMemory, start_s: float, _limit_s: float) -> None:
+        """Run MPI's own collective at `start_s`. Return when this rank has its result, however long that takes."""
+        time.sleep(max(0.0, start_s - time.monotonic()))
+        run_collective(self._for_calls, collective, memory.input, memory.output)
 
 
 def main() -> None:

@@ -10,16 +10,14 @@ from collections.abc import Iterator, Mapping
 import psutil
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
-from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
+from chorale.runners.api.validation import RequestFault, memory_shortage
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
 from chorale.runners.execution.started_ranks import StartedRanks
-from chorale.runners.mpi.algorithms import mpi_algorithms
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of, require_known_hosts, start_launch
 from chorale.runners.mpi.messages import NativeLibraries, native_libraries
 from chorale.runners.process_launch.launchers import host_names, placement_fault
 from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess
 from chorale.runners.process_launch.slurm import in_slurm_job
-from chorale.synth.errors import Unavailable
 
 _SETTLE_S = 0.5  # time until all deaths are reported, to distinguish a killed rank from ranks that lost a neighbour
 _SIGNALS = 128  # a shell adds this to the signal that ended a process
@@ -84,11 +82,6 @@ class MpiRanks(StartedRanks):
         return RunStopped(FailureKind.CRASH, f"{who}: {(reasons or lines or ['no reason given'])[-1]}", dead)
 
 
-LIBRARY_ALGORITHMS = ("mpi",)
-"""MPI's own choice: the plain MPI call for the collective. A request may also name MPI's individual algorithms (see
-`chorale.runners.mpi.algorithms`).
-"""
-
 _WORK_BYTES = 40  # per element, to create and check data
 
 START_LIMIT_S = 30.0
@@ -122,17 +115,8 @@ class MpiRunner(LiveRunner[MpiRanks]):
         self._transport = (transport, interface)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return MPI's own choice, which exists for every collective. Requests may also name `mpi_algorithms`."""
-        return LIBRARY_ALGORITHMS
-
-    def _fault(self, request: RunRequest) -> RequestFault | None:
-        """Return why `request` cannot run, or None. MPI is queried if the request names individual algorithms."""
-        try:
-            chosen = mpi_algorithms() if set(request.library) - set(LIBRARY_ALGORITHMS) else {}
-        except Unavailable as missing:
-            return FailureKind.UNAVAILABLE, str(missing)
-        library = lambda collective: (*LIBRARY_ALGORITHMS, *chosen.get(collective, ()))  # noqa: E731
-        return validate_request(request, library, self._faults)
+        """Return `mpi`, the plain MPI call, for which MPI itself chooses the algorithm."""
+        return ("mpi",)
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
         yield from super()._faults(request)
@@ -160,7 +144,7 @@ class MpiRunner(LiveRunner[MpiRanks]):
             facts["transport"] = self._transport[0]
         self._identify(facts, environment)
         deadline = time.monotonic() + request.timeout_s
-        more = {"limit_s": request.timeout_s, "library": list(request.library)}
+        more = {"limit_s": request.timeout_s}
         programs = list(request.without_plans.values())
         group.load_parts(programs, request.library, more, deadline, "the programs were loaded")
         rounds = MeasurementRounds(group, request, deadline)

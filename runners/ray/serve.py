@@ -1,4 +1,4 @@
-"""Serves an ASGI application in a Ray cluster, either from an actor with an HTTP server or with Ray Serve."""
+"""Serves an ASGI application in a Ray cluster, from an actor with an HTTP server."""
 
 import logging
 import signal
@@ -95,8 +95,6 @@ class HttpServer:
             self._problem = f"{type(error).__name__}: {error}"
 
 
-MAX_CONCURRENT_REQUESTS = 1000
-REPLICA_TIMEOUT_S = 15.0
 HEAD_RESOURCE = "node:__internal_head__"
 """Resource of which only Ray's head has a unit. An actor that needs a little of it runs on the head."""
 HEAD_RESOURCE_AMOUNT = 0.001
@@ -139,30 +137,3 @@ def serve_application(
                 ray.get(server.stop.remote(), timeout=STOP_TIMEOUT_S)
             with suppress(Exception):
                 ray.kill(server)
-
-
-def application_of(build: Callable[[], Any]) -> Any:
-    """Return the Ray Serve application: one replica that serves the result of `build`.
-
-    It runs on the head, because the service's folder and files are there.
-    """
-    from ray import serve  # noqa: PLC0415  # importing it takes a second
-
-    def application() -> Any:  # Serve accepts only plain functions as builders
-        # Let the replica, in which this runs, listen on its node's address; Serve would use all interfaces.
-        from ray.serve._private import replica as module  # noqa: PLC0415  # there is no setting for it
-
-        replica: Any = module
-        add_port = replica.add_port_to_grpc_server
-        node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        address = f"[{node}]:0" if ":" in node else f"{node}:0"
-        replica.add_port_to_grpc_server = lambda server, _everywhere: add_port(server, address)
-        return build()
-
-    settings: dict[str, Any] = {
-        "num_replicas": 1,
-        "max_ongoing_requests": MAX_CONCURRENT_REQUESTS,
-        "ray_actor_options": dict(ON_HEAD),
-        "graceful_shutdown_timeout_s": REPLICA_TIMEOUT_S,
-    }
-    return serve.deployment(**settings)(serve.ingress(application)()).bind()

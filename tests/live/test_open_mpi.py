@@ -42,9 +42,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("test_mpi_messages.py", 3),
         ("test_mpi_runner.py", 27),
         ("test_mpi_fabric.py", 3),
-        ("job/test_mpi_preload.py", 7),
-        ("job/test_mpi_killed.py", 1),
-        ("test_mpi_algorithms.py", 2),
+        ("job/test_mpi_jobs.py", 8),
     ],
 )
 def test_live_tests_of_the_runner_pass_with_open_mpi(file: str, least: int, python: Path) -> None:

@@ -1,4 +1,4 @@
-"""MPI jobs under the preloaded library: served or refused, in all languages, on nodes, with a dead rank, timed."""
+"""MPI jobs under the preloaded library: served or refused, in all languages, on nodes, with a dead rank."""
 
 import json
 import os
@@ -7,25 +7,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chorale.job.mpi.benchmark import main
 from chorale.job.mpi.preload import preload_library
 from chorale.job.record import read_record
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.runners.engine.build import native_folder
-from chorale.runners.fabric.fabric import bring_up, take_down
 from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_launcher
-from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
 from tests.live.job.torch.tables import alltoall_program, program_for
-from tests.live.support import LINK_MBPS, needs_mpi, require_fabrics
+from tests.live.support import needs_mpi
 from tests.unit.job.table.examples import forged
 
 pytestmark = [needs_mpi, pytest.mark.timeout(600)]
@@ -484,74 +480,3 @@ def test_a_job_that_does_not_handle_errors_ends(tmp_path: Path) -> None:
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert done.returncode != 0
-
-
-NAME = f"mpi-benchmark-{os.getpid()}"
-LOOPBACK = ("--where", "loopback", "--repeats", "2", "--json")
-
-
-def cube_table(path: Path) -> Path:
-    """Write a table for hypercube:3: few steps for small sizes, least load of links for others."""
-    small = program_for("allreduce", spec="hypercube:3", method="recursive-doubling")
-    large = program_for("allreduce", spec="hypercube:3", method="bfb")
-    entries = (
-        JobEntry("allreduce", ANY_DTYPE, None, None, 0, 16383, small.digest),
-        JobEntry("allreduce", ANY_DTYPE, None, None, 16384, None, large.digest),
-    )
-    programs = {program.digest: program for program in (small, large)}
-    path.write_bytes(table_bytes(Table({"spec": "hypercube:3"}, 8, entries, programs)))
-    return path
-
-
-def check_rows(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], sizes: Sequence[int], calls: int) -> None:
-    assert main(arguments) == 0, capsys.readouterr().err
-    document = json.loads(capsys.readouterr().out)
-    assert [row["size_bytes"] for row in document["sizes"]] == list(sizes)
-    for row in document["sizes"]:
-        assert row["speedup"] == pytest.approx(row["mpi_us"] / row["chorale_us"])
-    assert sum(program["calls"] for program in document["report"]["programs"]) == calls
-    assert document["report"]["fallbacks"] == []
-
-
-@pytest.mark.parametrize(
-    "collective",
-    [
-        "allreduce",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("allgather", "reduce_scatter", "alltoall")),
-    ],
-)
-def test_both_run_by_turns_and_are_right(collective: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    table = write_table(tmp_path / "table", (collective,))
-    arguments = (str(table), *LOOPBACK, "--sizes", "4KiB,4097", "--collective", collective)
-    check_rows(capsys, arguments, (4096, 4112), calls=8)  # two sizes, two calls before two repeats
-
-
-@pytest.mark.parametrize("collective", ["alltoall", "allgather", "reduce_scatter"])
-def test_shards_of_different_sizes_have_times(
-    collective: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    table = write_table(tmp_path / "table", (collective,))
-    arguments = [str(table), *LOOPBACK[:-1], "--sizes", "4KiB", "--uneven", "--collective", collective]
-    assert main(arguments) == 0, capsys.readouterr().err
-    said = capsys.readouterr().out
-    assert "      4096 " in said
-    assert ("4 exchanges of shard sizes, " in said) == (collective == "alltoall")
-
-
-def test_a_table_that_serves_no_call_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    table = write_table(tmp_path / "table", ("allreduce",), min_bytes=1 << 20)
-    assert main((str(table), *LOOPBACK, "--sizes", "4KiB")) == 1
-    assert "no program of the table ran" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_on_an_emulated_network(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    require_fabrics(NAME, "THE BENCHMARK OF THE PRELOADED LIBRARY")
-    table = cube_table(tmp_path / "table")
-    fabric = bring_up(parse_topology("hypercube:3"), Fraction(LINK_MBPS), NAME)
-    try:
-        arguments = (str(table), "--fabric", NAME, "--sizes", "4KiB:4MiB:x32", "--repeats", "2", "--json")
-        check_rows(capsys, arguments, (4096, 131072, 4194304), calls=12)
-    finally:
-        take_down(fabric)

@@ -1,10 +1,8 @@
 """Manifests against Kubernetes' schemas and ours of KubeRay; unknown fields are refused by both."""
 
 import copy
-import importlib
 import subprocess
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +10,16 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import load_access
-from chorale.tuner.service.deployed import Arguments
 from tests.unit.deploy.test_dockerfile import pinned
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"
 SCHEMA = yaml.safe_load((Path(__file__).parent / "kuberay.yaml").read_text())
 KUBERNETES = "1.34"
-RAY = ("ray-cluster", "ray-job", "ray-service")
-CLUSTER_FIELD = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
+RAY = ("ray-cluster", "ray-job")
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -37,8 +32,7 @@ def ray_document(name: str) -> dict[str, Any]:
 
 
 def cluster_of(document: dict[str, Any]) -> dict[str, Any]:
-    field = CLUSTER_FIELD.get(document["kind"])
-    return document["spec"] if field is None else document["spec"][field]
+    return document["spec"]["rayClusterSpec"] if document["kind"] == "RayJob" else document["spec"]
 
 
 def groups_of(cluster: dict[str, Any]) -> list[dict[str, Any]]:
@@ -62,10 +56,10 @@ def check_kubernetes(document: dict[str, Any]) -> None:
 
 
 def test_every_manifest_is_checked():
-    assert {path.stem for path in FOLDER.glob("*")} == {*RAY, "storage", "mlflow"}
+    assert {path.stem for path in FOLDER.glob("*")} == {*RAY, "storage", "mlflow", "service"}
 
 
-@pytest.mark.parametrize("name", ["storage", "mlflow"])
+@pytest.mark.parametrize("name", ["storage", "mlflow", "service"])
 def test_kubernetes_own_kinds(name):
     for document in documents(name):
         check_kubernetes(document)
@@ -129,23 +123,14 @@ def test_groups_with_gpus_are_asked_for_by_their_fabric():
     assert group["resources"] == {f"fabric-{group['labels']['fabric']}": "1"}
 
 
-def test_the_service_is_one_that_serve_can_find():
-    config = yaml.safe_load(ray_document("ray-service")["spec"]["serveConfigV2"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray Serve's own, about pydantic
-        from ray.serve import Application  # noqa: PLC0415
-        from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
-
-        (application,) = ServeDeploySchema.model_validate(config).applications
-        module, _, name = application.import_path.partition(":")
-        build = getattr(importlib.import_module(module), name)
-        assert isinstance(build(application.args), Application)  # called as Serve does it
-        with pytest.raises(ValidationError, match="tokns"):
-            build({"tokens": "x", "tokns": "x"})
-    arguments = Arguments.model_validate(application.args)
-    container = cluster_of(ray_document("ray-service"))["headGroupSpec"]["template"]["spec"]["containers"][0]
-    assert {"name": "serve", "containerPort": config["http_options"]["port"]} in container["ports"]
-    assert any(arguments.tokens.startswith(mount["mountPath"]) for mount in container["volumeMounts"])
+def test_the_service_is_started_with_mounted_tokens_and_its_port():
+    deployment, service = documents("service")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    options = dict(word.split("=") for word in container["command"][2:])
+    assert container["command"][:2] == ["chorale", "serve"]
+    assert int(options["--port"]) == container["ports"][0]["containerPort"] == service["spec"]["ports"][0]["port"]
+    assert any(options["--tokens"].startswith(mount["mountPath"]) for mount in container["volumeMounts"])
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
 
 
 def test_mlflow_is_where_clusters_look_for_it():
