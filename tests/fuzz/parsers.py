@@ -29,7 +29,6 @@ from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.formats.files import from_bytes, machine_of
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.formats.nccl_dump import read_graphs
-from chorale.synth.topology.formats.slurm import SlurmNodes, parse_slurm_tree
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign_file import parse_campaign
@@ -150,7 +149,6 @@ def _files(folder: str, pattern: str) -> list[bytes]:
 JSON = (damage_json, damage_json, damage_bytes)
 TAGS = (damage_tags, damage_words, damage_bytes)
 LINES = (damage_lines, damage_words, damage_bytes)
-SLURM = b"SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4,06]\nSwitchName=spine Switches=leaf[1-2]\n"
 TOOLS = "tests/data/fabric_tools"
 
 
@@ -202,7 +200,6 @@ PARSERS: dict[str, Parser] = {
     "topology-infiniband": Parser(
         lambda: _files(TOOLS, "ibnetdiscover*"), lambda data: from_bytes(data, "file:x.txt"), LINES
     ),
-    "topology-slurm": Parser(lambda: [SLURM], lambda data: SlurmNodes(parse_slurm_tree(data)).links(), LINES),
     "nccl-graph": Parser(lambda: _files(TOOLS, "nccl-graph.xml"), read_graphs, TAGS),
     "results": Parser(
         lambda: [one for kind in ("csv", "json", "log") for one in _files("tests/data/results", f"*reduce*.{kind}")],

@@ -8,16 +8,8 @@ from chorale.synth import InvalidInput, Topology
 from chorale.synth.document_limits import MAX_XML_BYTES
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.formats.files import fabric_text, from_bytes, machine_of
-from chorale.synth.topology.formats.ibnetdiscover import read_fabric
-from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology, cluster_topology
-from chorale.synth.topology.formats.slurm import (
-    SlurmNodes,
-    expanded_names,
-    is_slurm_tree,
-    parse_slurm_tree,
-    slurm_gpu_topology,
-    slurm_topology,
-)
+from chorale.synth.topology.formats.ibnetdiscover import expanded_names, read_fabric
+from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +22,8 @@ class MachineOptions:
         nic_gbps: Gbit/s of every NIC [as in the file].
         rails: Connect NIC i of all boxes by switch i, instead of all NICs by one switch.
         nvlink_boxes: Boxes that share one NVSwitch [trays of NVL72: all up to 72 GPUs].
-        nodes: Hosts of a fabric or nodes of Slurm to use, such as gpu[01-16] [all].
+        nodes: Hosts of a fabric to use, such as gpu[01-16] [all].
         machine: Dump or GPU matrix of one host of the fabric; GPUs instead of hosts become ranks.
-        oversubscription: Bandwidth of the nodes below a switch, divided by that of its uplink [1].
     """
 
     model: str | None = None
@@ -42,7 +33,6 @@ class MachineOptions:
     nvlink_boxes: int | None = None
     nodes: str | None = None
     machine: str | None = None
-    oversubscription: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("boxes", "nvlink_boxes"):
@@ -77,7 +67,7 @@ class ReadNetwork:
     notes: tuple[str, ...] = field(default=())
 
 
-_FABRIC = "an output of ibnetdiscover or iblinkinfo, or Slurm's switches"
+_FABRIC = "an output of ibnetdiscover or iblinkinfo"
 _ONLY_PLACES = (
     "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
     "For the whole machine, run NCCL or RCCL on it with NCCL_TOPO_DUMP_FILE set."
@@ -92,18 +82,14 @@ def read_network(file: str, options: MachineOptions) -> ReadNetwork:
     machine = machine_of(content, spec, options.model)
     if machine is not None:
         options.refuse(file, f"can only be used with a fabric: {_FABRIC}", "nodes", "machine")
-        options.refuse(file, "needs Slurm's switches", "oversubscription")
         network = BoxNetwork(options.boxes or 1, options.nic, options.rails, options.nvlink_boxes)
         return ReadNetwork(boxes_topology(machine, network, spec), (_ONLY_PLACES,) if machine.positions_only else ())
     if (text := fabric_text(content)) is not None:
-        options.refuse(file, "cannot be used with a fabric of InfiniBand", "rails", "nvlink_boxes", "oversubscription")
+        options.refuse(file, "cannot be used with a fabric of InfiniBand", "rails", "nvlink_boxes")
         return _of_fabric(text, options, spec)
-    if is_slurm_tree(content):
-        options.refuse(file, "can only be used with the dump of a machine", "boxes", "rails", "nvlink_boxes")
-        return _of_slurm(content, options, spec)
     of_machines = "boxes", "nic_gbps", "rails", "nvlink_boxes", "model"
     options.refuse(file, "can only be used with a topology dump or a matrix of GPUs", *of_machines)
-    options.refuse(file, f"can only be used with {_FABRIC}", "nodes", "machine", "oversubscription")
+    options.refuse(file, f"can only be used with {_FABRIC}", "nodes", "machine")
     return ReadNetwork(from_bytes(content, spec))
 
 
@@ -112,36 +98,10 @@ def _of_fabric(text: str, options: MachineOptions, spec: str) -> ReadNetwork:
     if options.machine is None:
         options.refuse(spec, "can only be used with --machine", "model", "nic_gbps")
         return ReadNetwork(fabric.topology(spec, names, options.boxes))
-    machine, hosts = machine_of_option(options), fabric.chosen(names, options.boxes)
-    joined = cluster_topology(machine, list(hosts), fabric.fabric(machine, hosts), options.nic, spec)
-    return ReadNetwork(joined, (f"ranks are in the order of hosts {','.join(hosts)}",))
-
-
-def machine_of_option(options: MachineOptions) -> Machine:
-    assert options.machine is not None
     machine = machine_of(read_file(options.machine, MAX_XML_BYTES), f"file:{options.machine}", options.model)
     if machine is None:
         way_out = "run NCCL or RCCL on a node with NCCL_TOPO_DUMP_FILE set"
         raise InvalidInput("--machine must be a dump of NCCL or RCCL, or a matrix of GPUs", options.machine, way_out)
-    return machine
-
-
-def _of_slurm(content: bytes, options: MachineOptions, spec: str) -> ReadNetwork:
-    machine = None if options.machine is None else machine_of_option(options)
-    if machine is None:
-        options.refuse(spec, "can only be used with --machine", "model")
-    given = options.oversubscription
-    ratio = Fraction(1) if given is None else parse_rational(given, "--oversubscription")
-    if ratio < 1:
-        way_out = "write 2 if an uplink has half of the bandwidth below it"
-        raise InvalidInput("--oversubscription must be at least 1", given, way_out)
-    nodes = SlurmNodes(parse_slurm_tree(content), tuple(expanded_names(options.nodes or "")), ratio)
-    if machine is not None:
-        topology = slurm_gpu_topology(nodes, machine, options.nic, spec)
-    elif options.nic is not None:
-        topology = slurm_topology(nodes, options.nic, spec)
-    else:
-        raise InvalidInput("Slurm does not state the link rates of nodes", "", "add --nic-gbps 200, or --machine")
-    order = f"ranks are in the order of switches: hosts {','.join(nodes.ranked)}"
-    positions = (_ONLY_PLACES,) if machine is not None and machine.positions_only else ()
-    return ReadNetwork(topology, (order, *positions))
+    hosts = fabric.chosen(names, options.boxes)
+    note = f"ranks are in the order of hosts {','.join(hosts)}"
+    return ReadNetwork(fabric.cluster(machine, hosts, options.nic, spec), (note,))

@@ -4,14 +4,16 @@ Each port's line has its width and speed, such as 4xHDR. Rates are data rates, w
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import ABILITY_KEYS, NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.formats.labels import labelled_parts, plain_text
-from chorale.synth.topology.formats.machine_network import NO_RANKS, Fabric, Machine, without_dead_ends
+from chorale.synth.topology.formats.machine_network import FABRIC_FACT, BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.topology import Assumption, Topology
 
 LANE_GBIT_PER_S = {
@@ -41,6 +43,9 @@ _LINK = re.compile(
     r' *(?:0x[0-9a-f]+ +)?(\d+) +(\d+)\[[^]]*\] *"([^"]*)"'
 )
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
+NO_RANKS = "no ranks"
+_NUMBERED = re.compile(r"((?:[a-z]+:)?)([0-9]+)(.*)")
+_NET = re.compile(r"net:([0-9]+)")
 _AGGREGATION = re.compile(r"Aggregation Node", re.IGNORECASE)
 _NO_RANK = re.compile(
     r"(?<![a-z])(?:ufm|opensm|mgmt|mgt|mngt|management|head|login|gw|gateway|skyway|router|storage|oss|mds|nsd|lustre"
@@ -114,38 +119,80 @@ class InfiniBand:
         named = [NamedLink(src, dst, rate, bidirectional=True, guess=doubtful) for src, dst, rate in links]
         return assemble_topology(spec, "Gbit/s", [*nodes, *self._switch_nodes(links)], named, self.facts(hosts))
 
-    def fabric(self, machine: Machine, hosts: dict[str, dict[str, str]]) -> Fabric:
-        """Return the fabric that connects `hosts`, each of which is a copy of `machine`.
+    def cluster(self, machine: Machine, hosts: dict[str, dict[str, str]], nic: Fraction | None, spec: str) -> Topology:
+        """Return the network of the GPUs in all `hosts`, which are copies of `machine`, joined by this fabric.
 
+        Node ids are as in `boxes_topology`, but with host names instead of box numbers: GPU `n1.0`, NIC `nic:n1.0`.
         The machine's NICs are matched to the adapters in the file by name or, if names differ, by order.
+        nic: bandwidth of every NIC in GB/s; None means the rates in the machine's file
         """
-        wanted = [nic.name for nic in machine.nics]
-        guids: dict[str, tuple[str, int]] = {}
+        wanted = [each.name for each in machine.nics]
+        place: dict[str, tuple[str, int]] = {}  # host and number of the NIC, by the adapter's GUID
         for host, adapters in hosts.items():
             same = [adapters[name] for name in wanted if name in adapters]
             for index, guid in enumerate(same if len(same) == len(wanted) else list(adapters.values())[: len(wanted)]):
-                guids[guid] = (host, index)
-        links = self._links({guid: guid for guid in guids})
-        leaves: dict[tuple[str, int], tuple[str, Fraction | None]] = {}
-        for src, dst, rate in links:
+                place[guid] = host, index
+        cables = self._links({guid: guid for guid in place})
+        leaves: dict[tuple[str, int], tuple[str, Fraction]] = {}  # switch and GB/s of each connected NIC
+        for src, dst, rate in cables:
             for here, there in ((src, dst), (dst, src)):
-                if here in guids:
-                    leaves[guids[here]] = (there, rate / 8)
-        between = [
-            NamedLink(src, dst, rate / 8, bidirectional=True)
-            for src, dst, rate in links
-            if src not in guids and dst not in guids
+                if here in place:
+                    leaves[place[here]] = (there, rate / 8)
+        facts = self.facts(hosts)
+        doubtful = any(fact.what == NO_RANKS for fact in facts)  # every bound depends on which hosts are ranks
+        boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
+        guessed = frozenset[tuple[str, str]]() if boxes.provenance is None else boxes.provenance.guessed
+        expected, of_box, names = boxes.expected or boxes, list(hosts), []
+        for name in boxes.node_ids:
+            match = None if _NET.fullmatch(name) else _NUMBERED.fullmatch(name)
+            names.append(name if match is None else f"{match[1]}{of_box[int(match[2])]}{match[3]}")
+        links: list[NamedLink] = []
+        for link, slower in zip(boxes.links, expected.links, strict=True):
+            ends, most = [names[link.src], names[link.dst]], None
+            for end, (here, there) in enumerate(((link.src, link.dst), (link.dst, link.src))):
+                if (net := _NET.fullmatch(boxes.node_ids[here])) is not None:
+                    numbered = _NUMBERED.fullmatch(boxes.node_ids[there])
+                    assert numbered is not None  # box ids contain numbers
+                    ends[end], most = leaves.get((of_box[int(numbered[2])], int(net[1])), ("", None))
+            if all(ends):
+                width = link.bandwidth if most is None else min(most, link.bandwidth)
+                derated = slower.bandwidth if most is None else min(most, slower.bandwidth)
+                is_guess = (boxes.node_ids[link.src], boxes.node_ids[link.dst]) in guessed and width != most
+                links.append(NamedLink(*ends, width, link.latency_s, expected=derated, guess=doubtful or is_guess))
+        if any(map(_NET.fullmatch, boxes.node_ids)):
+            links += [
+                NamedLink(src, dst, rate / 8, bidirectional=True, guess=doubtful)
+                for src, dst, rate in cables
+                if src not in place and dst not in place
+            ]
+        nodes = [
+            NamedNode(names[index], boxes.node_kind(index), ability_members(boxes, index))
+            for index, name in enumerate(boxes.node_ids)
+            if not _NET.fullmatch(name)
         ]
-        return Fabric(leaves, self._switch_nodes(links), between, tuple(self.facts(hosts)))
+        used = {end for link in links for end in link[:2]}
+        kept = [node for node in (*nodes, *self._switch_nodes(cables)) if node.id in used or node.kind == "compute"]
+        of_boxes = (fact for fact in boxes.assumptions if fact.what != FABRIC_FACT)
+        return assemble_topology(spec, boxes.bandwidth_unit, kept, links, (*of_boxes, *facts))
 
     def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
-        """Return the cables between switches and chosen adapters as (node, node, Gbit/s), without dead-end switches."""
-        named = [
+        """Return the cables between switches and chosen adapters as (node, node, Gbit/s).
+
+        Switches with one neighbour are removed, repeatedly.
+        """
+        links = [
             (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)
             for src, dst, rate in self.cables
             if all(end in host_of or end in self.switches for end in (src, dst)) and src != dst
         ]
-        return [link for link in without_dead_ends(named, set(host_of.values())) if link[0] != link[1]]
+        before, ranks = len(links) + 1, set(host_of.values())
+        while len(links) < before:
+            before, neighbours = len(links), defaultdict[str, set[str]](set)
+            for one, other, _ in links:
+                neighbours[one].add(other)
+                neighbours[other].add(one)
+            links = [link for link in links if all(end in ranks or len(neighbours[end]) > 1 for end in link[:2])]
+        return [link for link in links if link[0] != link[1]]
 
     def _switch_nodes(self, links: Sequence[tuple[str, str, Fraction]]) -> list[NamedNode]:
         used = {end for link in links for end in link[:2]}
@@ -241,6 +288,29 @@ def read_fabric(text: str) -> InfiniBand:
     if not ordered:
         ordered, left_out = left_out, {}
     return InfiniBand(ordered, switches, pairs, left_out)
+
+
+_MAX_HOSTS = 2**20
+_NAME, _RANGE = "[A-Za-z0-9_.-]{0,255}", r"[0-9]{1,9}(?:-[0-9]{1,9})?"
+_HOSTS = re.compile(rf"({_NAME})(?:\[({_RANGE}(?:,{_RANGE})*)\])?({_NAME})(?:,|\Z)")
+
+
+def expanded_names(text: str) -> list[str]:
+    """Return the names in a list such as `gpu[01-03,7],login`. Raises InvalidInput for malformed or huge lists."""
+    names: list[str] = []
+    position = 0
+    while position < len(text):
+        match = _HOSTS.match(text, position)
+        if match is None:
+            raise InvalidInput("cannot read the host list '{}'", text[:80], "write for example gpu[01-16],login")
+        for part in (match[2] or "").split(","):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1) if first else ("",)
+            if len(names) + len(numbers) > _MAX_HOSTS:
+                raise InvalidInput(f"a list must have at most {_MAX_HOSTS} names", text[:80], "name fewer hosts")
+            names += [f"{match[1]}{str(number).zfill(len(first))}{match[3]}" for number in numbers]
+        position = match.end()
+    return [name for name in names if name]
 
 
 def _natural(item: tuple[str, str]) -> list[tuple[int, str]]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, permutations, product
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
-from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, check_topology
+from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids
-from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.formats.rates import LOCAL, Rate, narrowest, rate
 from chorale.synth.topology.registry import require_size
 from chorale.synth.topology.topology import NVSWITCH, Assumption, Provenance, SwitchAbility, Topology
@@ -470,81 +468,4 @@ def _total(gpu: Gpu, kind: str, target: str = "") -> Rate | None:
     return _sum(wires) if wires else None
 
 
-LinkT = TypeVar("LinkT", bound=tuple[Any, ...])
-
-
-def without_dead_ends(links: Sequence[LinkT], ranks: Collection[str]) -> list[LinkT]:
-    """Repeatedly remove switches with one neighbour; return the other `links`. A link begins with its two ends."""
-    while True:
-        neighbours: dict[str, set[str]] = {}
-        for one, other, *_ in links:
-            neighbours.setdefault(one, set()).add(other)
-            neighbours.setdefault(other, set()).add(one)
-        inner = [link for link in links if all(end in ranks or len(neighbours[end]) > 1 for end in link[:2])]
-        if len(inner) == len(links):
-            return inner
-        links = inner
-
-
-FABRIC_FACT, NO_RANKS = "switches between boxes", "no ranks"
-_NUMBERED = re.compile(r"((?:[a-z]+:)?)([0-9]+)(.*)")
-_NET = re.compile(r"net:([0-9]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """The switches that join hosts.
-
-    leaves:   (host, i) -> (switch to which NIC i is linked, limit in GB/s or None); NICs without an entry are
-              unconnected
-    between:  links between switches, in GB/s
-    facts:    assumptions about these switches and links
-    """
-
-    leaves: Mapping[tuple[str, int], tuple[str, Fraction | None]]
-    switches: Sequence[NamedNode]
-    between: Sequence[NamedLink]
-    facts: tuple[Assumption, ...] = ()
-
-
-def cluster_topology(
-    machine: Machine, hosts: Sequence[str], fabric: Fabric, nic: Fraction | None, spec: str
-) -> Topology:
-    """Return the network of the GPUs in all `hosts`, which are copies of `machine`, joined by `fabric`.
-
-    Node ids are as in `boxes_topology`, but with host names instead of box numbers: GPU `n1.0`, NIC `nic:n1.0`.
-    nic: bandwidth of every NIC in GB/s; None means the rates in the file
-    """
-    boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
-    guessed = frozenset[tuple[str, str]]() if boxes.provenance is None else boxes.provenance.guessed
-    expected = boxes.expected or boxes
-    names = []
-    for name in boxes.node_ids:
-        match = None if _NET.fullmatch(name) else _NUMBERED.fullmatch(name)
-        names.append(name if match is None else f"{match[1]}{hosts[int(match[2])]}{match[3]}")
-    doubtful = any(fact.what == NO_RANKS for fact in fabric.facts)  # every bound depends on which hosts are ranks
-    links: list[NamedLink] = []
-    for link, slower in zip(boxes.links, expected.links, strict=True):
-        ends, most = [names[link.src], names[link.dst]], None
-        for place, (here, there) in enumerate(((link.src, link.dst), (link.dst, link.src))):
-            if (net := _NET.fullmatch(boxes.node_ids[here])) is not None:
-                numbered = _NUMBERED.fullmatch(boxes.node_ids[there])
-                assert numbered is not None  # box ids contain numbers
-                host = hosts[int(numbered[2])]
-                ends[place], most = fabric.leaves.get((host, int(net[1])), ("", None))
-        if all(ends):
-            width = link.bandwidth if most is None else min(most, link.bandwidth)
-            derated = slower.bandwidth if most is None else min(most, slower.bandwidth)
-            is_guess = doubtful or ((boxes.node_ids[link.src], boxes.node_ids[link.dst]) in guessed and width != most)
-            links.append(NamedLink(ends[0], ends[1], width, link.latency_s, expected=derated, guess=is_guess))
-    if any(map(_NET.fullmatch, boxes.node_ids)):
-        links += [link._replace(guess=doubtful or link.guess) for link in fabric.between]
-    nodes = [
-        NamedNode(names[index], boxes.node_kind(index), ability_members(boxes, index))
-        for index, name in enumerate(boxes.node_ids)
-        if not _NET.fullmatch(name)
-    ]
-    used = {end for link in links for end in (link.src, link.dst)}
-    facts = [*(fact for fact in boxes.assumptions if fact.what != FABRIC_FACT), *fabric.facts]
-    kept = [node for node in (*nodes, *fabric.switches) if node.id in used or node.kind == "compute"]
-    return assemble_topology(spec, boxes.bandwidth_unit, kept, links, facts)
+FABRIC_FACT = "switches between boxes"

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -229,14 +228,3 @@ def test_a_run_is_a_job_whose_end_is_that_of_the_command(site: Site) -> None:
     code, output, messages = _run(site, "srun", "--sizes", "1M")
     assert code == 0, messages
     assert json.loads(output)["environment"]["nodes"].count(",") == 1
-
-
-def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:
-    """How files of Slurm's topology are read, tests/unit/synth/topology/formats shows; this one is Slurm's own."""
-    (site.folder / "switches.txt").write_text(site.cluster.output("scontrol", "show", "topology"))
-    options = ("--nic-gbps", "200", "--nodes", "n[1-4]", "-o", "cluster.json")
-    code, _, messages = site.chorale("topology", "import", "switches.txt", *options)
-    assert code == 0, messages
-    assert "hosts n1,n3,n2,n4" in messages
-    document = json.loads(Path(site.folder / "cluster.json").read_text())
-    assert [node["id"] for node in document["nodes"]] == ["n1", "n3", "n2", "n4", "leaf1", "leaf2", "spine"]

@@ -9,7 +9,7 @@ import pytest
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.files import from_bytes, machine_of
 from chorale.synth.topology.formats.gpu_matrices import is_gpu_matrix, read_gpu_matrix
-from chorale.synth.topology.formats.ibnetdiscover import is_ibnetdiscover, read_fabric
+from chorale.synth.topology.formats.ibnetdiscover import expanded_names, is_ibnetdiscover, read_fabric
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
 from chorale.synth.topology.topology import Topology
 from tests.links import rates_of
@@ -267,3 +267,25 @@ def test_other_text_is_neither() -> None:
     ):
         with pytest.raises(InvalidInput, match=rule):
             from_ibnetdiscover(text, "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3,7],login", ["n1", "n2", "n3", "n7", "login"]),
+        ("gpu[008-011]", ["gpu008", "gpu009", "gpu010", "gpu011"]),
+        ("rack[1-2]-x,y.z", ["rack1-x", "rack2-x", "y.z"]),
+        ("", []),
+    ],
+)
+def test_lists_of_hosts(text, names):
+    assert expanded_names(text) == names
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1-", "n[a-b]", "n[1-9999999]", "n 1", "[", "n[1--2]", f"n[1-{'9' * 5000}]", f"{'n' * 256}[1-2]"]
+)
+def test_lists_of_hosts_that_are_none_are_refused(text):
+    with pytest.raises(InvalidInput):
+        expanded_names(text)
