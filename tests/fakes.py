@@ -2,27 +2,24 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from chorale.runners.api.base import (
-    ExecutionTrace,
     FailureKind,
     Measurement,
     Outcome,
-    RankTrace,
     RunFailure,
     Runner,
     RunRequest,
     SizeMeasurement,
-    StepSpan,
 )
 from chorale.runners.api.workers import Completion
 from chorale.runners.workers.campaign_worker import measure_in_rungs
 from chorale.synth.build.build import CachingBuilder
-from chorale.synth.programs.program import Program, RankProgram
+from chorale.synth.programs.program import Program
 
 Fault = Callable[[RunRequest], RunFailure | None]
 
@@ -31,23 +28,6 @@ def fake_seconds(program: Program, size_bytes: int) -> float:
     """The more instructions the longest block has and the more bytes each moves, the slower."""
     longest = max(len(block.instructions) for rank in program.ranks for block in rank.blocks)
     return longest * (1e-5 + size_bytes / program.chunks * 1e-8)
-
-
-def fake_traces(name: str, program: Program, sizes_bytes: Sequence[int]) -> tuple[ExecutionTrace, ...]:
-    """Return for each size an execution in which the n-th step of every block takes the n-th of equal times."""
-    return tuple(
-        ExecutionTrace(name, size, tuple(_rank_trace(rank, fake_seconds(program, size)) for rank in program.ranks))
-        for size in sizes_bytes
-    )
-
-
-def _rank_trace(rank: RankProgram, total_s: float) -> RankTrace:
-    spans: list[StepSpan] = []
-    for number, block in enumerate(rank.blocks):
-        one_s = total_s / max(1, len(block.instructions))
-        starts = [step * one_s for step in range(len(block.instructions))]
-        spans += [StepSpan(number, step, 0, 0, at_s, at_s, at_s + one_s) for step, at_s in enumerate(starts)]
-    return RankTrace(0.0, total_s, total_s / 2, tuple(spans))
 
 
 class FakeRunner:
@@ -74,8 +54,7 @@ class FakeRunner:
             )
             for name, program in request.programs.items()
         }
-        traces = {name: fake_traces(name, program, request.sizes_bytes) for name, program in request.programs.items()}
-        return Measurement(self.name, results, {"runner": self.name}, traces if request.trace else {})
+        return Measurement(self.name, results, {"runner": self.name})
 
     def library(self, collective: str) -> tuple[str, ...]:
         return ()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,59 +13,22 @@ from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class StepSpan:
-    """Times of step `step` of thread block `block`, in seconds since the start.
+class StepSpan(NamedTuple):
+    """Times of step `step` of thread block `block` on `rank`, in seconds since the common start.
 
     part:    number of the part, if chunks are cut into parts (then blocks run their steps once per part)
-    piece:   position of the chunk in the step, if chunks are cut into parts; otherwise 0
     ready_s: when the block had reached the step and all its waits were satisfied
-    start_s: when its first byte moved
+    start_s: when its first byte moved; 0 if none did
     end_s:   when it was finished
     """
 
+    rank: int
     block: int
     step: int
     part: int
-    piece: int
     ready_s: float
     start_s: float
     end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RankTrace:
-    """What one rank did: start, end and CPU time of its thread in seconds, and its instructions sorted by end time."""
-
-    start_s: float
-    end_s: float
-    cpu_s: float
-    steps: tuple[StepSpan, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values. Times of steps are integers in nanoseconds, to keep the text short."""
-        steps = [[*astuple(span)[:4], *(round(time_s * 1e9) for time_s in astuple(span)[4:])] for span in self.steps]
-        return {"start_s": self.start_s, "end_s": self.end_s, "cpu_s": self.cpu_s, "steps": steps}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> RankTrace:
-        """Return the trace that `to_json` wrote; times are rounded to nanoseconds."""
-        spans = (StepSpan(*step[:4], *(ns / 1e9 for ns in step[4:])) for step in value["steps"])
-        return RankTrace(value["start_s"], value["end_s"], value["cpu_s"], tuple(spans))
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionTrace:
-    """Traces of all ranks from one execution of the program `name` on a vector of `size_bytes`."""
-
-    name: str
-    size_bytes: int
-    ranks: tuple[RankTrace, ...]
-
-    @property
-    def time_s(self) -> float:
-        """Return the seconds from the common start until the last rank ends."""
-        return max(rank.end_s for rank in self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +185,14 @@ class SizeMeasurement:
 class Measurement:
     """A runner's results: name of a program or library algorithm -> one entry per size, in the request's order.
 
-    traces: name of a program -> for each size the trace with the median time (the lower of two), if the request asked
-            for traces and the runner can record them
+    traces: name of a program -> for each size the steps of all ranks in the repetition with the median time, if the
+            request asked for traces and the runner can record them
     """
 
     runner: str
     results: Mapping[str, tuple[SizeMeasurement, ...]]
     environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
-    traces: Mapping[str, tuple[ExecutionTrace, ...]] = field(default_factory=dict)
+    traces: Mapping[str, tuple[tuple[StepSpan, ...], ...]] = field(default_factory=dict)
 
 
 StuckInstruction = tuple[int, int, str]

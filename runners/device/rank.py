@@ -44,6 +44,7 @@ class DeviceParts:
         self._current: tuple[Call, RankMemory, list[Any], list[Any]] | None = None
         self.blocked: list[StuckInstruction] = []
         self.seconds = 0.0
+        self.steps: list[list[float]] = []  # calls on devices do not record their steps
 
     def load(self, command: Message) -> Message:
         """Allocate memory for the plans, and prepare a call for each plan and each library algorithm."""
@@ -113,10 +114,6 @@ class DeviceParts:
         for vector, tensor in zip((memory.input, memory.output), checked, strict=True):
             _tensor(vector).copy_(tensor)
         return memory.mismatch()
-
-    def trace(self) -> dict[str, Any] | None:
-        """Return None, because kernels do not record the times of their steps."""
-        return None
 
     def _gave_up(self) -> bool:
         self.blocked = [] if self._plans is None else [each[1:] for each in self._plans.blocked()]

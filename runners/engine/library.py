@@ -153,17 +153,14 @@ class _Call(ctypes.Structure):
         ("step_count", ctypes.c_size_t),
         ("start_ns", ctypes.c_int64),
         ("end_ns", ctypes.c_int64),
-        ("cpu_ns", ctypes.c_int64),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Times of an execution on this rank: start and end on CLOCK_MONOTONIC, and its thread's CPU time."""
+    """End of an execution on this rank in ns of CLOCK_MONOTONIC, and the times of its steps if they were recorded."""
 
-    start_ns: int
     end_ns: int
-    cpu_ns: int
     steps: tuple[StepTime, ...] = ()
 
 
@@ -277,7 +274,7 @@ class Engine:
         call = _Call(**asdict(work), steps=steps)
         self._check(self._library.chorale_execute(self._engine, ctypes.byref(call)))
         times = () if steps is None else tuple(steps[: min(call.step_count, work.step_room)])
-        return Execution(call.start_ns, call.end_ns, call.cpu_ns, times)
+        return Execution(call.end_ns, times)
 
     def _check(self, status: int) -> None:
         if status != Status.OK:

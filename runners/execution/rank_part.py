@@ -19,7 +19,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
-from chorale.runners.api.base import RankTrace, StepSpan, StuckInstruction
+from chorale.runners.api.base import StuckInstruction
 from chorale.runners.api.elements import (
     ELEMENT_TYPES,
     UNTOUCHED,
@@ -261,21 +261,17 @@ class RankParts:
         """Return a line that describes the first wrong element of the last result, or None if all are right."""
         return None if self._memory is None else self._memory.mismatch()
 
-    def trace(self) -> dict[str, Any] | None:
-        """Return the last run's trace as plain JSON values; times count from its start."""
-        if self._execution is None:
-            return None
-        zero_ns = round(self._start_s * 1e9)
-        start_s, end_s = (self._execution.start_ns - zero_ns) / 1e9, (self._execution.end_ns - zero_ns) / 1e9
-        spans = tuple(
-            StepSpan(
-                *(step.block, step.step, step.part, step.piece, (step.ready_ns - zero_ns) / 1e9),
-                (step.start_ns - zero_ns) / 1e9 if step.start_ns else 0.0,
-                (step.end_ns - zero_ns) / 1e9,
-            )
-            for step in self._execution.steps
-        )
-        return RankTrace(start_s, end_s, self._execution.cpu_ns / 1e9, spans).to_json()
+    @property
+    def steps(self) -> list[list[float]]:
+        """The recorded steps of the last run, each as block, step, part, and its ready, start and end time in seconds
+        since the common start.
+        """
+        times = () if self._execution is None else self._execution.steps
+        ends = ((one, (one.ready_ns, one.start_ns, one.end_ns)) for one in times)
+        return [
+            [one.block, one.step, one.part, *(ns / 1e9 - self._start_s if ns else 0.0 for ns in times_ns)]
+            for one, times_ns in ends
+        ]
 
 
 def is_silent(error: EngineError) -> bool:
@@ -349,7 +345,8 @@ class RankWork(Protocol):
     def prepare(self, task: Mapping[str, Any]) -> None: ...
     def run(self, start_s: float, limit_s: float, /) -> float | None: ...
     def complaint(self) -> str | None: ...
-    def trace(self) -> dict[str, Any] | None: ...
+    @property
+    def steps(self) -> Sequence[Sequence[float]]: ...
 
 
 WorkOfRank = TypeVar("WorkOfRank", bound=RankWork)
@@ -360,8 +357,8 @@ class SocketRank(Generic[WorkOfRank]):
 
         prepare  program, size, and how to create the data           -> ready
         go       start time and time limit                           -> done, with the end time
-        check                                                        -> checked, with the first wrong element
-        trace                                                        -> traced, with the times of the last run's steps
+        check                                                        -> checked, with the first wrong element and the
+                                                                        last run's steps if they were recorded
         status                                                       -> blocked, with what blocks waited for
         clock                                                        -> time of the monotonic clock
 
@@ -378,8 +375,9 @@ class SocketRank(Generic[WorkOfRank]):
         self._commands: dict[str, Callable[[Message], Message | None]] = {
             "prepare": self._prepare,
             "go": self._go,
-            "check": lambda _: {"answer": "checked", "complaint": self._parts.complaint()},
-            "trace": lambda _: {"answer": "traced", "trace": self._parts.trace()},
+            "check": lambda _: {
+                "answer": "checked", "complaint": self._parts.complaint(), "steps": self._parts.steps
+            },
             "clock": lambda _: {"answer": "time", "time": time.monotonic()},
             "status": lambda _: {
                 "answer": "blocked", "program": self._task["program"], "blocks": self._parts.blocked

@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from chorale.runners.api.base import (
-    ExecutionTrace,
     FailureKind,
     Outcome,
-    RankTrace,
     RunFailure,
     RunRequest,
     SizeMeasurement,
+    StepSpan,
     StuckInstruction,
     library_result,
 )
@@ -346,7 +345,7 @@ class MeasurementRounds:
         }
         self._random = random.Random(request.seed)  # noqa: S311 - an order, not a secret
         self._runs = 0
-        self.traces: dict[str, tuple[ExecutionTrace, ...]] = {}
+        self.traces: dict[str, tuple[tuple[StepSpan, ...], ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
         """Return, for each name, one measurement per size in the request's order. Also fills `traces`."""
@@ -357,31 +356,28 @@ class MeasurementRounds:
             shared = divisible_size(requested_bytes, element_bytes, counts) // element_bytes
             elements = {name: self._library_elements.get((name, position), shared) for name in self._names}
             times_s = {name: list[float]() for name in self._names}
-            traces = {name: list[ExecutionTrace]() for name in request.programs if request.trace}
+            traces = {name: list[tuple[float, tuple[StepSpan, ...]]]() for name in self._names}
             for round_number in range(-request.warmup, request.repeats):
                 for program in self._random.sample(range(len(self._names)), len(self._names)):
                     name = self._names[program]
-                    seconds = self._run_once(program, elements[name])
+                    seconds, steps = self._run_once(program, elements[name])
                     if round_number >= 0:
                         times_s[name].append(seconds)
-                    if round_number >= 0 and name in traces:
-                        answers = self._group.request({"do": "trace"}, self._deadline, "traces were collected")
-                        ranks = tuple(RankTrace.from_json(answers[rank]["trace"]) for rank in self._group.ranks)
-                        traces[name].append(ExecutionTrace(name, elements[name] * element_bytes, ranks))
+                        traces[name].append((seconds, steps))
             for name, runs in times_s.items():
                 size_bytes = elements[name] * element_bytes
                 results[name].append(SizeMeasurement(size_bytes, requested_bytes, tuple(runs), correct=True))
-            for name, collected in traces.items():
-                median = sorted(collected, key=lambda trace: trace.time_s)[(len(collected) - 1) // 2]
+            for name, collected in traces.items() if request.trace else ():
+                _, median = sorted(collected)[(len(collected) - 1) // 2]
                 self.traces[name] = (*self.traces.get(name, ()), median)
         return {name: tuple(sizes) for name, sizes in results.items()}
 
-    def _run_once(self, program: int, elements: int) -> float:
-        """Return the seconds from the common start to the last rank's end."""
+    def _run_once(self, program: int, elements: int) -> tuple[float, tuple[StepSpan, ...]]:
+        """Return the seconds from the common start to the last rank's end, and all steps if they are to be traced."""
         self._runs += 1
         request, name = self._request, self._names[program]
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed)
-        task["trace"] = request.trace and program < len(request.programs)
+        task["trace"] = request.trace
         if (settings := request.settings.get(name)) is not None and settings.buffer_bytes is not None:
             # Chunks are cut into parts that fit into a buffer.
             chunk_elements = elements // request.programs[name].chunks
@@ -396,7 +392,7 @@ class MeasurementRounds:
             rank = min(wrong)
             message = f"{doing} and gave a wrong result on {len(wrong)} of {len(self._group.ranks)} ranks"
             raise RunStopped(FailureKind.WRONG_RESULT, f"{message}; rank {rank}: {wrong[rank]}", rank)
-        return seconds
+        return seconds, tuple(StepSpan(rank, *step) for rank, each in sorted(answers.items()) for step in each["steps"])
 
 
 def prepare_task(program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0) -> Message:

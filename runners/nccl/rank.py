@@ -118,6 +118,7 @@ class NcclParts:
         self._current: tuple[NcclPart, RankMemory, Vector, str, int] | None = None
         self.blocked: list[StuckInstruction] = []
         self.seconds = 0.0
+        self.steps: list[list[float]] = []  # calls on devices do not record their steps
 
     def load(self, documents: Iterable[Mapping[str, Any]], ids: Mapping[str, str]) -> None:
         """Replace the parts by those in `documents`. ids: text of settings -> id of a new communicator for them"""
@@ -247,10 +248,6 @@ class NcclParts:
         part, memory, flat, _, _ = self._current
         self._device.download(flat, self._buffers[part.is_symmetric][1])
         return memory.mismatch()
-
-    def trace(self) -> dict[str, Any] | None:
-        """Return None, because the library does not record the times of its steps."""
-        return None
 
 
 class NcclRank(SocketRank[NcclParts]):

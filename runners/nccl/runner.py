@@ -9,7 +9,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
@@ -278,7 +277,7 @@ class GpuRunner(LiveRunner[NcclGroups], Generic[Config]):
         return logs
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        request, config = replace(request, trace=False), self._config
+        config = self._config
         ranks = request.topology.compute_count
         node = ResourceRequest(0, 0, self._node.resources, self._node.labels)
         group = self._group_for(ranks, lambda: NcclGroups(ranks, config, node))

@@ -101,9 +101,7 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
     for name, joined in results.items():
         for index, later in zip(on, rest.results[name], strict=True):
             joined[index] = replace(joined[index], times_s=joined[index].times_s + later.times_s)
-    return Measurement(
-        first.runner, {name: tuple(sizes) for name, sizes in results.items()}, rest.environment, rest.traces
-    )
+    return Measurement(first.runner, {name: tuple(sizes) for name, sizes in results.items()}, rest.environment)
 
 
 def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:

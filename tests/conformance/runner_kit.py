@@ -10,10 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import pytest
-
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest
-from chorale.runners.measurement.critical_path import CriticalPath, time_by_cause
 from chorale.synth.programs.program import Op, Program, ThreadBlock
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import (
@@ -236,15 +233,8 @@ def traces_say_what_every_step_took(factory: Factory) -> None:
         plain = measured(runner.submit(request_of(RING)))
     assert plain.traces == {}
     (sizes,) = outcome.traces.values()
-    for trace, result in zip(sizes, outcome.results["program"], strict=True):
-        assert trace.size_bytes == result.size_bytes
-        assert sorted(result.times_s)[0] * 0.9 < trace.time_s < sorted(result.times_s)[-1] * 1.1 + 1e-3
-        assert [{(span.block, span.step) for span in rank.steps} for rank in trace.ranks] == steps
-        for rank in trace.ranks:
-            assert all(0 < span.ready_s <= span.end_s <= rank.end_s for span in rank.steps)
-            assert all(span.ready_s <= span.start_s <= span.end_s for span in rank.steps if span.start_s)
-            assert 0 < rank.cpu_s < 1
-        segments = CriticalPath(RING, trace).segments()
-        assert sum(time_by_cause(segments).values()) == pytest.approx(
-            max(s.end_s for r in trace.ranks for s in r.steps)
-        )
+    for spans, result in zip(sizes, outcome.results["program"], strict=True):
+        assert [{(span.block, span.step) for span in spans if span.rank == rank} for rank in range(4)] == steps
+        assert sorted(result.times_s)[0] * 0.5 < max(span.end_s for span in spans) <= sorted(result.times_s)[-1]
+        assert all(0 < span.ready_s <= span.end_s for span in spans)
+        assert all(span.ready_s <= span.start_s <= span.end_s for span in spans if span.start_s)

@@ -33,7 +33,8 @@ from chorale.tuner.cli.slurm import SlurmOptions, job_name, run_as_job
 from chorale.tuner.costs.pricing import calibration_programs
 from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
-from chorale.tuner.launch.executions import execution_line, report_executions
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.plots.trace_events import trace_events
 from chorale.tuner.reports.judge import MAX_BYTES
 from chorale.tuner.reports.judge import judge as judge_results
 from chorale.tuner.reports.tables import Columns, Result, facts_table, rows_table, speed_text
@@ -141,9 +142,12 @@ def run(
     if wants_calibration:
         observations = observations_of(measurement, request.without_plans, topology)
         report = replace(report, calibration=calibrate(observations, topology.bandwidth_unit))
-    if request.trace and isinstance(program, Program):
+    if trace is not None:
         traces = measurement.traces.get(file, ())
-        report = replace(report, executions=report_executions(program, topology, traces, measurement, trace))
+        if not (traces and all(traces)) or not isinstance(program, Program):
+            rule = "only programs other than plans on the runners local, mpi and oneccl can be traced, not {}"
+            raise Unavailable(rule, f"{file} on {runner}", "leave --trace out")
+        write_file(trace, trace_events(program, traces).encode())
     return report.result()
 
 
@@ -173,8 +177,7 @@ def _failure(runner: str, failure: base.RunFailure) -> Result:
 class RunReport:
     """Results of `chorale run`: measured times of the program in `file` and of the reference.
 
-    limit:      shortest times that the links allow, if known
-    executions: rows of `report_executions`, if executions were traced
+    limit: shortest times that the links allow, if known
     """
 
     file: str
@@ -183,7 +186,6 @@ class RunReport:
     reference: str | None
     limit: LinkLimit | None
     calibration: Calibration | None = None
-    executions: Sequence[dict[str, Any]] = ()
 
     @property
     def crowded(self) -> str | None:
@@ -240,8 +242,6 @@ class RunReport:
             document["reference"] = {"name": reference, "results": others}
         if self.calibration is not None:
             document["calibration"] = self.calibration.to_json()
-        if self.executions:
-            document["executions"] = list(self.executions)
         first = format_size(min(row["size_bytes"] for row in rows))
         step = f"chorale table write {quote(self.file)} --sizes {first}- -o job.table"
         is_right = all(row["correct"] is not False for row in rows)
@@ -288,7 +288,6 @@ class RunReport:
             if fitted.unseen_error is not None:
                 facts["of programs that were left out of the fit"] = f"{fitted.unseen_error:.2%}"
             yield facts_table(f"calibration from {fitted.observations} measurements", facts.items())
-        yield from map(execution_line, self.executions)
 
 
 def _microseconds(time_us: float) -> str:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chorale.runners.api.base import ExecutionTrace, Measurement, Outcome, RunFailure, RunRequest, library_result
+from chorale.runners.api.base import Outcome, RunFailure, RunRequest, library_result
 from chorale.runners.api.workers import Workers, completions
 from chorale.synth.programs.program import AnyProgram
-from chorale.synth.targets.lift import lift, lift_code
+from chorale.synth.targets.lift import lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.launch.executions import report_executions
 from chorale.tuner.statistics.contest import ContestRules, SizeContest, contender_indices
 from chorale.tuner.trials import records
 from chorale.tuner.trials.store import Store
@@ -57,7 +56,6 @@ class FinalRound:
     _trials: dict[str, records.CompleteTrial] = field(default_factory=dict)
     _times: dict[int, Times] = field(default_factory=dict)
     _number: int = 0
-    _traces: dict[str, dict[int, ExecutionTrace]] = field(default_factory=dict)
 
     def compare(
         self, trials: Sequence[records.CompleteTrial], number: int, clock_s: Callable[[], float]
@@ -148,22 +146,8 @@ class FinalRound:
 
     def _submitted(self, request: RunRequest) -> Outcome:
         timeout_s = request.timeout_s * max(len(request.programs), 2) / 2
-        finalists = [name for name in request.programs if name in self._trials and not request.has_plans]
-        is_new = any(size not in self._traces.get(name, {}) for name in finalists for size in request.sizes_bytes)
-        request = replace(request, timeout_s=timeout_s, trace=is_new)
-        future = self.workers.measure(request)
+        future = self.workers.measure(replace(request, timeout_s=timeout_s))
         outcome: Outcome = completions(self.workers, [future])[0].value
-        if isinstance(outcome, Measurement) and request.trace:
-            for name in self._trials:
-                # Write how long each of a finalist's steps took, if the runner can trace it
-                traces = self._traces.setdefault(name, {})
-                traces |= {trace.size_bytes: trace for trace in outcome.traces.get(name, ())}
-                if outcome.traces.get(name):
-                    trial = self._trials[name]
-                    path = self.store.trace_path(name)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    program = lift(self.store.program_path(trial.program_id).read_bytes())
-                    report_executions(program, self.topology, [traces[size] for size in sorted(traces)], outcome, path)
         return outcome
 
     def _loaded(self, trial: records.CompleteTrial) -> tuple[records.Candidate, AnyProgram]:

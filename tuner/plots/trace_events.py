@@ -1,20 +1,17 @@
 """Traces of executions and of simulated schedules in the format of Perfetto and chrome://tracing."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from chorale.runners.api.base import ExecutionTrace
-from chorale.runners.measurement.critical_path import CriticalPath
-from chorale.runners.simulated.program_flows import ProgramTrace
+from chorale.runners.api.base import StepSpan
 from chorale.synth import InvalidInput, NetworkModel, Program
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.simulate import FlowTimes, pipelined_flows, simulate_flows, stepped_flows
 
 Event = dict[str, Any]
-_PREDICTED = 1_000_000  # processes of predicted ranks are numbered from here
 MAX_EVENTS = 200_000
 TRACE_CHUNKS = 16
 """Default number of chunks into which trees divide their data for streaming."""
@@ -34,53 +31,30 @@ def _thread(pid: int, tid: int, name: str) -> Event:
     return {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
 
 
-def trace_events(
-    program: Program,
-    executions: Sequence[tuple[ExecutionTrace, ProgramTrace | None]],
-    summary: Sequence[Mapping[str, Any]] = (),
-    gap_us: float = 1000.0,
-) -> str:
-    """Return JSON with the executions, one after the other and `gap_us` apart, each with its prediction.
+def trace_events(program: Program, executions: Sequence[Sequence[StepSpan]], gap_us: float = 1000.0) -> str:
+    """Return JSON with the steps of all ranks in `executions`, one execution after the other and `gap_us` apart.
 
-    A rank is a process, a block a thread; times are in microseconds. Steps on the critical path are marked. `summary`
-    is included unchanged. The same traces give the same text.
+    A rank is a process, a block a thread; times are in microseconds. The same executions give the same text.
     """
     events: list[Event] = []
     for rank, part in enumerate(program.ranks):
         events += _process(rank, f"rank {rank}")
-        events += _process(_PREDICTED + rank, f"rank {rank}, predicted")
         for number, block in enumerate(part.blocks):
             peers = [f"from {block.recv_peer}"] if block.recv_peer is not None else []
             peers += [f"to {block.send_peer}"] if block.send_peer is not None else []
             events.append(_thread(rank, number, f"block {number} {' '.join(peers)} channel {block.channel}"))
     begin_us = 0.0
-    for measured, predicted in executions:
-        critical = {(one.rank, one.block, one.step) for one in CriticalPath(program, measured).segments()}
-        for rank, rank_trace in enumerate(measured.ranks):
-            for span in rank_trace.steps:
-                step = program.ranks[rank].blocks[span.block].instructions[span.step]
-                moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
-                ready_us, length_us = span.ready_s * 1e6, (span.end_s - span.ready_s) * 1e6
-                events.append(_span(
-                    (rank, span.block), step.op.value, begin_us + ready_us, length_us, 3,
-                    step=span.step, part=span.part, chunks=step.count, until_first_byte_us=round(moved_us, 3),
-                    critical=(rank, span.block, span.step) in critical,
-                ))  # fmt: skip
-        if predicted is not None:
-            for row in range(len(predicted)):
-                start_us, arrived_us = float(predicted.start_s[row]) * 1e6, float(predicted.arrived_s[row]) * 1e6
-                at = _PREDICTED + int(predicted.src[row]), int(predicted.block[row])
-                name, number, chunks = (
-                    f"to {predicted.dst[row]}",
-                    int(predicted.step[row]),
-                    float(predicted.chunks[row]),
-                )
-                length_us = arrived_us - start_us
-                events.append(_span(at, name, begin_us + start_us, length_us, 3, step=number, chunks=chunks))
-        end_s = max(measured.time_s, 0.0 if predicted is None else predicted.end_s)
-        begin_us += end_s * 1e6 + gap_us
-    document = {"displayTimeUnit": "ms", "traceEvents": events, "otherData": {"executions": list(summary)}}
-    return json.dumps(document, separators=(",", ":"))
+    for spans in executions:
+        for span in spans:
+            step = program.ranks[span.rank].blocks[span.block].instructions[span.step]
+            moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
+            ready_us, length_us = span.ready_s * 1e6, (span.end_s - span.ready_s) * 1e6
+            events.append(_span(
+                (span.rank, span.block), step.op.value, begin_us + ready_us, length_us, 3,
+                step=span.step, part=span.part, chunks=step.count, until_first_byte_us=round(moved_us, 3),
+            ))  # fmt: skip
+        begin_us += max(span.end_s for span in spans) * 1e6 + gap_us
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, separators=(",", ":"))
 
 
 def schedule_trace(

@@ -341,9 +341,6 @@ class Tracker:
         compared = final.results if final else {}
         for trial_id in self._runs.keys() & compared.keys():  # a repaired journal may lack a trial
             mlflow.log(self._runs[trial_id].run_id, size_metrics(compared[trial_id], "final_"))
-            trace = self._store.trace_path(trial_id)
-            if trace.exists():
-                mlflow.upload(self._runs[trial_id].run_id, {"trace.json": trace.read_bytes()})
         mlflow.end_run(self._parent_run_id, status)
 
     def _require_mlflow(self) -> MlflowStore:

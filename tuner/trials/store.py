@@ -120,10 +120,6 @@ class Store:
     def program_path(self, program_id: str) -> Path:
         return self.folder / "programs" / f"{program_id}.xml"
 
-    def trace_path(self, trial_id: str) -> Path:
-        """Return the path of a finalist's trace for Perfetto. There is no such file if the runner cannot trace."""
-        return self.folder / "traces" / f"{trial_id}.json"
-
     def close(self) -> None:
         self.journal.close()
 

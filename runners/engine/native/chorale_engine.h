@@ -51,7 +51,7 @@ typedef struct {
     size_t step_room;
     /* filled in */
     size_t step_count;  /* finished steps, including those that did not fit into `steps` */
-    int64_t start_ns, end_ns, cpu_ns; /* CLOCK_MONOTONIC; processor time of this thread */
+    int64_t start_ns, end_ns; /* CLOCK_MONOTONIC */
 } chorale_call;
 
 /* A transport of the caller: messages of known sizes, in order for each (peer, channel). `post_*` return a request;

@@ -89,7 +89,6 @@ struct chorale_engine {
     void execute(chorale_call& call) {
         const int64_t now_ns = call.start_ns = monotonic_ns();
         call.step_count = 0;
-        call.cpu_ns = 0;
         const int64_t deadline_ns = deadline_after(call.limit_s, std::max(now_ns, call.not_before_ns));
         const Program& chosen = program(call.program);
         const size_t element_bytes = element_size(call.type);
@@ -102,13 +101,11 @@ struct chorale_engine {
         }
         buffers.prepare(chosen, call, rank, element_bytes);
         Executor executor(chosen, call, buffers, transport(), settings);
-        int64_t cpu_ns = 0;
         try {
             executor.start(tag(chosen, call));
             runs++;  // only now, because other ranks count a run once this rank has started it
             pause_until(call.not_before_ns);
             call.start_ns = monotonic_ns();
-            cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
             executor.run(deadline_ns);
             if (call.operation == CHORALE_AVG) average(chosen, call);
             buffers.finish();
@@ -118,7 +115,6 @@ struct chorale_engine {
             blocked = executor.blocked();
             throw;
         }
-        call.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
     }
 
     // Returns a hash of everything on which all ranks must agree, so that a disagreement causes an error instead of

@@ -119,6 +119,7 @@ def test_a_program_is_checked_and_runs_on_the_topology_that_is_named(capsys):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
+        ((*SIMULATED, "1M", "--trace", "trace.json"), 3, "can be traced, not square.parquet on simulated"),
         ((*SIMULATED, "1M", "--reference", "library:best"), 1, "rejected: the runtime has no algorithm of its own"),
         (("--runner", "mpi"), 3, "run: chorale fabric up torus:2x2"),
         (("--runner", "recorded"), 1, "nothing was recorded on torus:2x2, only on mi250half:2"),
