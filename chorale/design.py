@@ -24,6 +24,7 @@ from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule
 from chorale.synth.executor.base import Executor, Progress, SerialExecutor
+from chorale.synth.finder.cayley_search import search_bases
 from chorale.synth.finder.find import FinderQuery, Goal
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.methods.catalog import method_named
@@ -43,7 +44,7 @@ from chorale.tuner.costs.pricing import Pricing, goodput_row, simulate_program, 
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.plots.layout import Picture
 from chorale.tuner.reports.bound import checked, gap_verdict
-from chorale.tuner.reports.finder import find_document, search_bases
+from chorale.tuner.reports.finder import find_document
 from chorale.tuner.reports.hints import explained, for_python
 from chorale.tuner.reports.judge import MAX_BYTES, Judgement
 from chorale.tuner.reports.judge import judge as judge_results
@@ -550,7 +551,7 @@ def find(
     """
     query = FinderQuery(nodes, degree, bidirectional, "paper" if bases == "paper" else "all")
     running = executor or SerialExecutor()
-    searched = search_bases(query, search, running, lambda _: None, None) if bases == "all" else {}
+    searched = search_bases(query, search, running, lambda _: None) if bases == "all" else {}
     found = find_topologies(
         query, running, extra_bases=searched, goal=cast(Goal, name_among("collective", collective, get_args(Goal)))
     )

@@ -1,12 +1,10 @@
 """Searches random Cayley digraphs of a given size for good base topologies.
 
-The groups are semidirect products of cyclic groups. Random seeds are distributed over an executor. A JSON log stores
-the number of finished seeds and the specs of the graphs found.
+The groups are semidirect products of cyclic groups. Random seeds are distributed over an executor.
 """
 
-import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -22,15 +20,13 @@ from chorale.synth.finder.candidate import (
     TopologyCandidate,
     Traits,
     base_candidate,
-    bfb_score,
     frontier,
     least_steps,
 )
-from chorale.synth.finder.constructions import divisors, traits_of
-from chorale.synth.finder.find import FinderQuery
+from chorale.synth.finder.constructions import divisors
+from chorale.synth.finder.find import FinderQuery, Stage
 from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct
-from chorale.synth.topology.spec import parse_topology
 
 
 @cache
@@ -96,37 +92,38 @@ class CayleySearch:
         return min(sufficient, max(64, _WORK // (self.nodes * self.degree)))
 
 
-def searches_for(query: FinderQuery) -> list[CayleySearch]:
-    """Return searches for graphs of the size of `query`, and for graphs whose (repeated) line graphs have this size."""
-    searches: list[CayleySearch] = []
+Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
+"""Base networks by (nodes, degree)."""
+
+
+def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage) -> Bases:
+    """Search, with seeds 0 to `seeds` - 1, graphs of the size of `query` and those whose line graphs have this size.
+
+    Returns the Pareto-optimal graphs of each size. `stage` is called when the search for a size begins.
+    """
+    bases: Bases = {}
     nodes = query.nodes
     while nodes > query.degree + 1:
         if CayleySearch.is_possible(nodes, query.degree):
-            searches.append(CayleySearch(nodes, query.degree, query.bidirectional))
+            search, progress = CayleySearch(nodes, query.degree, query.bidirectional), stage(f"bases of {nodes} nodes")
+            bases[nodes, query.degree] = search_cayley_graphs(search, range(seeds), executor, progress)
         if query.bidirectional or nodes % query.degree or query.degree == 1:
             break
         nodes //= query.degree
-    return searches
+    return bases
 
 
 def search_cayley_graphs(
-    search: CayleySearch,
-    seeds: Iterable[int],
-    executor: Executor,
-    previous: Iterable[TopologyCandidate] = (),
-    progress: Progress | None = None,
+    search: CayleySearch, seeds: Iterable[int], executor: Executor, progress: Progress | None = None
 ) -> tuple[TopologyCandidate, ...]:
-    """Run `search` for all `seeds`. Return the Pareto-optimal Cayley digraphs among the results and `previous`.
+    """Run `search` for all `seeds`. Return the Pareto-optimal Cayley digraphs that were found.
 
     A task runs one seed on one group: seed s uses group s modulo the number of groups. The result depends only on the
-    set of seeds, so a search can be stopped and continued later with the remaining seeds. Among graphs of equal cost,
-    the first by `tie_break` is kept. Only the identity node of each graph is scored, which is exact because Cayley
-    digraphs are vertex-transitive.
+    set of seeds. Among graphs of equal cost, the first by `tie_break` is kept. Only the identity node of each graph is
+    scored, which is exact because Cayley digraphs are vertex-transitive.
     """
     tasks = [(search, seed) for seed in sorted(set(seeds))]
-    found = list(previous)
-    for candidates in executor.map(_try_seed, tasks, None, progress):
-        found += candidates
+    found = [candidate for some in executor.map(_try_seed, tasks, None, progress) for candidate in some]
     return tuple(group[0] for group in frontier(found))
 
 
@@ -152,65 +149,3 @@ def _try_seed(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCan
         factor = Fraction(degree * int(loads[steps]), nodes * LOAD_UNIT)
         found.append(base_candidate(spec, nodes, degree, AllgatherCost(steps, factor), traits))
     return found
-
-
-FORMAT = "chorale-base-search/1"
-_MAX_SEEDS = 10**6
-
-
-@dataclass(frozen=True, slots=True)
-class SearchProgress:
-    """Progress of a search: seeds 0 to `seeds` - 1 are finished, and `frontier` contains their best results."""
-
-    seeds: int
-    frontier: tuple[TopologyCandidate, ...]
-
-
-def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
-    """Return the log as JSON that `read_log` can read, sorted by size of the searches' graphs."""
-    searches = sorted(log, key=lambda search: (search.nodes, search.degree, search.bidirectional))
-    entries = [
-        {
-            "nodes": search.nodes,
-            "degree": search.degree,
-            "bidirectional": search.bidirectional,
-            "seeds": log[search].seeds,
-            "found": [candidate.spec for candidate in log[search].frontier],
-        }
-        for search in searches
-    ]
-    return (json.dumps({"format": FORMAT, "hunts": entries}, indent=1) + "\n").encode()
-
-
-def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
-    """Read a log written by `write_log`. The file need not be trusted: every spec is built and scored again.
-
-    Raises:
-        InvalidInput: if the content is not a valid log; the message names the file.
-    """
-    log = {}
-    try:
-        document = json.loads(content)
-        if document["format"] != FORMAT:
-            raise ValueError("another format")
-        for entry in document["hunts"]:
-            nodes, degree, seeds = counts = entry["nodes"], entry["degree"], entry["seeds"]
-            if any(type(value) is not int for value in counts) or not 0 <= seeds <= _MAX_SEEDS:
-                raise ValueError("counts that are not whole numbers in range")
-            search = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
-            found = []
-            for spec in map(str, entry["found"]):
-                if not spec.startswith("cayley:"):
-                    raise ValueError(f"a base that is not a Cayley digraph: {spec[:60]}")
-                topology = parse_topology(spec)
-                traits = traits_of(topology)
-                if (topology.compute_count, topology.degree) != (nodes, degree):
-                    raise ValueError(f"a base of another size: {spec[:60]}")
-                if search.bidirectional and not traits.bidirectional:
-                    raise ValueError(f"a base that is not bidirectional: {spec[:60]}")
-                found.append(base_candidate(spec, nodes, degree, bfb_score(topology), traits))
-            log[search] = SearchProgress(seeds, tuple(found))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        rule = f"{file_name} must be a record of a search ({FORMAT})"
-        raise InvalidInput(rule, str(error) or "something else", "start a new file") from None
-    return log

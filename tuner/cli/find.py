@@ -11,6 +11,7 @@ from chorale.runners.api.units import parse_size
 from chorale.synth import InvalidInput, parse_topology
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.candidate import Workload
+from chorale.synth.finder.cayley_search import search_bases
 from chorale.synth.finder.constructions import BASE_SETS, BaseSet
 from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find_all
 from chorale.synth.finder.find import find as find_topologies
@@ -23,7 +24,7 @@ from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.costs.pricing import load_calibration
 from chorale.tuner.files.read_write import FORMATS, write_file
-from chorale.tuner.reports.finder import Wiring, find_document, find_table, search_bases, sizes_document
+from chorale.tuner.reports.finder import Wiring, find_document, find_table, sizes_document
 from chorale.tuner.reports.tables import Result, Stopwatch, seconds_text
 
 
@@ -33,7 +34,6 @@ def find(
     bidirectional: bool = False,
     bases: Annotated[str, typer.Option(help=f"Bases to expand: {' or '.join(BASE_SETS)}.")] = "all",
     seeds: Annotated[int, typer.Option("--search", min=0, max=10**6)] = 16,
-    record: Annotated[Path | None, typer.Option("--search-record", metavar="FILE", callback=file_to_write)] = None,
     collective: str = "allreduce",
     keep_cables: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     moves: Annotated[int | None, typer.Option(min=0)] = None,
@@ -57,7 +57,6 @@ def find(
         degree: Links out of and into every node.
         bidirectional: Require the reverse of every link.
         seeds: Seeds of the search for Cayley digraphs; 0: no search.
-        record: JSON file that stores the state of the search, so that it can continue later.
         collective: Rank by allreduce (steps and bandwidth), alltoall (rate), or both.
         keep_cables: CSV file of existing cables (from,to); nodes are placed so that most of them stay.
         moves: With --keep-cables: largest number of new cables.
@@ -97,7 +96,7 @@ def find(
         if ":" in nodes:
             document = sizes_document(find_all(queries, running, stage), workload)
         else:
-            searched = search_bases(queries[0], seeds, running, stage, record) if base_set == "all" else {}
+            searched = search_bases(queries[0], seeds, running, stage) if base_set == "all" else {}
             allowed = None if wiring.most is None else wiring.allows
             findings = find_topologies(queries[0], running, stage, searched, goal=goal, allowed=allowed)
             if not findings.frontier:

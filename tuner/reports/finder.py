@@ -1,10 +1,9 @@
-"""Search for base topologies (it can be resumed from a file), reports for `chorale find`, and cable lists."""
+"""Reports for `chorale find`, and cable lists."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +16,9 @@ from rich.table import Table
 
 from chorale.job.files import read_file
 from chorale.synth import InvalidInput, parse_topology
-from chorale.synth.executor.base import Executor
 from chorale.synth.finder.cabling import Cable, Cabling, place_nodes
 from chorale.synth.finder.candidate import TopologyCandidate, Workload, greatest_rate
-from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
-from chorale.synth.finder.find import FinderQuery, FinderResult, Stage
-from chorale.tuner.files.read_write import write_file
+from chorale.synth.finder.find import FinderQuery, FinderResult
 from chorale.tuner.reports.tables import ruled_table, with_fraction
 
 MAX_BYTES = 16 * 2**20
@@ -119,34 +115,6 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
 
 
 _MAX_ALTERNATIVES = 4
-_BATCH = 16
-"""Number of seeds that are tried between two writes of the record."""
-
-Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
-
-
-def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
-    """Search base networks with seeds 0 to `seeds` - 1 for all sizes that `query` uses; return the best per size.
-
-    Seeds in the file `record` are not tried again. The file is written every few seeds, so little is lost if the search
-    is interrupted, and the final result is the same as without interruption.
-    """
-    is_there = record is not None and os.path.exists(record)
-    searched = read_log(read_file(record, MAX_BYTES), record.name) if record is not None and is_there else {}
-    bases: Bases = {}
-    for search in searches_for(query):
-        report = stage(f"bases of {search.nodes} nodes")
-        progress = searched.get(search, SearchProgress(0, ()))
-        while progress.seeds < seeds:
-            batch = range(progress.seeds, min(progress.seeds + _BATCH, seeds))
-            progress = SearchProgress(batch.stop, search_cayley_graphs(search, batch, executor, progress.frontier))
-            searched[search] = progress
-            if report is not None:
-                report(batch.stop, seeds)
-            if record is not None:
-                write_file(record, write_log(searched))
-        bases[search.nodes, search.degree] = progress.frontier
-    return bases
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The finder against published frontiers and small cases; cables that lie; the search for Cayley digraphs."""
 
-import json
 import random
 from contextlib import closing
 from dataclasses import replace
@@ -30,13 +29,10 @@ from chorale.synth.finder.cayley_search import (
     LOAD_UNIT,
     NO_LOAD,
     CayleySearch,
-    SearchProgress,
     multiplication_table,
-    read_log,
+    search_bases,
     search_cayley_graphs,
-    searches_for,
     semidirect_groups,
-    write_log,
 )
 from chorale.synth.finder.constructions import BaseSources, Constructions, traits_of
 from chorale.synth.finder.find import FinderQuery, check_claims, confirm, find, find_all
@@ -97,11 +93,9 @@ def test_what_is_found_is_what_it_says(hunt):
     assert [group[0] for group in frontier(found)] == list(found)
 
 
-def test_seeds_add_up_whoever_works_on_them_and_when():
+def test_seeds_give_the_same_whoever_works_on_them():
     hunt = CayleySearch(36, 4)
     whole = search_cayley_graphs(hunt, range(12), SerialExecutor())
-    first = search_cayley_graphs(hunt, range(5), SerialExecutor())
-    assert search_cayley_graphs(hunt, range(5, 12), SerialExecutor(), first) == whole
     with closing(ProcessExecutor(2)) as executor:
         assert search_cayley_graphs(hunt, range(12), executor) == whole
 
@@ -109,59 +103,23 @@ def test_seeds_add_up_whoever_works_on_them_and_when():
 def test_what_is_found_serves_the_finder():
     """Degree 3, 100 nodes, both ways: without a search there is little more than a ring with chords."""
     query = FinderQuery(100, 3, bidirectional=True)
-    assert searches_for(query) == [CayleySearch(100, 3, True)]
-    found = {(100, 3): search_cayley_graphs(CayleySearch(100, 3, True), range(16), SerialExecutor())}
+    found = search_bases(query, 16, SerialExecutor(), lambda _name: None)
+    assert list(found) == [(100, 3)]
     without, with_search = (find(query, SerialExecutor(), extra_bases=bases).frontier for bases in ({}, found))
     assert with_search[0].candidate.steps <= 8 < without[0].candidate.steps
 
 
 def test_line_graphs_need_smaller_bases():
-    assert searches_for(FinderQuery(256, 4)) == [CayleySearch(256, 4), CayleySearch(64, 4), CayleySearch(16, 4)]
-    largest = [CayleySearch(nodes, 4) for nodes in (2048, 512, 128, 32, 8)]
-    assert searches_for(FinderQuery(8192, 4)) == largest
-    assert searches_for(FinderQuery(97, 20)) == []
-    assert searches_for(FinderQuery(9, 1)) == []
+    sizes = {(256, 4): [256, 64, 16], (8192, 4): [2048, 512, 128, 32, 8], (97, 20): [], (9, 1): []}
+    for size, nodes in sizes.items():
+        bases = search_bases(FinderQuery(*size), 0, SerialExecutor(), lambda _name: None)
+        assert list(bases) == [(count, size[1]) for count in nodes]
 
 
 @pytest.mark.parametrize("size", [(4, 4), (5, 1), (100, 9), (4096, 4)])
 def test_searches_have_limits(size):
     with pytest.raises(InvalidInput, match="a search must have"):
         CayleySearch(*size)
-
-
-def test_records_last():
-    hunts = {
-        hunt: SearchProgress(4, search_cayley_graphs(hunt, range(4), SerialExecutor()))
-        for hunt in (CayleySearch(20, 3), CayleySearch(18, 4, True))
-    }
-    again = read_log(write_log(hunts), "record.json")
-    assert {hunt: progress.seeds for hunt, progress in again.items()} == {hunt: 4 for hunt in hunts}
-    for hunt, progress in hunts.items():
-        assert [(c.spec, cost_of(c)) for c in again[hunt].frontier] == [(c.spec, cost_of(c)) for c in progress.frontier]
-    assert write_log(again) == write_log(hunts)
-
-
-def spoiled(change) -> bytes:
-    hunt = CayleySearch(20, 3)
-    document = json.loads(write_log({hunt: SearchProgress(2, search_cayley_graphs(hunt, range(2), SerialExecutor()))}))
-    change(document)
-    return json.dumps(document).encode()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b'{"format": "chorale-base-search/1"}', b"{" * 5000,
-        spoiled(lambda d: d.update(format="other")),
-        spoiled(lambda d: d["hunts"][0].update(seeds=-1)),
-        spoiled(lambda d: d["hunts"][0].update(nodes=21)),
-        spoiled(lambda d: d["hunts"][0].update(bidirectional=True, found=["cayley:20.1.1.1,1,3,7"])),
-        spoiled(lambda d: d["hunts"][0].update(found=["torus:4x5"])),
-    ],
-)  # fmt: skip
-def test_spoiled_records_are_refused(content):
-    with pytest.raises(InvalidInput, match=r"record\.json must be a record of a search"):
-        read_log(content, "record.json")
 
 
 # Table 7 of the full paper: (steps, T_B to three digits) by number of nodes, degree 4.

@@ -162,7 +162,6 @@ auto --dump no.xml -o no/a.json
 experiment nothing --plot no/a.png
 failures nothing:4 -o no/a.csv
 find --nodes many --degree 4 --plot no/a.png
-find --nodes many --degree 4 --search-record no/a.json
 lift no.xml -o no/a.xml
 lower no.parquet -o no/a.xml
 record -o no/a.json -- nothing
