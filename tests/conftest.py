@@ -45,20 +45,9 @@ FOREIGN_WARNINGS = (
 
 
 IN_PAIRS = (
-    "browser",
-    "docs",
-    "integration",
-    "live",
-    "native",
-    "packaging",
-    "unit/deploy",
-    "unit/runners/fabric",
-    "unit/runners/local",
-    "unit/runners/mpi",
-    "unit/runners/msccl",
-    "unit/runners/process_launch",
-    "unit/tuner/watch",
-)
+    "browser", "docs", "integration", "live", "native", "packaging", "unit/deploy", "unit/runners/fabric",
+    "unit/runners/local", "unit/runners/mpi", "unit/runners/msccl", "unit/runners/process_launch", "unit/tuner/watch",
+)  # fmt: skip
 """Folders of tests that start servers or processes and wait for them much of the time.
 
 Tests with a Ray cluster run in pairs too. Those of both kinds that pace links, compare durations or count fabrics are

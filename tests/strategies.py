@@ -67,21 +67,10 @@ def regular_topologies(max_nodes: int = 12) -> st.SearchStrategy[str]:
         st.tuples(st.integers(7, max(7, max_nodes)), st.integers(2, 3)).map(lambda na: f"circulant:{na[0]},1,{na[1]}"),
         st.sampled_from(
             [
-                "twisted-torus:3x4,2",
-                "twisted-torus:2x4,1",
-                "twisted-torus:2x2x4",
-                "hamming:2,3",
-                "hyperx:2x4",
-                "dicirculant:3",
-                "shiftedring:8",
-                "cayley:3.2.2,5,1",
-                "cayley:2.2.1.3,1,3,6",
-                "distreg:4,10",
-                "distreg:4,14",
-                "degree(complete:3;2)",
-                "power(uniring:1,3;2)",
-                "product(uniring:2,3;complete:2)",
+                "twisted-torus:3x4,2", "twisted-torus:2x4,1", "twisted-torus:2x2x4", "hamming:2,3", "hyperx:2x4",
+                "dicirculant:3", "shiftedring:8", "cayley:3.2.2,5,1", "cayley:2.2.1.3,1,3,6", "distreg:4,10",
+                "distreg:4,14", "degree(complete:3;2)", "power(uniring:1,3;2)", "product(uniring:2,3;complete:2)",
                 "bidirectional(uniring:1,5)",
             ]
         ),
-    )
+    )  # fmt: skip

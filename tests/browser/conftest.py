@@ -1,6 +1,7 @@
 """A real service and a real browser: headless Chromium, driven by Playwright."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,21 +11,17 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from chorale.runners.ray.serve import HttpServer
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import local_token
-from tests.browser.local_service import ThreadLaunches, local_api
+from chorale.tuner.service.access import load_access, local_token
+from tests.browser.local_service import ThreadLaunches
+from tests.unit.tuner.service.conftest import FakeTaskBackend, service_api
 from tests.waiting import free_port
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first is the same engine without windows, which takes a fraction of the time to start and to open a page."""
 FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -40,20 +37,23 @@ def browser() -> Iterator[Browser]:
 
 
 class Serving(NamedTuple):
-    """A running service: its address, the token of this machine, its data folder."""
+    """A running service: its address, the token of this machine, its data folder, and what computes its jobs."""
 
     url: str
     token: str
     home: Path
+    backend: FakeTaskBackend
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """One service for all tests, in this process."""
+    """One service for all tests, in this process; jobs are computed there as well."""
     home, launches, port = Home(tmp_path_factory.mktemp("service")), ThreadLaunches(), free_port()
-    server = HttpServer(lambda: local_api(home, launches), "127.0.0.1", port)
+    home.create(home.service)
+    backend, access = FakeTaskBackend(), load_access(None, "127.0.0.1", home, time.time)
+    server = HttpServer(lambda: service_api(home, backend, launches, access), "127.0.0.1", port)
     assert server.problem() == ""
-    yield Serving(f"http://127.0.0.1:{port}", local_token(home), home.root)
+    yield Serving(f"http://127.0.0.1:{port}", local_token(home), home.root, backend)
     launches.close()
     server.stop()
 

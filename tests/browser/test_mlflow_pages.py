@@ -1,8 +1,6 @@
 """MLflow's own pages in a real browser, over a finished campaign: what people find there."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -10,6 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.tracking.mlflow_pages import USER, password_file
+from tests.browser.test_page import photographed
 from tests.integration.mlflow_server import server
 from tests.unit.tuner.launch.test_tuning import run
 from tests.waiting import free_port
@@ -37,13 +36,6 @@ def mlflow_page(browser: Browser, home: Home, report: TuneReport) -> Iterator[Pa
         context.close()
 
 
-def keep(page: Page, name: str) -> None:
-    """Keep a picture of the page in the folder that CHORALE_SCREENSHOTS names, if it does."""
-    folder = os.environ.get("CHORALE_SCREENSHOTS")
-    if folder:
-        page.screenshot(path=Path(folder) / f"{name}.png")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_campaign_in_the_pages_of_mlflow(mlflow_page: Page, report: TuneReport) -> None:
@@ -53,14 +45,9 @@ def test_a_campaign_in_the_pages_of_mlflow(mlflow_page: Page, report: TuneReport
     parent = page.get_by_role("row").filter(has_text="small 1")
     parent.get_by_role("button").first.click()
     expect(page.get_by_text("001 bfb", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
-    keep(page, "mlflow-runs")
+    photographed(page, "mlflow-runs", height=800)
     page.goto(f"/#/experiments/{tracked.experiment_id}/runs/{tracked.parent_run_id}")
     expect(page.get_by_text("best_speedup", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
-    page.goto(f"/#/models/{model_of(report)}")
+    page.goto(f"/#/models/chorale.allreduce.64KiB.ring-4.{report.launch.conditions['topology'][:8]}")
     expect(page.get_by_text("@ champion").first).to_be_visible(timeout=PATIENCE_MS)
-    keep(page, "mlflow-model")
-
-
-def model_of(report: TuneReport) -> str:
-    """Return the name of the model of the 64 KiB class."""
-    return f"chorale.allreduce.64KiB.ring-4.{report.launch.conditions['topology'][:8]}"
+    photographed(page, "mlflow-model", height=800)

@@ -33,21 +33,11 @@ NOT_RUN = {
 """Commands whose words are only checked, with the reason; a refusal that a page prints is always checked."""
 
 SLOW = {
-    "algorithms/groups.md",
-    "algorithms/in-network.md",
-    "concepts/cost-model.md",
-    "guide/gpus.md",
-    "guide/measure.md",
-    "guide/mlflow.md",
-    "guide/programs.md",
-    "guide/tables.md",
-    "guide/training.md",
-    "guide/tune-your-cluster.md",
-    "reference/benchmarks.md",
-    "reference/campaigns.md",
-    "reference/recorded-measurements.md",
+    "algorithms/groups.md", "algorithms/in-network.md", "concepts/cost-model.md", "guide/gpus.md", "guide/measure.md",
+    "guide/mlflow.md", "guide/programs.md", "guide/tables.md", "guide/training.md", "guide/tune-your-cluster.md",
+    "reference/benchmarks.md", "reference/campaigns.md", "reference/recorded-measurements.md",
     "reference/reproduction.md",
-}
+}  # fmt: skip
 """Pages whose commands take longer than about ten seconds, or start Ray."""
 
 WITHOUT_RAY = {"guide/first-hour.md"}

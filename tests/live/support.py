@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.api.base import Outcome, Runner, RunRequest, library_result
+from chorale.runners.api.base import Runner, library_result
 from chorale.runners.fabric.fabric import (
     EmulatedFabric,
     NamespaceHolder,
@@ -91,28 +91,6 @@ def ring_of_four(name: str, what: str) -> Iterator[EmulatedFabric]:
 def turn_links_of_rank_0(fabric: EmulatedFabric, state: str) -> None:
     for device in ("to1", "to3"):
         subprocess.run([*fabric.command_prefix(0), "ip", "link", "set", device, state], check=True)
-
-
-class OnAnyFabric:
-    """Implements `Runner` by one that uses fabric `fabric`: brings that of each request's topology up, and down."""
-
-    def __init__(self, runner: Runner, fabric: str) -> None:
-        self.name = runner.name
-        self._runner = runner
-        self._fabric = fabric
-
-    def submit(self, request: RunRequest) -> Outcome:
-        fabric = bring_up(request.topology, Fraction(LINK_MBPS), self._fabric)
-        try:
-            return self._runner.submit(request)
-        finally:
-            take_down(fabric)
-
-    def library(self, collective: str) -> tuple[str, ...]:
-        return self._runner.library(collective)
-
-    def close(self) -> None:
-        self._runner.close()
 
 
 def takes_as_long_as_the_links_do(runner: Runner, library: str) -> None:

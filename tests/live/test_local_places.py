@@ -18,7 +18,7 @@ from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
 from tests.conformance.live_kit import descendants, long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.support import OnAnyFabric, params, ring_of_four, takes_as_long_as_the_links_do
+from tests.live.support import params, ring_of_four, takes_as_long_as_the_links_do
 
 NAME = f"local-{os.getpid()}"
 
@@ -48,13 +48,6 @@ ON_LOOPBACK = {
 def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) -> None:
     check(_on_loopback)
     assert not descendants()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ring")
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
-def test_conformance_on_a_fabric(check: Callable[[runner_kit.Factory], None]) -> None:
-    check(lambda: OnAnyFabric(LocalRunner(where="fabric", fabric=f"{NAME}-kit"), f"{NAME}-kit"))
 
 
 @pytest.mark.parametrize("check", params(live_kit.CHECKS[:2], {live_kit.a_killed_rank_is_a_crash_that_names_it}))

@@ -2,21 +2,18 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.mpi.runner import MpiRunner
-from tests.conformance import runner_kit
 from tests.conformance.example_programs import with_deadlock
 from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.support import (
-    OnAnyFabric,
     needs_mpi,
-    params,
     ring_of_four,
     takes_as_long_as_the_links_do,
     turn_links_of_rank_0,
@@ -32,13 +29,6 @@ NAME = f"mpi-{os.getpid()}"
 def ring() -> Iterator[EmulatedFabric]:
     with ring_of_four(NAME, "THE MPI RUNNER") as fabric:
         yield fabric
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ring")
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS))
-def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
-    check(lambda: OnAnyFabric(MpiRunner(f"{NAME}-kit"), f"{NAME}-kit"))
 
 
 LONG = request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=3.0)

@@ -1,7 +1,7 @@
-"""The oneCCL runner on emulated networks: the kit, the pace of the links, a link that goes down."""
+"""The oneCCL runner on emulated networks: the pace of the links, a link that goes down."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,18 +9,12 @@ from chorale.runners.api.base import FailureKind
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.oneccl.install import Version, build_library
 from chorale.runners.oneccl.runner import OneCclRunner
-from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
-from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, request_of
 from tests.live.support import (
     VERSION_PARAMS,
-    OnAnyFabric,
     needs_oneccl,
-    params,
-    require_fabrics,
     ring_of_four,
     takes_as_long_as_the_links_do,
     turn_links_of_rank_0,
@@ -31,22 +25,9 @@ pytestmark = needs_oneccl  # programs and messages are the same with every versi
 NAME = f"oneccl-{os.getpid()}"
 
 
-FAST = {
-    runner_kit.programs_are_measured_side_by_side_at_every_size,
-    runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
-}
-CHECKS = params(runner_kit.CHECKS, FAST)
-
-
 @pytest.mark.parametrize("version", VERSION_PARAMS)
 def test_the_library_builds_with_every_version(version: Version) -> None:
     assert os.access(build_library(version), os.R_OK)
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
-    require_fabrics(NAME, "THE ONECCL RUNNER")
-    check(lambda: OnAnyFabric(OneCclRunner(NAME), NAME))
 
 
 @pytest.fixture
@@ -74,8 +55,7 @@ def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric) -> None:
 
 
 def test_without_a_fabric_or_a_cluster_it_is_unavailable() -> None:
-    topology: Topology = parse_topology("circulant:11,2,3")
-    request = request_of(ring_allreduce(range(11)), topology.spec)
     with OneCclRunner() as runner:
-        failure = failed(runner.submit(request), FailureKind.UNAVAILABLE)
+        outcome = runner.submit(request_of(ring_allreduce(range(11)), "circulant:11,2,3"))
+    failure = failed(outcome, FailureKind.UNAVAILABLE)
     assert "none for circulant:11,2,3; run: chorale fabric up circulant:11,2,3" in failure.message

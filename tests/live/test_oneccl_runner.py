@@ -92,13 +92,9 @@ TOPOLOGY = parse_topology("ring:3")
 
 
 DTYPES = {
-    CollectiveName.ALLREDUCE: "bfloat16",
-    CollectiveName.ALLGATHER: "float64",
-    CollectiveName.REDUCE_SCATTER: "int32",
-    CollectiveName.BROADCAST: "int64",
-    CollectiveName.REDUCE: "float16",
-    CollectiveName.ALLTOALL: "float32",
-}
+    CollectiveName.ALLREDUCE: "bfloat16", CollectiveName.ALLGATHER: "float64", CollectiveName.REDUCE_SCATTER: "int32",
+    CollectiveName.BROADCAST: "int64", CollectiveName.REDUCE: "float16", CollectiveName.ALLTOALL: "float32",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "dtype"), DTYPES.items(), ids=str)

@@ -4,7 +4,6 @@ Where the tests themselves run in an environment with Open MPI, all live tests o
 the others.
 """
 
-import os
 import subprocess
 import sys
 import sysconfig
@@ -59,7 +58,7 @@ def test_live_tests_of_the_runner_pass_with_open_mpi(file: str, least: int, pyth
         "-m",
         "not slow",
     ]
-    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     passed = next(int(line.split(" passed")[0].split()[-1]) for line in done.stdout.splitlines() if " passed" in line)
     assert passed >= least or " skipped" in done.stdout, done.stdout[-4000:]

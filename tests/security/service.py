@@ -13,32 +13,20 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import (
     TokenEntry,
     load_access,
-    load_settings,
     local_token,
     make_token,
     token_file,
     write_tokens,
 )
-from chorale.tuner.service.campaigns import Campaigns
-from chorale.tuner.service.http.application import create_api
-from chorale.tuner.service.http.middleware import AuditLog
-from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
-from chorale.tuner.service.jobs.job_store import JobStore
+from chorale.tuner.service.jobs.job_specs import JobLimits
 from chorale.tuner.service.jobs.planning import Planning
-from chorale.tuner.service.jobs.scheduler import JobScheduler
-from chorale.tuner.service.jobs.tasks import JobPlanner
-from tests.unit.tuner.service.conftest import FakeLaunches, FakeTaskBackend
+from tests.unit.tuner.service.conftest import FakeLaunches, FakeTaskBackend, service_api
 
 ROLES = ("reader", "planner", "operator", "administrator")
 CAMPAIGN: Mapping[str, Any] = {
-    "name": "attack",
-    "topology": "ring:4",
-    "collective": "allreduce",
-    "sizes": ["4KiB"],
-    "runner": {"kind": "simulated"},
-    "search": {"methods": ["bfb"]},
-    "budget": {"trials": 1},
-}
+    "name": "attack", "topology": "ring:4", "collective": "allreduce", "sizes": ["4KiB"],
+    "runner": {"kind": "simulated"}, "search": {"methods": ["bfb"]}, "budget": {"trials": 1},
+}  # fmt: skip
 PROFILES = {
     "gpus": {
         "kind": "msccl",
@@ -104,13 +92,9 @@ def attacked(
     settings.chmod(0o600)
     tokens = {role: token for role, (token, _) in made.items()}
     this = Attacked(home, {**tokens, "local": local_token(home)}, None)  # type: ignore[arg-type]  # set below
-    limits = limits or JobLimits()
-    store, networks = JobStore(home.service), NetworkPlanner(limits, planning=planning)
-    planner = JobPlanner(networks, store)
-    scheduler = JobScheduler(store, planner, this.backend, this.clock, 1, limits.max_job_s, lambda: this.clock.now_s)
-    campaigns = Campaigns(home, this.launches, store, networks, load_settings(None, home))
     access = load_access(None, "127.0.0.1", home, this.clock)
-    api = create_api(scheduler, campaigns, access, AuditLog(home.service, this.clock))
+    now_s = lambda: this.clock.now_s  # noqa: E731 - which does not tick
+    api = service_api(home, this.backend, this.launches, access, this.clock, limits, planning, now_s)
     peer = (address, 50_000)
     with TestClient(api, base_url="http://127.0.0.1:8600", raise_server_exceptions=False, client=peer) as client:
         this.client = client

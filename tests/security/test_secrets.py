@@ -228,13 +228,6 @@ def test_outputs_are_shared_and_all_else_is_not(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", CODE], env=environment, cwd=tmp_path, check=True, umask=0o022)
     modes = {str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
     assert modes == {
-        "table.json": 0o644,
-        "job": 0o755,
-        "job/a": 0o755,
-        "job/a/run.sh": 0o755,
-        "data": 0o700,
-        "data/best": 0o700,
-        "data/best/v": 0o700,
-        "data/best/v/program.xml": 0o600,
-        "log": 0o600,
-    }
+        "table.json": 0o644, "job": 0o755, "job/a": 0o755, "job/a/run.sh": 0o755, "data": 0o700, "data/best": 0o700,
+        "data/best/v": 0o700, "data/best/v/program.xml": 0o600, "log": 0o600,
+    }  # fmt: skip

@@ -13,28 +13,14 @@ from tests.soak.checker import check
 from tests.soak.faults import LIMIT_S, Process, Scene, damage, strike
 
 LIVE = {
-    "kill": 5,
-    "terminate": 2,
-    "interrupt": 2,
-    "stop and go": 2,
-    "second launch": 1,
-    "journal replaced": 2,
-    "disk full": 3,
-    "database locked": 2,
-    "database removed": 1,
-    "search file damaged": 2,
-    "search file removed": 1,
-}
+    "kill": 5, "terminate": 2, "interrupt": 2, "stop and go": 2, "second launch": 1, "journal replaced": 2,
+    "disk full": 3, "database locked": 2, "database removed": 1, "search file damaged": 2, "search file removed": 1,
+}  # fmt: skip
 """Faults of a running launch, and how often each is drawn."""
 AT_REST = {
-    "nothing": 5,
-    "unfinished line": 3,
-    "last line torn": 2,
-    "line changed": 2,
-    "search file garbage": 2,
-    "search file a folder": 1,
-    "search file removed": 1,
-}
+    "nothing": 5, "unfinished line": 3, "last line torn": 2, "line changed": 2, "search file garbage": 2,
+    "search file a folder": 1, "search file removed": 1,
+}  # fmt: skip
 """Faults of the files of a launch that has ended."""
 
 METHODS = ["bfb", "ring", "biring", "swing", "recursive-doubling"]

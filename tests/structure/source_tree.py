@@ -14,14 +14,8 @@ OTHER_PRODUCT_FOLDERS = ("chorale", "deploy", "examples")
 """What else belongs to the product. Links in `chorale/` to the packages are not followed."""
 
 LANGUAGES = {
-    ".py": "Python",
-    ".cpp": "C++",
-    ".hpp": "C++",
-    ".h": "C++",
-    ".c": "C++",
-    ".cu": "C++",
-    ".js": "JavaScript",
-} | {".html": "templates", ".css": "templates", ".jinja": "templates", ".sh": "shell"}
+    ".py": "Python", ".cpp": "C++", ".hpp": "C++", ".h": "C++", ".c": "C++", ".cu": "C++", ".js": "JavaScript",
+} | {".html": "templates", ".css": "templates", ".jinja": "templates", ".sh": "shell"}  # fmt: skip
 """Suffix of a source file -> the column in which its lines are counted."""
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

@@ -22,13 +22,8 @@ from tests.conformance.runner_kit import failed, measured
 from tests.unit.synth.lowering.programs import lowered
 
 TUNE = (
-    "sizes=[4KiB]",
-    "budget.trials=2",
-    "repeats=2",
-    "runner.iterations=1",
-    "final.launches=1",
-    "topology=complete:4",
-)
+    "sizes=[4KiB]", "budget.trials=2", "repeats=2", "runner.iterations=1", "final.launches=1", "topology=complete:4",
+)  # fmt: skip
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plans-as-kernels.yaml"
 
 

@@ -166,22 +166,3 @@ def test_a_rank_is_lost_and_comes_back(scene_on: Callable[[str], Scene]) -> None
             scene.more_steps(whole)
         scene.check(watch.events, lost_s, smaller)
     assert len(scene.failures) == 1
-
-
-def test_the_watch_is_killed_and_publishes_nothing_twice(scene_on: Callable[[str], Scene]) -> None:
-    scene = scene_on("hypercube:3")
-    watch = scene.watching()
-    with watch:
-        first = watch.published()["table"]
-        with scene.training():
-            watch.process.kill()
-            scene.more_steps()
-            with scene.watching() as again:
-                assert again.wait_for(lambda event: event["event"] == "resume")["table"] == first
-                fault_s = time.time()
-                cables.cut(scene.fabric, CABLE)
-                table = again.published(fault_s)["table"]
-                scene.more_steps(table)
-        scene.check(again.events, fault_s, table)
-    assert [event["table"] for event in again.events if event["event"] == "publish"] == [table] != [first]
-    assert scene.failures == []

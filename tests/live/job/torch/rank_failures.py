@@ -68,12 +68,9 @@ def _sharded(model: torch.nn.Module) -> torch.nn.Module:
 
 
 TRAININGS: dict[str, tuple[str, Callable[[torch.nn.Module], torch.nn.Module]]] = {
-    "ddp": ("chorale", _ddp),
-    "reload": ("chorale", _ddp),
-    "compressed": ("chorale", _compressing),
-    "hook": ("gloo", _hooked),
-    "fsdp": ("chorale", _sharded),
-}
+    "ddp": ("chorale", _ddp), "reload": ("chorale", _ddp), "compressed": ("chorale", _compressing),
+    "hook": ("gloo", _hooked), "fsdp": ("chorale", _sharded),
+}  # fmt: skip
 """Backend and model; while `reload` trains, its table is replaced again and again."""
 KINDS = tuple(f"{training} {what}" for training in TRAININGS for what in ("killed", "stalled"))
 

@@ -26,14 +26,8 @@ def test_the_document_of_the_contract(capsys, tmp_path):
     assert done.code == 0
     document = done.document
     assert document["topology"] | {"id": ""} == {
-        "spec": "hypercube:3",
-        "nodes": 8,
-        "switches": 0,
-        "links": 24,
-        "degree": 3,
-        "diameter": 3,
-        "id": "",
-    }
+        "spec": "hypercube:3", "nodes": 8, "switches": 0, "links": 24, "degree": 3, "diameter": 3, "id": "",
+    }  # fmt: skip
     assert (document["collective"], document["method"], document["verified"]) == ("allgather", "bfb", True)
     schedule = document["schedule"]
     assert (schedule["kind"], schedule["steps"], schedule["chunks_per_shard"]) == ("stepped", 3, 3)

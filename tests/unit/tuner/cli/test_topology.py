@@ -34,14 +34,9 @@ def run(capsys):
 def test_show_json(run):
     document = json.loads(run("show", "torus:2x3", "--json"))
     assert document["topology"] == {
-        "spec": "torus:2x3",
-        "nodes": 6,
-        "switches": 0,
-        "links": 18,
-        "degree": 3,
-        "diameter": 2,
+        "spec": "torus:2x3", "nodes": 6, "switches": 0, "links": 18, "degree": 3, "diameter": 2,
         "id": parse_topology("torus:2x3").id,
-    }
+    }  # fmt: skip
     assert document["vertex_transitive"] is True
     assert document["eulerian"] is True
     assert document["nodes_list"][4] == {"id": "4", "kind": "compute", "rank": 4}

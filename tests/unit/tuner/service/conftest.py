@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from chorale.runners.api.workers import Completion
 from chorale.runners.ray.tasks import TaskFailure, TaskFailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access, Caller, CallerRole, digest_of
+from chorale.tuner.service.access import Access, Caller, CallerRole, digest_of, load_settings
 from chorale.tuner.service.campaigns import Campaigns
 from chorale.tuner.service.http.application import create_api
 from chorale.tuner.service.http.middleware import AuditLog
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
+from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.jobs.tasks import JobPlanner
 
@@ -121,6 +123,27 @@ class Service:
         raise TimeoutError(f"not finished: {job}")
 
 
+def service_api(
+    home: Home,
+    backend: FakeTaskBackend,
+    launches: Any,
+    access: Access,
+    unix_s: Callable[[], float] = time.time,
+    limits: JobLimits | None = None,
+    planning: Planning | None = None,
+    monotonic_s: Callable[[], float] = time.monotonic,
+    **bounds: float,
+) -> FastAPI:
+    """Return what `chorale serve` starts, but for the cluster, over the data folder `home`. bounds: of requests"""
+    limits = limits or JobLimits()
+    home.create(home.service)
+    store, networks = JobStore(home.service), NetworkPlanner(limits, planning=planning)
+    planner = JobPlanner(networks, store)
+    scheduler = JobScheduler(store, planner, backend, unix_s, 1, limits.max_job_s, monotonic_s)
+    campaigns = Campaigns(home, launches, store, networks, load_settings(None, home))
+    return create_api(scheduler, campaigns, access, AuditLog(home.service, unix_s), **bounds)
+
+
 def start_service(
     folder: Path,
     backend: FakeTaskBackend,
@@ -129,13 +152,9 @@ def start_service(
     launches: FakeLaunches | None = None,
 ) -> TestClient:
     """Return a client of a new service: with the token of this machine, or without any on one of `access`."""
-    clock = itertools.count(1000)
-    store, networks = JobStore(folder), NetworkPlanner(limits or JobLimits())
-    scheduler = JobScheduler(store, JobPlanner(networks, store), backend, lambda: float(next(clock)), slots=1)
-    campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, networks)
-    audit = AuditLog(folder, lambda: 0.0)
-    access_rules = access or Access(lambda: LOCAL, local_only=True)
-    api = create_api(scheduler, campaigns, access_rules, audit, body_bytes=100_000, body_s=1.0)
+    clock, rules = itertools.count(1000.0), access or Access(lambda: LOCAL, local_only=True)
+    made = launches or FakeLaunches()
+    api = service_api(Home(folder), backend, made, rules, clock.__next__, limits, body_bytes=100_000, body_s=1.0)
     headers = BEARER if access is None else None
     return TestClient(api, base_url=URL, raise_server_exceptions=False, headers=headers)
 
