@@ -23,7 +23,7 @@ from chorale.job.table.verification import table_program
 from chorale.runners.api.base import LIBRARY, RunFailure, RunRequest, bus_factor
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.fabric import EmulatedFabric, take_down
-from chorale.runners.fabric.self_test import bring_up_tested
+from chorale.runners.fabric.self_test import bring_up
 from chorale.runners.measurement.machine import exclusive, load_average, machine_lock
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
@@ -337,7 +337,7 @@ def main(arguments: list[str]) -> int:
     try:
         root = home.create(home.root)
         with exclusive(machine_lock(), _PATIENCE_S):
-            fabric = bring_up_tested(topology, Fraction(options.link_mbps), f"demo-job-{os.getpid()}")
+            fabric = bring_up(topology, Fraction(options.link_mbps), f"demo-job-{os.getpid()}")
             try:
                 demo = Demo(topology, fabric, root, options.steps, options.repeats)
                 parts = {kind: demo.show(kind) for kind in ([options.only] if options.only else _KINDS)}

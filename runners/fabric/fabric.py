@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +19,7 @@ import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.fabric.links import WIRE_MTU_BYTES, FabricLinks, SelfTest, window_frames, wire_queue_bytes
+from chorale.runners.fabric.links import WIRE_MTU_BYTES, FabricLinks, window_frames, wire_queue_bytes
 from chorale.runners.fabric.plan import (
     FabricPlan,
     device_name,
@@ -231,15 +231,6 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
     yield "go"
 
 
-def processor_s(pid: int) -> float:
-    """Return the CPU time in seconds that all threads of process `pid` have used."""
-    used = 0
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            used += int((task / "schedstat").read_text().split()[0])
-    return used / 1e9
-
-
 def lay_links(plan: FabricPlan, holder: NamespaceHolder) -> FabricLinks:
     """Create the links between the namespaces of `holder`. Raises Unavailable if that is impossible."""
     threads = thread_count(plan.bits_per_s, core_count())
@@ -262,7 +253,7 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder) -> FabricLinks:
 
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
-_FORMAT = "chorale-fabric/4"
+_FORMAT = "chorale-fabric/5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +346,6 @@ class EmulatedFabric:
         if facts.pop("format") != _FORMAT:
             return None
         rate, links = Fraction(facts.pop("link_mbps")), facts.pop("links")
-        links["self_test"] = SelfTest(**links["self_test"]) if links["self_test"] else None
         return EmulatedFabric(**facts | {"link_mbps": rate, "links": FabricLinks(**links), "pid": pid})
 
 
@@ -367,27 +357,6 @@ def processes_in(networks: frozenset[str]) -> list[int]:
             if os.readlink(f"/proc/{pid}/ns/net") in networks:
                 found.append(pid)
     return found
-
-
-def bring_up(
-    topology: Topology,
-    link_mbps: Fraction,
-    name: str,
-    latency_us: Fraction = Fraction(0),
-    test: Callable[[EmulatedFabric], EmulatedFabric] | None = None,
-) -> EmulatedFabric:
-    """Create the fabric `name`, which stays up after this process ends.
-
-    test: receives the fabric before others can see it and returns it with the test's results; if it raises, the fabric
-    is removed
-
-    If this process is killed meanwhile, nothing of the fabric remains. Raises InvalidInput for a network that
-    cannot be emulated or a name that is taken, and Unavailable if this machine or user cannot create fabrics.
-    """
-    with temporary_fabric(topology, link_mbps, name, latency_us) as (fabric, holder):
-        tested = fabric if test is None else test(fabric)
-        holder.detach(tested.to_line())
-    return tested
 
 
 @contextlib.contextmanager

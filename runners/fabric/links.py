@@ -53,33 +53,18 @@ def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfTest:
-    """Result of the test exchanges between a fabric's ranks when it came up.
-
-    efficiency:     with all links busy, the time at the nominal rate (headers included) divided by the measured time
-    exchange_bytes: payload of the largest stream in that exchange
-    link_cores:     mean number of CPU cores that the link process used during that exchange
-    cores:          mean number of CPU cores that the exchanging process used
-    """
-
-    efficiency: float
-    exchange_bytes: int
-    link_cores: float
-    cores: float
-
-
-@dataclass(frozen=True, slots=True)
 class FabricLinks:
     """How a fabric's packets are carried: by a process with `threads` threads.
 
-    wire_pid:  id of that process
-    self_test: None if the fabric was not tested
+    wire_pid:   id of that process
+    efficiency: result of the self-test: with all links busy, the time at the nominal rate (headers included) divided by
+                the measured time; None if the fabric was not tested
     """
 
     latency_us: str = "0"
     threads: int = 0
     wire_pid: int = 0
-    self_test: SelfTest | None = None
+    efficiency: float | None = None
 
     def facts(self) -> dict[str, str | int | float | None]:
         """Return the facts on which measurements depend; they are part of the environment id."""

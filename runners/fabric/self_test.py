@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, enter_command, processor_s
-from chorale.runners.fabric.links import WIRE_MTU_BYTES, SelfTest, carried_bytes
+from chorale.runners.fabric.fabric import EmulatedFabric, enter_command, temporary_fabric
+from chorale.runners.fabric.links import WIRE_MTU_BYTES, carried_bytes
 from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_rates, path_of, plan_fabric
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
@@ -82,13 +82,10 @@ def duration_s(spans: Spans) -> float:
     return float(max(ends) - min(starts))
 
 
-def run_exchanges(
-    fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s: int
-) -> tuple[list[Spans], float, float]:
-    """Run `exchanges` one after the other over the same connections.
+def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s: int) -> list[Spans]:
+    """Run `exchanges` one after the other over the same connections; return their times.
 
-    Return their times, and the mean number of CPU cores that the exchanging process and the link process used. Raises
-    Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
+    Raises Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
     """
     streams = sorted({stream for _, sizes_bytes in exchanges for stream in sizes_bytes})
     number = {stream: index for index, stream in enumerate(streams)}
@@ -117,21 +114,15 @@ def run_exchanges(
             is_connected = process.stdout.readline().strip() == "connected"
         except BrokenPipeError:
             is_connected = False
-        before_s = processor_s(fabric.links.wire_pid)
         output, errors = process.communicate("\n" if is_connected else "")
-        link_s = processor_s(fabric.links.wire_pid) - before_s
     if process.returncode != 0 or not is_connected:
         rule = "the self-test of the fabric failed: {}"
         reason = errors.strip().rpartition("\n")[2] or f"no end after {limit_s} s"
         raise Unavailable(rule, reason, _WAY_OUT)
-    document = json.loads(output)
-    times: list[Spans] = [
+    return [
         {streams[int(index)]: (start_s, end_s) for index, (start_s, end_s) in spans.items()}
-        for spans in document["spans_s"]
+        for spans in json.loads(output)
     ]
-    # All CPU time between the start of the first and the end of the last exchange counts; pauses do not.
-    busy_s = sum(map(duration_s, times))
-    return times, document["cpu_s"] / busy_s, link_s / busy_s
 
 
 MIN_EFFICIENCY = 0.7
@@ -143,44 +134,67 @@ _BUSY_REPEATS = 4
 _RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for mantissa in (1, 2, 5))
 
 
-def bring_up_tested(
-    topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0), *, force: bool = False
+def bring_up(
+    topology: Topology,
+    link_mbps: Fraction,
+    name: str,
+    latency_us: Fraction = Fraction(0),
+    *,
+    is_tested: bool = True,
+    force: bool = False,
 ) -> EmulatedFabric:
-    """Bring up a fabric as `bring_up` does, test it, and return it with the result. Takes a second or two.
+    """Create the fabric `name`, which stays up after this process ends.
 
-    Raises Unavailable if the test cannot run, and InvalidInput, with a rate that should work, if the efficiency is
-    below `MIN_EFFICIENCY`. `force` keeps the fabric in any case.
+    It is tested before others can see it, which takes a second or two. If this process is killed meanwhile, nothing of
+    the fabric remains.
+
+    Args:
+        topology: Network to emulate.
+        link_mbps: Rate of a link with the `full_bandwidth`, in 10^6 bit/s.
+        name: Name of the fabric.
+        latency_us: Latency that is added to each link, in microseconds.
+        is_tested: Whether to test it.
+        force: Keep the fabric even if the test fails.
+
+    Raises:
+        InvalidInput: The network cannot be emulated, the name is taken, or the efficiency is below `MIN_EFFICIENCY`
+            (then with a rate that should work).
+        Unavailable: This machine or user cannot create fabrics, or the test cannot run.
     """
-    plan = plan_fabric(topology, link_mbps, name, latency_us)
-
-    def test(fabric: EmulatedFabric) -> EmulatedFabric:
-        try:
-            result = run_self_test(plan, fabric)
-        except Unavailable:
-            if force:
-                return fabric
-            raise
-        if result.efficiency < MIN_EFFICIENCY and not force:
-            rule = f"all links of a fabric together must reach {MIN_EFFICIENCY:.0%} of their rates on this machine"
-            reached = f"{result.efficiency:.0%} at {float(link_mbps):g} Mbit/s"
-            carried = [rate for rate in _RATES_MBPS if rate <= link_mbps * Fraction(result.efficiency)]
-            lower = f"--link-mbps {float(carried[-1]):g}, which it carried" if carried else "a lower --link-mbps"
-            raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up anyway")
-        return replace(fabric, links=replace(fabric.links, self_test=result))
-
-    return bring_up(topology, link_mbps, name, latency_us, test)
+    with temporary_fabric(topology, link_mbps, name, latency_us) as (fabric, holder):
+        plan = plan_fabric(topology, link_mbps, name, latency_us)
+        finished = _tested(fabric, plan, force) if is_tested else fabric
+        holder.detach(finished.to_line())
+    return finished
 
 
-def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> SelfTest:
-    """Run the test exchanges and return their result. Raises Unavailable if ranks do not reach each other."""
+def _tested(fabric: EmulatedFabric, plan: FabricPlan, force: bool) -> EmulatedFabric:
+    try:
+        efficiency = measured_efficiency(plan, fabric)
+    except Unavailable:
+        if force:
+            return fabric
+        raise
+    if efficiency < MIN_EFFICIENCY and not force:
+        rule = f"all links of a fabric together must reach {MIN_EFFICIENCY:.0%} of their rates on this machine"
+        reached = f"{efficiency:.0%} at {float(fabric.link_mbps):g} Mbit/s"
+        carried = [rate for rate in _RATES_MBPS if rate <= fabric.link_mbps * Fraction(efficiency)]
+        lower = f"--link-mbps {float(carried[-1]):g}, which it carried" if carried else "a lower --link-mbps"
+        raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up anyway")
+    return replace(fabric, links=replace(fabric.links, efficiency=efficiency))
+
+
+def measured_efficiency(plan: FabricPlan, fabric: EmulatedFabric) -> float:
+    """Keep all links busy; return the time at their rates divided by the measured time. Raises Unavailable if ranks do
+    not reach each other.
+    """
     streams = busy_streams(plan)
     smallest, largest_bytes = _BUSY_BYTES
     rates = fair_rates(plan, streams)
     busy_s = min(_BUSY_S, Fraction(8 * largest_bytes) / max(rates.values()))
     # Sizes for which all streams take the same time.
     sizes_bytes = {stream: max(smallest, int(rate * busy_s / 8)) for stream, rate in rates.items()}
-    times, cores, link_cores = run_exchanges(fabric, [(0.005, sizes_bytes)] * _BUSY_REPEATS, _LIMIT_S)
+    times = run_exchanges(fabric, [(0.005, sizes_bytes)] * _BUSY_REPEATS, _LIMIT_S)
     # Other processes may slow down some exchanges, so the best one counts. The first one only warms up.
     ideal_s = needed_s(plan, sizes_bytes, WIRE_MTU_BYTES)
-    efficiency = max(ideal_s / duration_s(spans) for spans in times[1:])
-    return SelfTest(efficiency, max(sizes_bytes.values()), link_cores, cores)
+    return max(ideal_s / duration_s(spans) for spans in times[1:])

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from playwright.sync_api import Page, expect
 
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
+from chorale.runners.fabric.fabric import EmulatedFabric, take_down
+from chorale.runners.fabric.self_test import bring_up
 from chorale.synth.topology.spec import parse_topology
 from tests.browser.conftest import Serving
 from tests.browser.test_page import photographed
@@ -63,7 +64,7 @@ def fill(fabric: EmulatedFabric, src: int, dst: int, seconds: float) -> int:
 @pytest.fixture
 def fabric() -> Iterator[EmulatedFabric]:
     require_fabrics(_NAME, "the page of a fabric")
-    up = bring_up(parse_topology(_SPEC), Fraction(100), _NAME)
+    up = bring_up(parse_topology(_SPEC), Fraction(100), _NAME, is_tested=False)
     yield up
     take_down(up)
 

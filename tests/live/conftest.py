@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, fabrics, take_down
-from chorale.runners.fabric.self_test import bring_up_tested
+from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, take_down
+from chorale.runners.fabric.self_test import bring_up
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.live_kit import note_children
 from tests.live.support import require_fabrics
@@ -28,8 +28,7 @@ def up(request: pytest.FixtureRequest) -> Iterator[Up]:
         spec: str, link_mbps: int = 20, latency_us: int = 0, name: str = "", tested: bool = False
     ) -> EmulatedFabric:
         made.append(name or request.module.NAME)
-        call = bring_up_tested if tested else bring_up
-        return call(parse_topology(spec), Fraction(link_mbps), made[-1], Fraction(latency_us))
+        return bring_up(parse_topology(spec), Fraction(link_mbps), made[-1], Fraction(latency_us), is_tested=tested)
 
     require_fabrics(f"{request.module.NAME}-try", "THE EMULATOR")
     yield bring

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
+from chorale.runners.fabric.fabric import EmulatedFabric, take_down
+from chorale.runners.fabric.self_test import bring_up
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.home import Home
@@ -20,7 +21,7 @@ SIZES = [2**16, 2**18]
 @pytest.fixture
 def cube() -> Iterator[EmulatedFabric]:
     try:
-        fabric = bring_up(parse_topology("hypercube:3"), Fraction(100), f"example-{os.getpid()}")
+        fabric = bring_up(parse_topology("hypercube:3"), Fraction(100), f"example-{os.getpid()}", is_tested=False)
     except Unavailable as error:
         pytest.skip(f"THE EXAMPLE FOR CPU CLUSTERS IS NOT RUN ON THIS MACHINE: {error}")
     yield fabric

@@ -15,7 +15,7 @@ import typer
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
 from chorale.runners.fabric.plan import plan_fabric
-from chorale.runners.fabric.self_test import bring_up_tested
+from chorale.runners.fabric.self_test import bring_up
 from chorale.synth.errors import InvalidInput, printable
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.tuner import Home, load_topology
@@ -58,7 +58,7 @@ def up(
     is_new = fabric is None
     if fabric is None:
         require_free(name)
-        fabric = bring_up_tested(topology, rate, name, latency, force=force)
+        fabric = bring_up(topology, rate, name, latency, force=force)
     fabric.require_links()
     return Result(
         _facts(fabric) | {"already_up": not is_new},
@@ -145,8 +145,8 @@ def _links(fabric: EmulatedFabric) -> str:
     """Describe what carries the packets, and the link rates that the self-test measured."""
     if fabric.is_broken:
         return f"BROKEN: process {fabric.links.wire_pid} has ended; take the fabric down"
-    test = fabric.links.self_test
-    return "wire" if test is None else f"wire, {test.efficiency:.0%} of the rate with all busy"
+    efficiency = fabric.links.efficiency
+    return "wire" if efficiency is None else f"wire, {efficiency:.0%} of the rate with all busy"
 
 
 def _facts(fabric: EmulatedFabric) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from chorale.experiments.demos.ranks import run_ranks
 from chorale.runners.fabric.fabric import EmulatedFabric, take_down
-from chorale.runners.fabric.self_test import bring_up_tested
+from chorale.runners.fabric.self_test import bring_up
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -99,7 +99,7 @@ def scene_on(tmp_path: Path) -> Iterator[Callable[[str], Scene]]:
 
     def bring(spec: str) -> Scene:
         topology = parse_topology(spec)
-        made.append(bring_up_tested(topology, Fraction(100), name))
+        made.append(bring_up(topology, Fraction(100), name))
         return Scene(topology, made[0], tmp_path)
 
     yield bring

@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 from chorale.job.settings import read_table
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
+from chorale.runners.fabric.fabric import EmulatedFabric, take_down
+from chorale.runners.fabric.self_test import bring_up
 from chorale.synth.topology.spec import parse_topology
 from tests.live.support import require_fabrics
 from tests.live.watch import cables
@@ -86,7 +87,7 @@ class WatchProcess:
 @pytest.fixture
 def fabric() -> Iterator[EmulatedFabric]:
     require_fabrics(_NAME, "chorale watch")
-    up = bring_up(parse_topology(_SPEC), Fraction(100), _NAME)
+    up = bring_up(parse_topology(_SPEC), Fraction(100), _NAME, is_tested=False)
     yield up
     take_down(up)
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chorale.runners.fabric.fabric import EmulatedFabric, thread_count, wire_lines
 from chorale.runners.fabric.links import (
     FabricLinks,
-    SelfTest,
     wire_piece_bytes,
     wire_queue_bytes,
 )
@@ -195,8 +194,7 @@ def test_sizes_follow_the_rate_within_bounds() -> None:
 
 
 def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
-    test = SelfTest(0.97, 4096, 0.1, 0.2)
-    links = FabricLinks(latency_us="5", threads=2, wire_pid=7, self_test=test)
+    links = FabricLinks(latency_us="5", threads=2, wire_pid=7, efficiency=0.97)
     fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
     assert EmulatedFabric.from_line(fabric.to_line(), 1) == fabric
     assert fabric.facts() == {
