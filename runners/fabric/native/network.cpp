@@ -12,7 +12,6 @@
 
 #include <cstdlib>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -31,8 +30,7 @@ constexpr size_t frame_bytes = 16 * 1024, smallest_frame_bytes = 2 * 1024;
 constexpr double usual_frame_ns = 1e6;
 constexpr size_t most_held = 16;  // frames of a direction of a connection; more data stay in the sender's socket
 constexpr size_t frames_at_once = 8;
-constexpr int64_t stranger_ns = 2'000'000'000;   // time limit for a visitor's hello
-constexpr int64_t patience_ns = 60'000'000'000;  // how long a rank waits for its peer before it connects again
+constexpr time_t stranger_s = 2;  // time limit for a hello
 
 // Bytes of a connection that travel together. ready_ns: time of arrival at the current hop
 struct Frame {
@@ -333,108 +331,60 @@ private:
 // Accepts connections from awaited ranks: processes of this user with the token. Others are disconnected.
 class Reception : Watched {
 public:
-    Reception(const std::string& address, Watch& watch, Network& network) : watch_(watch), network_(network) {
+    Reception(const std::string& address, Watch& watch, Network& network) : network_(network) {
         std::string bound;
         listener_ = listen_at(address, bound);
-        watch_.add_reader(listener_, *this);
+        watch.add_reader(listener_, *this);
     }
     ~Reception() override { close(listener_); }
 
     void set_token(const Token& token) { token_ = token; }
 
-    // Returns when the time limit of the next visitor expires.
-    int64_t next_ns() const {
-        int64_t next = INT64_MAX;
-        for (const Visitor& visitor : visitors_) next = std::min(next, visitor.until_ns);
-        return next;
-    }
-
-    // Connects pairs of ranks that have both arrived, and disconnects others that are unknown or have waited too long.
-    void settle() {
-        if (visitors_.empty()) return;
-        const int64_t now_ns = monotonic_ns();
-        for (Visitor& visitor : visitors_) {
-            if (!visitor.is_leaving && visitor.received == sizeof(Hello) && !visitor.has_greeted) greet(visitor);
-            visitor.is_leaving |= now_ns > visitor.until_ns;
-        }
-        for (auto& side : waiting_)
-            for (auto entry = side.begin(); entry != side.end();)
-                entry = entry->second->is_leaving ? side.erase(entry) : std::next(entry);
-        visitors_.remove_if([](const Visitor& visitor) { return visitor.is_leaving; });
-    }
-
 private:
-    struct Visitor : Watched {
-        ~Visitor() override {
-            if (fd >= 0) close(fd);
-        }
-        void woken(bool has_hung_up) override {
-            is_leaving |= has_hung_up;
-            while (!is_leaving && received < sizeof hello) {
-                const ssize_t count = recv(fd, reinterpret_cast<char*>(&hello) + received, sizeof hello - received, 0);
-                if (count < 0 && errno == EINTR) continue;
-                if (count < 0 && errno == EAGAIN) return;
-                if (count <= 0) is_leaving = true;
-                received += count > 0 ? static_cast<size_t>(count) : 0;
-            }
-        }
-
-        int fd = -1;
-        int64_t until_ns = 0;
-        size_t received = 0;
-        Hello hello{};
-        bool is_leaving = false, has_greeted = false;
-    };
-
+    // Accepts a connection. A rank sends its hello immediately, so waiting for the hello delays nobody.
     void woken(bool) override {
-        const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
             throw refused("no connection can be taken");
         }
+        Hello hello{};
+        const ConnectionKey key = is_rank(fd, hello) ? key_of(hello.from, hello.to, hello.channel) : ConnectionKey{};
+        if (key.low == key.high || !network_.is_awaited(key)) {
+            close(fd);
+            return;
+        }
+        const int side = hello.from == key.low ? 0 : 1;
+        const auto [own, is_first] = waiting_[side].emplace(key, fd);
+        if (!is_first) close(std::exchange(own->second, fd));  // the rank has connected again
+        const auto other = waiting_[1 - side].find(key);
+        if (other == waiting_[1 - side].end()) return;
+        const int ends[] = {side == 0 ? fd : other->second, side == 0 ? other->second : fd};
+        waiting_[side].erase(own);
+        waiting_[1 - side].erase(other);
+        for (const int end : ends) {
+            fcntl(end, F_SETFL, O_NONBLOCK);
+            if (send(end, welcome_text, sizeof welcome_text, MSG_NOSIGNAL) == sizeof welcome_text) continue;
+            for (const int each : ends) close(each);  // a rank has ended
+            return;
+        }
+        network_.connect(key, ends[0], ends[1]);
+    }
+
+    bool is_rank(int fd, Hello& hello) const {
+        const timeval limit{stranger_s, 0};
         ucred who{};
         socklen_t size = sizeof who;
-        const bool is_known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
-        Visitor& visitor = visitors_.emplace_back();
-        visitor.fd = fd;
-        visitor.until_ns = monotonic_ns() + stranger_ns;
-        visitor.is_leaving = !is_known;
-        watch_.add(fd, visitor);
+        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
+               setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+               recv(fd, &hello, sizeof hello, MSG_WAITALL) == sizeof hello &&
+               std::memcmp(hello.text, hello_text, sizeof hello_text) == 0 && hello.token == token_;
     }
 
-    void greet(Visitor& visitor) {
-        const Hello& hello = visitor.hello;
-        const ConnectionKey key = key_of(hello.from, hello.to, hello.channel);
-        visitor.has_greeted = true;
-        visitor.is_leaving = std::memcmp(hello.text, hello_text, sizeof hello_text) != 0 || hello.token != token_ ||
-                             hello.from == hello.to || !network_.is_awaited(key);
-        if (visitor.is_leaving) return;
-        visitor.until_ns = monotonic_ns() + patience_ns;
-        const int side = hello.from == key.low ? 0 : 1;
-        Visitor*& entry = waiting_[side][key];
-        if (entry != nullptr) entry->is_leaving = true;  // the rank has connected again
-        entry = &visitor;
-        const auto other = waiting_[1 - side].find(key);
-        if (other == waiting_[1 - side].end() || other->second->is_leaving) return;
-        join(key, *(side == 0 ? &visitor : other->second), *(side == 0 ? other->second : &visitor));
-    }
-
-    void join(ConnectionKey key, Visitor& low, Visitor& high) {
-        for (Visitor* visitor : {&low, &high}) {
-            visitor->is_leaving = true;
-            watch_.remove(visitor->fd);
-        }
-        for (const Visitor* visitor : {&low, &high})
-            if (send(visitor->fd, welcome_text, sizeof welcome_text, MSG_NOSIGNAL) != sizeof welcome_text) return;
-        network_.connect(key, std::exchange(low.fd, -1), std::exchange(high.fd, -1));
-    }
-
-    Watch& watch_;
     Network& network_;
     Token token_{};
     int listener_;
-    std::list<Visitor> visitors_;
-    std::map<ConnectionKey, Visitor*> waiting_[2];  // waiting lower ranks, and waiting higher ranks
+    std::map<ConnectionKey, int> waiting_[2];  // sockets of waiting lower ranks, and of waiting higher ranks
 };
 
 Failure wrong(const std::string& line) { return Failure(CHORALE_INVALID, "no command of the network: " + line); }
@@ -511,10 +461,9 @@ void serve(int control_fd, const std::string& name) {
     const Control control(control_fd, watch, network, reception);
     Control::say(control_fd, "ready");
     while (!control.is_closed()) {
-        const auto& events = watch.wait(std::min(network.next_ns(), reception.next_ns()));
+        const auto& events = watch.wait(network.next_ns());
         network.pump(monotonic_ns());  // first, so that new data are not sent before older data
         for (const Watch::Event& event : events) event.watched->woken(event.has_hung_up);
-        reception.settle();
         network.settle();
     }
 }
