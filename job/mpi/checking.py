@@ -1,28 +1,44 @@
 """Check a table at the start of an MPI job; the preloaded library runs this module in a Python process."""
 
-import hashlib
 import sys
 from pathlib import Path
 
-from chorale.job.files import read_file
 from chorale.job.settings import job_table
-from chorale.job.table.layout import MAX_TABLE_BYTES
+from chorale.job.table.model import Table
 from chorale.synth.errors import ChoraleError
 
 
 def main() -> int:
-    """Check the table file (first argument) against its digest (second argument). Print its content and return 0, or
-    print the reason for refusing it and return 1.
+    """Check the table file (first argument) against its digest (second argument). Print its content for the ranks and
+    return 0, or print the reason for refusing it and return 1.
     """
     path, digest = sys.argv[1:]
     try:
-        _, seen = job_table(Path(path))
-        data = read_file(path, MAX_TABLE_BYTES)
+        table, seen = job_table(Path(path))
     except ChoraleError as error:
         sys.stdout.write(str(error))
         return 1
-    if seen != digest or hashlib.sha256(data.split(b"\n", 2)[2]).hexdigest() != digest:
+    if seen != digest:
         sys.stdout.write("the tuning table changed while the job started; start it again")
         return 1
-    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.write(content_for_ranks(table, digest))
     return 0
+
+
+def content_for_ranks(table: Table, digest: str) -> bytes:
+    """Return what native/table.cpp parses: the digest and the number of ranks, then for each program a line `program`
+    and each rank's words (packed, see layout.py), and for each entry a line `entry`, with -1 for None.
+    """
+    parts, numbers = [f"{digest} {table.ranks}\n".encode()], {}
+    for number, program in enumerate(table.programs.values()):
+        numbers[program.digest] = -1 if program.is_plan else number
+        parts.append(f"program {program.digest}\n".encode())
+        for words in program.words:
+            parts += [f"words {len(words)}\n".encode(), words, b"\n"]
+    for entry in table.entries:
+        root, most = (-1 if one is None else one for one in (entry.root, entry.max_bytes))
+        number = -1 if entry.program is None else numbers[entry.program]
+        columns = (entry.collective, entry.dtype, root, entry.min_bytes, most, number)
+        group = entry.group or ()
+        parts.append(f"entry {' '.join(map(str, (*columns, len(group), *group)))}\n".encode())
+    return b"".join(parts)

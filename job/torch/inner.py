@@ -3,9 +3,9 @@
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from ipaddress import ip_address
 from typing import Any
 
@@ -126,101 +126,57 @@ def _numbered(backend: Any) -> Any:
     return backend
 
 
+_COPIED = {
+    **dict.fromkeys(("allreduce", "allreduce_coalesced", "broadcast", "reduce", "scatter"), 1),
+    **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base"), 1),
+    "alltoall_base": 2,
+}
+"""Method of a group -> how many of its first arguments may be non-contiguous. The first argument receives results."""
+
+
 class InnerCalls:
-    """Wraps an ordinary torch process group so that its collectives also accept non-contiguous tensors and integer
-    averages. Methods that are not defined here are the group's own.
+    """Wraps an ordinary torch process group so that the collectives in `_COPIED` also accept non-contiguous tensors in
+    CPU memory, and average integers. All other methods are the group's own.
     """
 
     def __init__(self, group: Any) -> None:
         self._group = group
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._group, name)
+        return partial(self._call, name) if name in _COPIED else getattr(self._group, name)
 
-    def allreduce(self, tensors: Any, options: Any) -> Any:
-        call = lambda dense: self._group.allreduce(dense, options)  # noqa: E731
-        return self._reduced(call, tensors, tensors, options)
-
-    def allreduce_coalesced(self, tensors: Any, options: Any) -> Any:
-        call = lambda dense: self._group.allreduce_coalesced(dense, options)  # noqa: E731
-        return self._reduced(call, tensors, tensors, options)
-
-    def broadcast(self, tensors: Any, options: Any) -> Any:
-        return self._copied(lambda dense: self._group.broadcast(dense, options), tensors, tensors, options)
-
-    def reduce(self, tensors: Any, options: Any) -> Any:
-        """See torch.distributed.reduce. Non-contiguous tensors change only on the root."""
-        changed = tensors if options.rootRank == self._group.rank() else []
-        return self._reduced(lambda dense: self._group.reduce(dense, options), tensors, changed, options)
-
-    def reduce_scatter(self, outputs: Any, inputs: Any, *options: Any, **more: Any) -> Any:
-        call = lambda dense: self._group.reduce_scatter(dense, inputs, *options, **more)  # noqa: E731
-        return self._reduced(call, outputs, outputs, *options)
-
-    def _reduce_scatter_base(self, output: Any, source: Any, options: Any) -> Any:
-        call = lambda dense: self._group._reduce_scatter_base(dense[0], source, options)  # noqa: E731
-        return self._reduced(call, [output], [output], options)
-
-    def alltoall_base(self, output: Any, source: Any, *rest: Any, **more: Any) -> Any:
-        call = lambda dense: self._group.alltoall_base(*dense, *rest, **more)  # noqa: E731
-        return self._copied(call, [output, source], [output], rest[-1] if len(rest) > 2 else None)
-
-    def scatter(self, outputs: Any, inputs: Any, *options: Any, **more: Any) -> Any:
-        call = lambda dense: self._group.scatter(dense, inputs, *options, **more)  # noqa: E731
-        return self._copied(call, outputs, outputs, *options)
-
-    def _reduced(self, call: Callable[[Any], Any], tensors: Any, changed: Sequence[Any], options: Any = None) -> Any:
-        """Call a reduction as `_copied` does. Compute an average of integers as a sum that is divided afterwards."""
-        each = tensors if isinstance(tensors, list | tuple) else ()
-        is_single = len(each) == 1 and each[0].layout is torch.strided
-        if is_single and each[0].is_floating_point() and each[0].is_contiguous():  # the usual case
-            return call(tensors)
-        given = None if options is None else options.reduceOp
-        are_integers = bool(each) and all(
-            not (one.is_floating_point() or one.is_complex() or one.dtype is torch.bool) and one.device.type == "cpu"
-            for one in each
-        )
-        if given is None or not are_integers or reduce_operation(given) is not ReduceOp.AVG:
-            return self._copied(call, tensors, changed, options)
-        options.reduceOp = c10d.ReduceOp(c10d.ReduceOp.SUM)
-        try:
-            return self._copied(call, tensors, changed, options, divisor=self._group.size())
-        finally:
-            options.reduceOp = given
-
-    def _copied(
-        self, call: Callable[[Any], Any], tensors: Any, changed: Sequence[Any], options: Any = None, divisor: int = 1
-    ) -> Any:
-        """Call `call` with `tensors`, or with contiguous copies of them; return its work.
-
-        changed: tensors into which results are copied back, after a division by `divisor`
+    def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
+        """Call the group's method with contiguous copies where necessary; return its work, or a work that ends when
+        results are copied back. An average of integers is a sum that is divided afterwards.
         """
-        if not isinstance(tensors, list | tuple):
-            return call(tensors)
-        dense = [  # only tensors in CPU memory need a contiguous copy
-            tensor.detach().contiguous()
-            if tensor.layout is torch.strided and not tensor.is_contiguous() and tensor.device.type == "cpu"
-            else tensor
-            for tensor in tensors
-        ]
-        outputs = {id(tensor) for tensor in changed}
-        copies = [
-            (tensor, copy)
-            for tensor, copy in zip(tensors, dense, strict=True)
-            if id(tensor) in outputs and (copy is not tensor or divisor > 1)
-        ]
-        work = call(dense)
-        if not copies:
+        method, count = getattr(self._group, name), _COPIED[name]
+        options = next((each for each in (*arguments[count:], *more.values()) if hasattr(each, "asyncOp")), None)
+        outputs = [arguments[0]] if isinstance(arguments[0], torch.Tensor) else list(arguments[0])
+        given = getattr(options, "reduceOp", None)
+        divides = given is not None and reduce_operation(given) is ReduceOp.AVG and all(map(_is_integer, outputs))
+        dense = [each if isinstance(each, torch.Tensor) else list(each) for each in arguments[:count]]
+        dense = [_dense(each) if isinstance(each, torch.Tensor) else [*map(_dense, each)] for each in dense]
+        copies = dense[0] if isinstance(dense[0], list) else [dense[0]]
+        if divides:
+            options.reduceOp = c10d.ReduceOp(c10d.ReduceOp.SUM)
+        try:
+            work = method(*dense, *arguments[count:], **more)
+        finally:
+            if divides:
+                options.reduceOp = given
+        if name == "reduce" and options.rootRank != self._group.rank():  # the other ranks' tensors do not change
             return work
-
-        whole = ProgramWork(list(tensors))
+        changed = [pair for pair in zip(outputs, copies, strict=True) if divides or pair[1] is not pair[0]]
+        if not changed:
+            return work
+        whole = ProgramWork(outputs)
 
         def end() -> None:
             try:
                 work.wait()
                 with torch.no_grad():
-                    for tensor, copy in copies:
-                        result = torch.div(copy, divisor, rounding_mode="trunc") if divisor > 1 else copy
+                    for tensor, copy in changed:
+                        result = torch.div(copy, self._group.size(), rounding_mode="trunc") if divides else copy
                         tensor.detach().copy_(result)
             except Exception as error:  # raised to callers that wait for the work
                 whole.finish(error)
@@ -232,6 +188,17 @@ class InnerCalls:
         else:
             end()
         return whole
+
+
+def _is_integer(tensor: Any) -> bool:
+    is_other = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool
+    return not is_other and tensor.device.type == "cpu"
+
+
+def _dense(tensor: Any) -> Any:
+    if tensor.layout is not torch.strided or tensor.is_contiguous() or tensor.device.type != "cpu":
+        return tensor
+    return tensor.detach().contiguous()
 
 
 class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]

@@ -113,36 +113,31 @@ def _counting(work: Any, count: Callable[[], object]) -> Any:
 
 
 @cache
-def report_at_end(where: str | None) -> ReportAtEnd:
-    """Return the object that writes this process's report to `where`."""
-    return ReportAtEnd(where)
-
-
-class ReportAtEnd:
-    """Writes the report when it is called, and again at the end of the process if the counts have changed since.
+def report_at_end(where: str | None) -> Callable[[], None]:
+    """Return a function that writes this process's report, unless it has not changed since the last call. The report is
+    also written at the end of the process.
 
     where: a file, `-` for a line on stderr, None to write nothing
     """
+    written = ""
 
-    def __init__(self, where: str | None) -> None:
-        self._where = where
-        self._written = ""
-        if where is not None:
-            atexit.register(self)
-
-    def __call__(self) -> None:
-        """Write the current counts, unless they were written already."""
+    def write() -> None:
+        nonlocal written
         text = json.dumps(report(), indent=1) + "\n"
-        if self._where is None or text == self._written:
+        if where is None or text == written:
             return
-        self._written = text
+        written = text
         try:
-            if self._where == "-":
+            if where == "-":
                 sys.stderr.write(f"{report_line(report())}\n")
-                return
-            Path(self._where).write_text(text, encoding="utf-8")
+            else:
+                Path(where).write_text(text, encoding="utf-8")
         except OSError as error:  # a missing report must not make the job fail
             sys.stderr.write(f"chorale: the report could not be written: {error}\n")
+
+    if where is not None:
+        atexit.register(write)
+    return write
 
 
 class StatusFile:

@@ -243,7 +243,7 @@ class BatchedTransport:
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
         """Use `programs` (by digest); each is parsed when it first runs."""
         self._group, self._rank, self._programs = group, rank, dict(programs)
-        self._parts: dict[str, _RankProgram] = {}
+        self._parts: dict[str, tuple[Program, RankRounds]] = {}
         self.is_connected = False
 
     def add(self, programs: Mapping[str, TableProgram]) -> None:
@@ -263,14 +263,14 @@ class BatchedTransport:
         with torch.no_grad():
             if entry.program not in self._parts:
                 program = lift(self._programs[entry.program].text)
-                self._parts[entry.program] = _RankProgram(program, self._rank)
-            part = self._parts[entry.program]
-            memory = _Memory(part, source.detach(), target.detach())
+                self._parts[entry.program] = program, rounds_of(program)[self._rank]
+            program, rounds = self._parts[entry.program]
+            memory = _Memory(program, rounds, self._rank, source.detach(), target.detach())
             deadline_s = monotonic() + limit_s
-            for turn in part.rounds.rounds:
+            for turn in rounds.rounds:
                 memory.do(turn.local, operation)
                 self._exchange(turn, memory, deadline_s)
-            memory.do(part.rounds.after, operation)
+            memory.do(rounds.after, operation)
             memory.finish(operation)
         self.is_connected = self.is_connected or not is_captured(source.device)
 
@@ -300,37 +300,26 @@ class BatchedTransport:
             work.wait(timedelta(seconds=left_s))
 
 
-class _RankProgram:
-    """The steps of a program that one rank executes."""
-
-    def __init__(self, program: Program, rank: int) -> None:
-        self.rank, self.ranks = rank, len(program.ranks)
-        self.name, self.root = program.collective.name, program.collective.root
-        self.chunks, self.in_place = program.chunks, program.in_place
-        self.rounds: RankRounds = rounds_of(program)[rank]
-
-
 class _Memory:
     """A rank's memory during one run: the caller's tensors if they fit, otherwise padded copies."""
 
-    def __init__(self, part: _RankProgram, source: Any, target: Any) -> None:
-        self._part, self._target = part, target.view(-1)
-        self.device = source.device
-        shards = part.ranks if part.name in SPLIT_BY_RANK else 1
-        shard = max(source.numel(), target.numel()) // shards
-        chunks = part.chunks // shards  # chunks per shard
-        self._chunk = -(-shard // chunks)
-        self._shard, self._padded = shard, self._chunk * chunks
+    def __init__(self, program: Program, rounds: RankRounds, rank: int, source: Any, target: Any) -> None:
+        self._rank, self._ranks, self._name = rank, len(program.ranks), program.collective.name
+        self._target, self.device, flat = target.view(-1), source.device, source.view(-1)
+        shards = self._ranks if self._name in SPLIT_BY_RANK else 1
+        self._shard = max(source.numel(), target.numel()) // shards
+        chunks = program.chunks // shards  # chunks per shard
+        self._chunk = -(-self._shard // chunks)
+        self._padded = self._chunk * chunks
         self._output: Any = None
-        flat = source.view(-1)
-        is_bystander = part.rank != part.root  # of a broadcast, whose input is not read, or a reduce
-        self._ignores_input = part.name == CollectiveName.BROADCAST and is_bystander
-        self._keeps_target = part.name == CollectiveName.REDUCE and is_bystander
-        pieces = [self._whole(flat)] if part.in_place else self._input_and_output(flat)
-        layout = part.rounds.layout
-        spare = layout.cells - layout.scratch_base + part.rounds.spare_cells
+        is_bystander = rank != program.collective.root  # of a broadcast, whose input is not read, or a reduce
+        self._ignores_input = self._name == CollectiveName.BROADCAST and is_bystander
+        self._keeps_target = self._name == CollectiveName.REDUCE and is_bystander
+        pieces = [self._whole(flat)] if program.in_place else self._input_and_output(flat)
+        layout = rounds.layout
+        spare = layout.cells - layout.scratch_base + rounds.spare_cells
         pieces.append(target.new_empty(spare * self._chunk))
-        starts = [0, layout.scratch_base] if part.in_place else [0, layout.output_base, layout.scratch_base]
+        starts = [0, layout.scratch_base] if program.in_place else [0, layout.output_base, layout.scratch_base]
         self._pieces = list(zip(starts, pieces, strict=True))[::-1]
 
     def cells(self, first: int, count: int) -> Any:
@@ -348,14 +337,13 @@ class _Memory:
 
     def finish(self, operation: ReduceOp) -> None:
         """Copy the result into the caller's tensor if it is not there already."""
-        part = self._part
         if self._keeps_target:
             return
         if self._output.data_ptr() != self._target.data_ptr():
             copy_shards(self._target, self._shard, self._output, self._padded)
-        if operation == ReduceOp.AVG and part.name.reduces:
+        if operation == ReduceOp.AVG and self._name.reduces:
             is_whole = self._target.is_floating_point()
-            torch.div(self._target, part.ranks, rounding_mode=None if is_whole else "trunc", out=self._target)
+            torch.div(self._target, self._ranks, rounding_mode=None if is_whole else "trunc", out=self._target)
 
     def _input_and_output(self, source: Any) -> list[Any]:
         target, fits = self._target, self._shard == self._padded
@@ -370,14 +358,13 @@ class _Memory:
 
     def _whole(self, source: Any) -> Any:
         """Return the memory that contains both the input and the output of an in-place program."""
-        part, target = self._part, self._target
-        fits = self._shard == self._padded
+        target, fits = self._target, self._shard == self._padded
         shards = max(source.numel(), target.numel()) // self._shard
         is_target = target.numel() == shards * self._shard and not self._keeps_target
         whole = target if fits and is_target else target.new_zeros(shards * self._padded)
-        own = slice(part.rank * self._padded, (part.rank + 1) * self._padded)
-        given = whole[own] if part.name == CollectiveName.ALLGATHER else whole
-        self._output = whole[own] if part.name == CollectiveName.REDUCE_SCATTER else whole
+        own = slice(self._rank * self._padded, (self._rank + 1) * self._padded)
+        given = whole[own] if self._name == CollectiveName.ALLGATHER else whole
+        self._output = whole[own] if self._name == CollectiveName.REDUCE_SCATTER else whole
         if not self._ignores_input and given.data_ptr() != source.data_ptr():
             copy_shards(given, self._padded, source.clone() if _overlap(source, given) else source, self._shard)
         return whole

@@ -25,7 +25,6 @@ from chorale.runners.api.config import (
 from chorale.runners.device.config import DeviceConfig
 from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.nccl.config import NcclConfig
-from chorale.runners.oneccl.install import DEFAULT_VERSION, Version
 from chorale.runners.process_launch.slurm import require_one_process
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -179,8 +178,6 @@ class OneCclConfig(FabricConfig):
     preconditions: ClassVar[tuple[str, ...]] = ("linux", "oneccl", "g++")
     capabilities: ClassVar[Capabilities] = Capabilities(buffers=True)
 
-    version: Version = Field(default=DEFAULT_VERSION, description="Version of oneCCL.")
-
     @property
     def uses_cluster(self) -> bool:
         """Return whether ranks may run on a cluster, because neither a fabric nor loopback was chosen."""
@@ -193,7 +190,7 @@ class OneCclConfig(FabricConfig):
         from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only needed to run something
 
         require_one_process()
-        return OneCclRunner(self.fabric, self.where, version=self.version)
+        return OneCclRunner(self.fabric, self.where)
 
 
 class MpiConfig(FabricConfig):

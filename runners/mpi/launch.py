@@ -66,12 +66,10 @@ class MpichLauncher:
     }
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
-        """Return the options for ranks on `hosts` in that order: a comma-separated list, @FILE with one host per
-        line, or None for the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
+        """Return the options for ranks on `hosts`, a comma-separated list in rank order, or None for the hosts of the
+        scheduler's allocation.
         """
-        if hosts is None:
-            return ()
-        return ("-f", hosts.removeprefix("@")) if hosts.startswith("@") else ("-hosts", hosts)
+        return () if hosts is None else ("-hosts", hosts)
 
     def in_fabric(self, addresses: Sequence[str]) -> tuple[str, ...]:
         """Return the options for one rank on each node of a fabric; messages use only the fabric's links."""
@@ -99,12 +97,6 @@ class OpenMpiLauncher(MpichLauncher):
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
-        if hosts and hosts.startswith("@"):  # for a file, Open MPI would start one rank per core of each host
-            lines = _host_lines(hosts)
-            if lines is None:
-                way_out = "check its path, or list the hosts with commas"
-                raise InvalidInput("cannot read the file of hosts: {}", hosts, way_out)
-            hosts = ",".join(name for line in lines if (name := line.split("#")[0].strip()))
         named = ("--host", hosts) if hosts else ()
         return (*root, *named, "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none")
 
@@ -146,8 +138,7 @@ def mpi_launcher(mpiexec: str) -> MpichLauncher:
 class RankHosts:
     """Hosts in the form that mpiexec expects, and each rank's host if it is known before the start.
 
-    names:    a comma-separated list, with `:COUNT` for hosts with several ranks, or @FILE with one host per line; None
-              to let the launcher find them
+    names:    a comma-separated list, with `:COUNT` for hosts with several ranks; None to let the launcher find them
     expected: each rank's host; empty if the launcher decides
     """
 
@@ -159,21 +150,23 @@ def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
     """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` accepts.
 
     If there are as many hosts as ranks, each gets one rank, in this order. In a Slurm job, fewer hosts share the ranks
-    in blocks; without hosts, all nodes of the job do. Raises InvalidInput if they cannot share the ranks evenly.
+    in blocks; without hosts, all nodes of the job do. Raises InvalidInput if they cannot share the ranks evenly, or if
+    the file of hosts cannot be read.
     """
-    if hosts is None:
-        return _counted(SlurmAllocation.current().hosts_of(ranks)) if in_slurm_job() else RankHosts(None)
-    listed = _listed(hosts)
-    expected = tuple(host for host, count in listed for _ in range(count))
-    if in_slurm_job() and len(listed) < ranks and len(expected) == len(listed):
+    if hosts is None and not in_slurm_job():
+        return RankHosts(None)
+    listed = SlurmAllocation.current().hosts_of(ranks) if hosts is None else _listed(hosts)
+    if in_slurm_job() and len(listed) < ranks and all(count == 1 for _, count in listed):
         if ranks % len(listed):
             rule = f"hosts of a Slurm job must share the {ranks} ranks evenly, or have counts, as in n1:3,n2:5"
             raise InvalidInput(rule, hosts, "name other hosts, or add counts")
-        return _counted([(host, ranks // len(listed)) for host, _ in listed])
+        listed = [(host, ranks // len(listed)) for host, _ in listed]
+    expected = tuple(host for host, count in listed for _ in range(count))
     if len(expected) > ranks:
         rule = f"--hosts must have at most one place for each of the {ranks} ranks"
         raise InvalidInput(rule, f"{hosts} with {len(expected)}", "name fewer hosts, or run a larger network")
-    return RankHosts(hosts, expected if len(expected) == ranks else ())
+    names = ",".join(f"{host}:{count}" if count > 1 else host for host, count in listed)
+    return RankHosts(names, expected if len(expected) == ranks else ())
 
 
 def require_known_hosts(hosts: str | None) -> None:
@@ -186,27 +179,19 @@ def require_known_hosts(hosts: str | None) -> None:
             raise Unavailable("a host of --hosts has no address: {}", f"{host}: {error}", way_out) from None
 
 
-def _counted(listed: Sequence[tuple[str, int]]) -> RankHosts:
-    names = ",".join(f"{host}:{count}" if count > 1 else host for host, count in listed)
-    return RankHosts(names, tuple(host for host, count in listed for _ in range(count)))
-
-
-def _host_lines(hosts: str) -> list[str] | None:
-    """Return the lines of the file in @FILE; None if it cannot be read, or is not a regular file of at most 1 MiB."""
-    path = Path(hosts.removeprefix("@"))
-    try:
-        is_small = path.is_file() and path.stat().st_size <= 2**20
-        return path.read_text(errors="replace").splitlines() if is_small else None
-    except (OSError, ValueError):  # ValueError: the path contains a zero byte
-        return None
-
-
-def _listed(hosts: str) -> list[tuple[str, int]]:
-    """Return (host, number of ranks) for each host in a comma-separated list or @FILE; empty for an unreadable file."""
-    if not hosts.startswith("@"):
-        words = [word for word in hosts.split(",") if word]
-    else:
-        words = [found[0] for line in _host_lines(hosts) or [] if (found := line.split("#")[0].split())]
+def _listed(hosts: str) -> Sequence[tuple[str, int]]:
+    """Return (host, number of ranks) for each host in a comma-separated list or in @FILE, with one host per line."""
+    words = [word for word in hosts.split(",") if word]
+    if hosts.startswith("@"):
+        path = Path(hosts.removeprefix("@"))
+        try:
+            lines = path.read_text(errors="replace").splitlines() if path.is_file() else None
+        except (OSError, ValueError):  # ValueError: the path contains a zero byte
+            lines = None
+        if lines is None:
+            way_out = "check its path, or list the hosts with commas"
+            raise InvalidInput("cannot read the file of hosts: {}", hosts, way_out)
+        words = [found[0] for line in lines if (found := line.split("#")[0].split())]
     entries = (word.partition(":") for word in words)
     return [(name, int(count) if count.isdigit() else 1) for name, _, count in entries]
 
@@ -236,20 +221,13 @@ class MpiLaunch:
     in_steps: bool = False
 
 
-def mpi_launch_of(
-    topology: Topology,
-    where: str | None,
-    fabric: str | None,
-    hosts: str | None,
-    command: Sequence[str] | None = None,
-) -> MpiLaunch:
+def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else the cluster
     fabric: name of the fabric, needed if several are up
     hosts:  cluster hosts: a comma-separated list in rank order, or @FILE with one per line; None for the allocation of
             the scheduler job to which this process belongs
-    command: each rank's command, by default a rank of the mpi runner
 
     Raises InvalidInput for an unknown kind, an ambiguous fabric, an unreadable host file, or if a launcher has
     started several copies of this process, and Unavailable without MPI or such a network.
@@ -261,7 +239,7 @@ def mpi_launch_of(
         raise InvalidInput(rule, hosts or "''", "check that the variable in it, such as $PBS_NODEFILE, is set")
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
-    command = (*_RANK, str(ranks)) if command is None else tuple(command)
+    command = (*_RANK, str(ranks))
     launcher = mpi_launcher(mpiexec)
     may_be_fabric = where in (None, FABRIC) and hosts is None
     if may_be_fabric and (found := find_fabric(topology.id, fabric)) is not None:

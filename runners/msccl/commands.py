@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
-from chorale.runners.process_launch.launchers import BUFFER_VARIABLES, Launcher
+from chorale.runners.process_launch.launchers import BUFFER_VARIABLES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import unknown_name
@@ -171,7 +171,7 @@ class JobOptions:
     sizes_bytes: tuple[int, ...]
     dtype: str = "float32"
     runtime: str | None = None
-    launcher: Launcher = "openmpi"
+    launcher: Literal["openmpi", "srun"] = "openmpi"
     hosts: tuple[str, ...] = ()
     gpus_per_node: int | None = None
     tests_folder: str | None = None

@@ -25,13 +25,11 @@ from chorale.runners.msccl.commands import (
 )
 from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
 from chorale.runners.process_launch.launchers import MPI_TYPE, STEP, gpus_per_node, launch_command
-from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, OPEN_MPI_ARGUMENTS
+from chorale.runners.process_launch.slurm import OPEN_MPI_ARGUMENTS
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
-
-HYDRA_FILE = "hydra-srun.sh"
 
 _CHOICE = """\
 # srun and the test programs must speak the same PMI: the first that starts a step, in the order of the MPI they link.
@@ -142,19 +140,13 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
 _REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, STEP, MPI_TYPE, LIBRARY_PATH_SUFFIX))) + ")")
 _RANK_SCRIPT = """\
 #!/bin/sh
-# One rank: ./rank.sh MODE PART COMMAND... says where it is, sets the environment of the mode and becomes the command.
+# One rank: ./rank.sh MODE PART COMMAND... sets the environment of the mode and becomes the command.
 set -eu
 CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 mode=$1
 CHORALE_PART=$2
 export CHORALE_JOB CHORALE_PART
 shift 2
-rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}
-if [ -n "$rank" ]; then
-  host=$(hostname)
-  aliases="$host $(hostname -I 2>/dev/null || true)"
-  echo "${SLURMD_NODENAME:-$host} $aliases" > "$CHORALE_JOB/hosts/$mode.$CHORALE_PART.$rank"
-fi
 . "$CHORALE_JOB/environment/$mode.sh"
 exec "$@"
 """
@@ -167,7 +159,6 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
         environment/MODE.sh:    each mode's variables, see `chorale.runners.msccl.commands`
         rank.sh, run.sh:        one rank's work, and the launch of all ranks
         job.sbatch:             the same for Slurm's queue, with the launcher srun
-        hydra-srun.sh:          how MPICH's mpiexec starts its proxies within a Slurm job
         README.md:              the commands, and how to check that the program ran
 
     Raises InvalidInput if the runtime cannot execute the program or would not use it at one of the sizes, or if hosts
@@ -191,8 +182,6 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
         variables = mode_environment(program, runtime, options, mode)
         lines += [f"export {name}={_quoted(value)}" for name, value in variables.items()]
         files[f"environment/{mode}.sh"] = "\n".join(lines) + "\n"
-    if options.launcher == "mpich":
-        files[HYDRA_FILE] = HYDRA_SCRIPT
     if options.launcher == "srun":
         files["job.sbatch"] = batch_script(len(program.ranks), options)
     return {name: text.encode() for name, text in files.items()}
@@ -220,22 +209,18 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         f"  proof) iterations={PROOF_ITERATIONS} warmup=1 ;;",
         '  *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;',
         "esac",
-        'mkdir -p "$CHORALE_JOB/logs" "$CHORALE_JOB/hosts"',
-        'rm -f "$CHORALE_JOB/logs/$mode".* "$CHORALE_JOB/hosts/$mode".*',
+        'mkdir -p "$CHORALE_JOB/logs"',
+        'rm -f "$CHORALE_JOB/logs/$mode".*',
     ]
     commands = [perf_command(program, options, *each) for each in size_progressions(options.sizes_bytes)]
     if options.launcher == "srun":
         # srun would prefer the file of hosts to its options.
         lines += ["CHORALE_STEP=${CHORALE_STEP:-chorale}", "unset SLURM_HOSTFILE"]
         lines.append(_CHOICE.format(test=shlex.quote(commands[0][0])))
-    else:  # let mpiexec start its daemons within a Slurm job
+    else:  # let mpirun start its daemons within a Slurm job
         arguments = f'"{OPEN_MPI_ARGUMENTS}${{CHORALE_STEP:-chorale}}"'
-        settings = {
-            "mpich": f'HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC="$CHORALE_JOB/{HYDRA_FILE}"',
-            "openmpi": f"PRTE_MCA_plm_slurm_args={arguments} OMPI_MCA_plm_slurm_args={arguments}",
-        }
-        guard = 'if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${HYDRA_LAUNCHER:-}" ]; then'
-        lines += [guard, f"  export {settings[options.launcher]}", "fi"]
+        settings = f"PRTE_MCA_plm_slurm_args={arguments} OMPI_MCA_plm_slurm_args={arguments}"
+        lines += ['if [ -n "${SLURM_JOB_ID:-}" ]; then', f"  export {settings}", "fi"]
     for part, words in enumerate(commands):
         command = shlex.join(words)
         lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" {part} \\\n  {command} -n "$iterations" -w "$warmup"')

@@ -1,7 +1,7 @@
-"""Parameters of NCCL and RCCL: the versions that have them, how to set them, and the source of this information.
+"""Parameters of NCCL and RCCL: the versions that have them, and how to set them.
 
 A setting reaches a call in one of three ways: a tuner plug-in row, a communicator's configuration, or an environment
-variable, which the library reads once per process. `docs/reference/nccl-parameters.md` shows these tables.
+variable, which the library reads once per process. `docs/reference/nccl-parameters.md` names the sources.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,25 +24,21 @@ PREFIX = "nccl:"
 DEFAULT = "nccl"
 """The library's own choice."""
 
-_GENERATE = "NCCL src/device/generate.py"
-_ALGO = "NCCL guide, NCCL_ALGO"
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 
 @dataclass(frozen=True, slots=True)
 class NcclAlgorithm:
-    """An algorithm of the library. name: name in tuner files; variable: name in the variable NCCL_ALGO
+    """An algorithm of the library. name: name in tuner files
 
     collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL documents it
     """
 
     name: str
-    variable: str
     since: Version
     collectives: frozenset[CollectiveName]
     protocols: tuple[Protocol, ...]
     of_rccl: bool
-    source: str
 
 
 _C = CollectiveName
@@ -54,61 +50,28 @@ _SIMPLE: tuple[Protocol, ...] = ("Simple",)
 ALGORITHMS: Mapping[str, NcclAlgorithm] = {
     each.name: each
     for each in (  # in the order of NCCL's numbers
-        NcclAlgorithm("tree", "Tree", (2, 4), _ALLREDUCE, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
-        NcclAlgorithm("ring", "Ring", (2, 0), _EACH, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
-        NcclAlgorithm("collnet_direct", "CollnetDirect", (2, 14), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        NcclAlgorithm("collnet_chain", "CollnetChain", (2, 14), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        NcclAlgorithm("nvls", "NVLS", (2, 17), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        NcclAlgorithm("nvls_tree", "NVLSTree", (2, 18), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        NcclAlgorithm("pat", "PAT", (2, 23), _SHARDED, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("tree", (2, 4), _ALLREDUCE, _PROTOCOLS, True),
+        NcclAlgorithm("ring", (2, 0), _EACH, _PROTOCOLS, True),
+        NcclAlgorithm("collnet_direct", (2, 14), _SUMS, _SIMPLE, False),
+        NcclAlgorithm("collnet_chain", (2, 14), _ALLREDUCE, _SIMPLE, False),
+        NcclAlgorithm("nvls", (2, 17), _SUMS, _SIMPLE, False),
+        NcclAlgorithm("nvls_tree", (2, 18), _ALLREDUCE, _SIMPLE, False),
+        NcclAlgorithm("pat", (2, 23), _SHARDED, _SIMPLE, False),
     )
 }
 SYMMETRIC = "symmetric"
 """Used like an algorithm's name: kernels on symmetric memory in registered windows. The library chooses the kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A setting other than the algorithm.
-
-    by:       how to set it: `row` of a tuner file, `communicator` or `variable`
-    variable: environment variable, for settings that cannot be set otherwise
-    call:     field of ncclCollConfig_t, for calls with their own configuration (2.31 and newer)
-    """
-
-    name: str
-    since: Version
-    by: str
-    variable: str
-    call: str | None
-    values: str
-    source: str
-
-
-PARAMETERS: Mapping[str, Parameter] = {
-    each.name: each
-    for each in (
-        Parameter(
-            "protocol", (2, 5), "row", "NCCL_PROTO", "algSelection", "LL, LL128, Simple", "NCCL guide, NCCL_PROTO"
-        ),
-        Parameter(
-            "ctas", (2, 17), "row", "NCCL_MIN_CTAS, NCCL_MAX_CTAS", "maxCTAs", "1 to 64; RCCL: 256",
-            "NCCL guide, ncclConfig_t; rccl#1184",
-        ),
-        Parameter("chunk_bytes", (2, 30), "row", "", None, "up to the buffer", "tuner_v6.h, getChunkSize"),
-        Parameter(
-            "cta_policy", (2, 27), "communicator", "NCCL_CTA_POLICY", "CTAPolicy", "default, efficiency, zero",
-            "NCCL guide 2.27.5, flags; nccl.h 2.32.3",
-        ),
-        Parameter(
-            "buffer_bytes", (2, 0), "variable", "NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE", None, "bytes",
-            "NCCL guide, NCCL_BUFFSIZE",
-        ),
-        Parameter(
-            "threads", (2, 0), "variable", "NCCL_NTHREADS", None, "64, 128, 256, 512", "NCCL guide, NCCL_NTHREADS"
-        ),
-    )
-}  # fmt: skip
+PARAMETERS_SINCE: Mapping[str, Version] = {
+    "protocol": (2, 5),
+    "ctas": (2, 17),
+    "chunk_bytes": (2, 30),
+    "cta_policy": (2, 27),
+    "buffer_bytes": (2, 0),
+    "threads": (2, 0),
+}
+"""Setting other than the algorithm -> first version that has it."""
 SYMMETRIC_SINCE: Version = (2, 27)
 CALL_CONFIG_SINCE: Version = (2, 31)
 CTA_POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
@@ -167,7 +130,7 @@ def _faults(
     elif collective not in _SUMS or settings.protocol is not None:
         yield "symmetric kernels are for allreduce, allgather and reduce_scatter, and have no protocol"
     used = settings.to_json()
-    since = {each: PARAMETERS[each].since for each in used if each in PARAMETERS}
+    since = {each: PARAMETERS_SINCE[each] for each in used if each in PARAMETERS_SINCE}
     since[name] = algorithm.since if algorithm else SYMMETRIC_SINCE
     for each, first in since.items():
         if version is not None and version < first:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from chorale.runners.api.base import StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern, Vector
@@ -35,10 +36,11 @@ from chorale.runners.nccl.parameters import (
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import BufferShape, Layout
-from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, Transfer
+from chorale.synth.programs.rounds import LocalStep, RankRounds
 
 LOG, TABLE = "nccl.%p.log", "tuner.csv"
 """Files in the working folder. %p is the process id, because a launch's ranks may share the folder."""
+_ROUNDS = TypeAdapter(RankRounds)
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -67,36 +69,17 @@ class NcclPart:
         return self.settings is not None and self.settings.algorithm == SYMMETRIC
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
+        return {
             "layout": self.layout.to_json(),
             "settings": None if self.settings is None else self.settings.to_json(),
+            "rounds": None if self.rounds is None else _ROUNDS.dump_python(self.rounds, mode="json"),
             "program": self.program,
         }
-        if (rounds := self.rounds) is not None:
-            cells = rounds.layout
-            document["rounds"] = {
-                "cells": [cells.input_base, cells.output_base, cells.scratch_base, cells.cells],
-                "spare": rounds.spare_cells,
-                "turns": [[turn.local, turn.sends, turn.receives] for turn in rounds.rounds],
-                "after": rounds.after,
-            }
-        return document
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> NcclPart:
-        rounds = None
-        if (written := value.get("rounds")) is not None:
-            turns = tuple(
-                Round(
-                    tuple(LocalStep(*each) for each in local),
-                    tuple(Transfer(*each) for each in sends),
-                    tuple(Transfer(*each) for each in receives),
-                )
-                for local, sends, receives in written["turns"]
-            )
-            after = tuple(LocalStep(*each) for each in written["after"])
-            rounds = RankRounds(Layout(*written["cells"]), written["spare"], turns, after)
         settings = None if value["settings"] is None else LibrarySettings.from_json(value["settings"])
+        rounds = None if value["rounds"] is None else _ROUNDS.validate_python(value["rounds"])
         return NcclPart(DataLayout.from_json(value["layout"]), settings, rounds, value["program"])
 
 

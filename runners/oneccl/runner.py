@@ -17,7 +17,7 @@ from chorale.runners.execution.rounds import Environment, LiveRunner, Measuremen
 from chorale.runners.execution.started_ranks import StartedRanks
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.oneccl.install import DEFAULT_VERSION, PACKAGES, Version, build_library, find_parts
+from chorale.runners.oneccl.install import PACKAGES, build_library, find_parts
 from chorale.runners.oneccl.rank import ENGINE, LIBRARY
 from chorale.runners.process_launch.processes import (
     CLUSTER,
@@ -194,18 +194,15 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
     fabric: name of the fabric; needed only if several fabrics have the topology
     where:  `fabric`, `cluster` or `loopback`; None for the topology's fabric if it is up, else a cluster. Loopback has
             no network: times depend on this machine's memory and scheduler
-    version: oneCCL version
 
     A request's time limit starts when the ranks are connected. The one-time build of native code does not count.
     """
 
     name = "oneccl"
 
-    def __init__(
-        self, fabric: str | None = None, where: str | None = None, *, version: Version = DEFAULT_VERSION
-    ) -> None:
+    def __init__(self, fabric: str | None = None, where: str | None = None) -> None:
         super().__init__()
-        self._fabric, self._where, self._version = fabric, where, version
+        self._fabric, self._where = fabric, where
 
     def library(self, collective: str) -> tuple[str, ...]:
         return ALGORITHMS.get(collective, ())
@@ -216,17 +213,17 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
             yield FailureKind.UNAVAILABLE, f"the oneccl runner takes at most {MAX_RANKS} ranks, not {ranks}"
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        native = {LIBRARY: build_library(self._version), ENGINE: engine_library()}
+        native = {LIBRARY: build_library(), ENGINE: engine_library()}
         files = {name: path.read_bytes() for name, path in native.items()}
         placement = place_ranks(request.topology, self._where, self._fabric)
         is_here = not placement.address
         if is_here and (reason := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, reason)
-        self._identify({"clock": "monotonic", **PACKAGES[self._version], **placement.facts}, environment)
+        self._identify({"clock": "monotonic", **PACKAGES, **placement.facts}, environment)
         programs = list(request.without_plans.values())
         elements, variables = library_sizes(request, programs[0].collective.name)
         start_limit = time.monotonic() + START_LIMIT_S + START_PER_RANK_S * len(placement.hosts)
-        files |= find_parts(self._version).runtime_files()
+        files |= find_parts().runtime_files()
         # The key is a new object, because the ranks are for this request only.
         ranks = self._group_for(object(), lambda: OneCclRanks(placement, RANK, files, variables, start_limit))
         more = {"store": ranks.hellos[0]["store"], "channels": max(program.channels for program in programs)}

@@ -1,6 +1,5 @@
 """Serves an ASGI application in a Ray cluster, from an actor with an HTTP server."""
 
-import logging
 import signal
 import socket
 import threading
@@ -10,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from chorale.runners.process_launch.observation import port_lines
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
 
@@ -101,8 +99,6 @@ HEAD_RESOURCE_AMOUNT = 0.001
 ON_HEAD: Mapping[str, Any] = {"num_cpus": 0, "resources": {HEAD_RESOURCE: HEAD_RESOURCE_AMOUNT}}
 START_TIMEOUT_S, STOP_TIMEOUT_S = START_LIMIT_S + 30.0, STOP_LIMIT_S + 5.0
 
-_log = logging.getLogger("chorale.serve")
-
 
 def serve_application(
     build: Callable[[], Any], host: str, port: int, address: str | None, ready: Callable[[], None]
@@ -110,8 +106,7 @@ def serve_application(
     """Serve the ASGI application that `build` returns until SIGINT or SIGTERM, in an actor on the head.
 
     The actor itself listens on `host` on the head; Ray restarts it if its process dies. `ready` is called when requests
-    can be answered; after that, the debug log (--verbose) lists the open ports and who can reach them. Raises
-    Unavailable if the port is taken or the cluster does not start.
+    can be answered. Raises Unavailable if the port is taken or the cluster does not start.
     """
     with RayCluster(address):
         actor: Any = ray.remote(HttpServer)
@@ -127,7 +122,6 @@ def serve_application(
             raise Unavailable("the service could not start at {}", f"{host}:{port}: {problem}", way_out)
         try:
             ready()
-            _log.debug("listening:\n  %s", "\n  ".join(port_lines()))
             stopped = threading.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stopped.set())

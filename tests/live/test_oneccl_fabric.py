@@ -7,27 +7,20 @@ import pytest
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
-from chorale.runners.oneccl.install import Version, build_library
 from chorale.runners.oneccl.runner import OneCclRunner
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, request_of
 from tests.live.support import (
-    VERSION_PARAMS,
     needs_oneccl,
     ring_of_four,
     takes_as_long_as_the_links_do,
     turn_links_of_rank_0,
 )
 
-pytestmark = needs_oneccl  # programs and messages are the same with every version; those that differ ask for both
+pytestmark = needs_oneccl
 
 NAME = f"oneccl-{os.getpid()}"
-
-
-@pytest.mark.parametrize("version", VERSION_PARAMS)
-def test_the_library_builds_with_every_version(version: Version) -> None:
-    assert os.access(build_library(version), os.R_OK)
 
 
 @pytest.fixture
@@ -37,9 +30,8 @@ def ring() -> Iterator[EmulatedFabric]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("version", VERSION_PARAMS)
-def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, version: Version) -> None:
-    with OneCclRunner(NAME, version=version) as runner:
+def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric) -> None:
+    with OneCclRunner(NAME) as runner:
         takes_as_long_as_the_links_do(runner, "ring")
     assert not processes_in(ring.networks())
 

@@ -18,7 +18,7 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, ProgramSettings, RunRequest, library_result
 from chorale.runners.oneccl import runner as runner_module
-from chorale.runners.oneccl.install import PACKAGES, Version
+from chorale.runners.oneccl.install import PACKAGES
 from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
 from chorale.runners.process_launch.processes import LocalHost
 from chorale.runners.ray import hosts
@@ -33,23 +33,14 @@ from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.live_kit import descendants, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.support import VERSION_PARAMS, needs_oneccl, params
+from tests.live.support import needs_oneccl, params
 from tests.synthesis import schedule_for
 
+pytestmark = needs_oneccl
 PAIR = ring_allreduce(range(2))
 
 
-OnLoopback = Callable[..., OneCclRunner]
-
-
-@pytest.fixture(params=VERSION_PARAMS)
-def version(request: pytest.FixtureRequest) -> Version:
-    return request.param
-
-
-@pytest.fixture
-def on_loopback(version: Version) -> OnLoopback:
-    return lambda: OneCclRunner(where="loopback", version=version)
+ON_LOOPBACK = partial(OneCclRunner, where="loopback")
 
 
 def _pair(program: Program = PAIR, **others: object) -> RunRequest:
@@ -57,16 +48,16 @@ def _pair(program: Program = PAIR, **others: object) -> RunRequest:
 
 
 @pytest.mark.parametrize("check", params(runner_kit.CHECKS))
-def test_conformance(check: Callable[[runner_kit.Factory], None], on_loopback: OnLoopback) -> None:
-    check(on_loopback)
+def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
+    check(ON_LOOPBACK)
 
 
-def test_traces(on_loopback: OnLoopback) -> None:
-    runner_kit.traces_say_what_every_step_took(on_loopback)
+def test_traces() -> None:
+    runner_kit.traces_say_what_every_step_took(ON_LOOPBACK)
 
 
-def test_every_library_algorithm_is_right_and_takes_its_turn(on_loopback: OnLoopback) -> None:
-    with on_loopback() as runner:
+def test_every_library_algorithm_is_right_and_takes_its_turn() -> None:
+    with ON_LOOPBACK() as runner:
         names = runner.library("allreduce")
         assert len(names) == 6
         results = measured(runner.submit(request_of(RING, library=names, sizes_bytes=(4096, 4097)))).results
@@ -79,11 +70,9 @@ def test_every_library_algorithm_is_right_and_takes_its_turn(on_loopback: OnLoop
     assert len({one.size_bytes for name in names for one in results[library_result(name)]}) == 12
 
 
-def test_an_algorithm_that_does_not_serve_is_rejected_and_not_replaced(
-    on_loopback: OnLoopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_algorithm_that_does_not_serve_is_rejected_and_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(runner_module.ALGORITHMS, CollectiveName.ALLREDUCE, ("direct",))  # needs MPI underneath
-    with on_loopback() as runner:
+    with ON_LOOPBACK() as runner:
         failure = failed(runner.submit(_pair(library=("direct",))), FailureKind.REJECTED)
     assert "can not select algo" in failure.message
 
@@ -98,7 +87,7 @@ DTYPES = {
 
 
 @pytest.mark.parametrize(("name", "dtype"), DTYPES.items(), ids=str)
-def test_every_collective_is_right(on_loopback: OnLoopback, name: CollectiveName, dtype: str) -> None:
+def test_every_collective_is_right(name: CollectiveName, dtype: str) -> None:
     schedule = schedule_for(name, TOPOLOGY)
     lowered = partial(LoweringOptions, "oneccl-xml")
     options = {
@@ -115,7 +104,7 @@ def test_every_collective_is_right(on_loopback: OnLoopback, name: CollectiveName
         dtype=dtype,
         settings={"in parts": ProgramSettings(buffer_bytes=500)},
     )
-    with on_loopback() as runner:
+    with ON_LOOPBACK() as runner:
         algorithms = runner.library(name)
         results = measured(runner.submit(replace(request, library=algorithms))).results
     assert algorithms
@@ -123,8 +112,8 @@ def test_every_collective_is_right(on_loopback: OnLoopback, name: CollectiveName
 
 
 @pytest.mark.parametrize("check", params([live_kit.CHECKS[0], *live_kit.CHECKS[2:4], *live_kit.CHECKS[5:]]))
-def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None], on_loopback: OnLoopback) -> None:
-    check(on_loopback)
+def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
+    check(ON_LOOPBACK)
     assert not descendants()
 
 
@@ -133,20 +122,18 @@ ELSEWHEN = ("unshare", "--user", "--map-root-user", "--time", "--fork", "--monot
 
 @pytest.mark.skipif(subprocess.run([*ELSEWHEN, "true"], check=False).returncode != 0, reason="no time namespaces here")
 @pytest.mark.parametrize("other", [0, 1])
-def test_ranks_with_clocks_of_their_own_agree_on_times(
-    on_loopback: OnLoopback, monkeypatch: pytest.MonkeyPatch, other: int
-) -> None:
+def test_ranks_with_clocks_of_their_own_agree_on_times(monkeypatch: pytest.MonkeyPatch, other: int) -> None:
     places = [LocalHost(), LocalHost()]
     places[other] = LocalHost(prefix=ELSEWHEN)
     monkeypatch.setattr(runner_module, "place_ranks", lambda *_: RankPlacement(places, {}))
-    with on_loopback() as runner:
+    with ON_LOOPBACK() as runner:
         (result,) = measured(runner.submit(_pair(repeats=5))).results["program"]
     assert 0 < result.median_s < 5
 
 
-def test_a_stopped_rank_is_a_timeout_that_names_it(on_loopback: OnLoopback) -> None:
+def test_a_stopped_rank_is_a_timeout_that_names_it() -> None:
     request = _pair(size_bytes=2**20, repeats=2000, timeout_s=1.5)
-    with on_loopback() as runner:
+    with ON_LOOPBACK() as runner:
         start = time.monotonic()
         outcome = submit_and_meanwhile(runner, request, lambda pids: os.kill(pids[1], signal.SIGSTOP))
         failure = failed(outcome, FailureKind.TIMEOUT)
@@ -155,14 +142,12 @@ def test_a_stopped_rank_is_a_timeout_that_names_it(on_loopback: OnLoopback) -> N
     assert not descendants()
 
 
-def test_runs_leak_neither_processes_nor_files_nor_descriptors(
-    on_loopback: OnLoopback, version: Version, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_runs_leak_neither_processes_nor_files_nor_descriptors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     own = psutil.Process()
-    with on_loopback() as runner:
+    with ON_LOOPBACK() as runner:
         environment = measured(runner.submit(_pair())).environment
-        assert {name: environment[name] for name in PACKAGES[version]} == PACKAGES[version]
+        assert {name: environment[name] for name in PACKAGES} == PACKAGES
         descriptors = own.num_fds()
         for _ in range(3):
             measured(runner.submit(_pair(warmup=0, repeats=1)))
@@ -171,7 +156,6 @@ def test_runs_leak_neither_processes_nor_files_nor_descriptors(
     assert not list(tmp_path.iterdir())
 
 
-@needs_oneccl
 def test_the_command_compares_with_a_library_algorithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +173,6 @@ def test_the_command_compares_with_a_library_algorithm(
     assert done.document["runner"] == "oneccl"
 
 
-@needs_oneccl
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_ranks_run_on_the_nodes_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,14 @@ Arguments: none. HOME and TMPDIR say where it works.
 import json
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
+
+from tests.security.open_ports import open_ports
 
 
 def main() -> None:
     """Start the cluster, wait for an actor, print, and hold the cluster until stdin ends."""
     os.umask(0o022)  # what most systems give their users
-    from chorale.runners.process_launch.observation import open_ports  # noqa: PLC0415
     from chorale.runners.ray.cluster import RayCluster, ray  # noqa: PLC0415 - after the mask
 
     with RayCluster(cpus=2):
@@ -22,7 +22,7 @@ def main() -> None:
         document = {
             "address": ray.get_runtime_context().gcs_address,
             "session": node.get_session_dir_path(),
-            "ports": [{**asdict(port), "is_local": port.is_local} for port in open_ports()],
+            "ports": open_ports(),
             "token": str(Path.home() / ".ray" / "auth_token"),
         }
         print(json.dumps(document), flush=True)  # noqa: T201 - the answer

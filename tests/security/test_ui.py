@@ -12,10 +12,10 @@ from subprocess import Popen
 import httpx2
 import pytest
 
-from chorale.runners.process_launch.observation import open_ports
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import USER, password_file
 from tests.integration.mlflow_server import server
+from tests.security.open_ports import open_ports
 from tests.waiting import free_port
 
 pytestmark = pytest.mark.timeout(600)
@@ -55,8 +55,7 @@ def test_the_pages_need_the_password_and_end_with_their_process(home: Home) -> N
         assert ui.status(create, b'{"name": "planted"}', password=ui.password, **foreign) == 403
         assert ui.status(create, b'{"name": "mine"}', password=ui.password) == 200
         assert password_file(home).stat().st_mode & 0o777 == 0o600
-        assert {port.port for port in open_ports(ui.process.pid)} == {ui.port}
-        assert all(port.is_local for port in open_ports(ui.process.pid))
+        assert open_ports(ui.process.pid) == {ui.port: True}
         assert b"sqlite" not in Path(f"/proc/{ui.process.pid}/cmdline").read_bytes()
         group = ui.process.pid
         ui.process.send_signal(signal.SIGTERM)

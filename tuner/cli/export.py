@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +16,7 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import format_size, parse_sizes
 from chorale.runners.msccl.commands import RUNTIMES, JobOptions, served_size
 from chorale.runners.msccl.job_files import job_files
-from chorale.runners.process_launch.launchers import Launcher, gpus_per_machine
+from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.synth import InvalidInput, LoweringOptions, Program, Topology, VerifiedSchedule, target_named
 from chorale.synth.build.build import build_program
 from chorale.synth.collective import CollectiveName
@@ -38,7 +38,7 @@ from chorale.tuner.slurm.jobs import load_profile
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
 JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
-LAUNCHERS: Mapping[Launcher, str] = {"openmpi": "mpirun", "srun": "srun"}
+LAUNCHERS: Mapping[Literal["openmpi", "srun"], str] = {"openmpi": "mpirun", "srun": "srun"}
 """Launcher -> suffix of the folder name. Each GPU job is written for both launchers."""
 
 

@@ -1,7 +1,6 @@
 #include "job.hpp"
 
 #include <link.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -118,8 +117,8 @@ std::vector<char*> plain_environment() {
     return kept;
 }
 
-// Runs job/mpi/checking.py on the table file, and returns the file's content; throws its error message.
-std::string checked_table(const std::string& path, const std::string& digest, double limit_s) {
+// Runs job/mpi/checking.py on the table file, and returns its output; throws its error message.
+std::string checked_table(const std::string& path, const std::string& digest) {
     std::FILE* const said = std::tmpfile();
     if (said == nullptr) throw std::runtime_error("the tuning table cannot be checked: no temporary file");
     std::vector<const char*> words = {CHORALE_PYTHON, "-P", "-c", START, CHORALE_PACKAGES, path.c_str(), digest.c_str(), nullptr};
@@ -130,25 +129,16 @@ std::string checked_table(const std::string& path, const std::string& digest, do
     const int refused = posix_spawn(&child, CHORALE_PYTHON, &actions, nullptr, const_cast<char**>(words.data()),
                                     plain_environment().data());
     posix_spawn_file_actions_destroy(&actions);
-    const double deadline_s = seconds_now() + limit_s;
     int status = 0;
-    pid_t ended = 0;
-    while (!refused && (ended = waitpid(child, &status, WNOHANG)) == 0 && seconds_now() < deadline_s)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    if (!refused && ended == 0) {
-        kill(child, SIGKILL);
-        waitpid(child, &status, 0);
-    }
-    const int code = ended == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::fseek(said, 0, SEEK_END);
-    std::string text(size_t(std::max(std::ftell(said), 0L)), '\0');
+    const bool has_ended = !refused && waitpid(child, &status, 0) == child && WIFEXITED(status);
+    std::string text(size_t(std::max<off_t>(lseek(fileno(said), 0, SEEK_END), 0)), '\0');
     std::rewind(said);
     const bool is_read = std::fread(text.data(), 1, text.size(), said) == text.size();
     std::fclose(said);
-    if (code == 0 && is_read) return text;
-    if (code > 0 && !text.empty()) throw std::runtime_error(text);
-    const std::string why = refused ? std::strerror(refused) : "it ended with " + std::to_string(code);
-    throw std::runtime_error(std::string("the tuning table cannot be checked by ") + CHORALE_PYTHON + ": " + why);
+    if (has_ended && WEXITSTATUS(status) == 0 && is_read) return text;
+    if (has_ended && !text.empty()) throw std::runtime_error(text);
+    throw std::runtime_error(std::string("the tuning table cannot be checked by ") + CHORALE_PYTHON + ": " +
+                             (refused ? std::strerror(refused) : "it ended with status " + std::to_string(status)));
 }
 
 // Rank 0 lets Python check the signature, the digest and the programs of the table, which is the same on all ranks, and
@@ -156,7 +146,7 @@ std::string checked_table(const std::string& path, const std::string& digest, do
 Table read_table(const Job& job) {
     std::string content, problem;
     try {
-        if (job.rank == 0) content = checked_table(job.settings.table, job.table.digest, CHECK_S);
+        if (job.rank == 0) content = checked_table(job.settings.table, job.table.digest);
     } catch (const std::exception& error) {
         problem = error.what();
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <stdexcept>
 
@@ -11,135 +12,59 @@ namespace chorale::job {
 
 namespace {
 
-constexpr std::string_view FORMAT = "chorale-table/1";
+constexpr const char* FORMAT = "chorale-table/1";
 constexpr off_t MOST_BYTES = 1 << 28;
-
-[[noreturn]] void damaged(const std::string& what) {
-    throw std::runtime_error("the tuning table is damaged: " + what + "; write it again: chorale table write");
-}
-
-std::string_view line_of(std::string_view& rest) {
-    const size_t end = rest.find('\n');
-    if (end == std::string_view::npos) damaged("it ends too early");
-    const auto line = rest.substr(0, end);
-    rest.remove_prefix(end + 1);
-    return line;
-}
-
-// Parses an integer from -1 to 2^63 - 1.
-template <typename Number>
-Number number_in(std::istringstream& line) {
-    Number number;
-    if (!(line >> number)) damaged("a line of its index has no number where one must be");
-    return number;
-}
-
-struct Reader {
-    Table& table;
-    std::string_view blobs;
-
-    void read(std::string_view index) {
-        while (!index.empty()) {
-            std::istringstream line{std::string(line_of(index))};
-            std::string kind;
-            line >> kind;
-            if (kind == "ranks") table.ranks = number_in<int>(line);
-            else if (kind == "program") program(line);
-            else if (kind == "words") words(line);
-            else if (kind == "entry") entry(line);
-            else damaged("a line of its index begins with an unknown word");
-        }
-    }
-
-    void program(std::istringstream& line) {
-        if (number_in<size_t>(line) != table.programs.size()) damaged("its programs are not in order");
-        line >> table.programs.emplace_back().digest;  // the rest of the line repeats information of the entries
-    }
-
-    void words(std::istringstream& line) {
-        const auto number = number_in<size_t>(line);
-        const int rank = number_in<int>(line);
-        const auto start = number_in<size_t>(line), size = number_in<size_t>(line);
-        if (number >= table.programs.size() || start > blobs.size() || size > blobs.size() - start)
-            damaged("words lie outside of it");
-        table.programs[number].packed[rank] = blobs.substr(start, size);
-    }
-
-    void entry(std::istringstream& line) {
-        Entry entry;
-        std::string group;
-        line >> entry.collective >> entry.dtype >> group;
-        entry.everyone = group == "*";
-        if (!entry.everyone) {
-            std::istringstream ranks(group);
-            do entry.group.push_back(number_in<int>(ranks));
-            while (ranks.get() == ',');
-        }
-        entry.root = number_in<int>(line);
-        entry.min_bytes = number_in<int64_t>(line);
-        entry.max_bytes = number_in<int64_t>(line);
-        entry.program = number_in<int>(line);
-        if (entry.program < -1 || entry.program >= int(table.programs.size())) damaged("an entry names no program");
-        table.entries.push_back(std::move(entry));
-    }
-};
-
-template <typename Holds>
-std::vector<const Entry*> those(const std::vector<const Entry*>& entries, Holds holds) {
-    std::vector<const Entry*> result;
-    for (const Entry* entry : entries)
-        if (holds(*entry)) result.push_back(entry);
-    return result;
-}
 
 }  // namespace
 
-Table parse_table(std::string_view data) {
-    if (data.substr(0, FORMAT.size() + 1) != std::string(FORMAT) + "\n")
-        throw std::runtime_error("a tuning table must begin with the line " + std::string(FORMAT));
-    line_of(data);
-    std::istringstream lengths{std::string(line_of(data))};
-    const auto header = number_in<size_t>(lengths), index = number_in<size_t>(lengths),
-               blobs = number_in<size_t>(lengths);
+Table parse_table(const std::string& content) {
+    std::istringstream text(content);
     Table table;
-    lengths >> table.digest;
-    const bool fits = header <= data.size() && index <= data.size() - header && blobs == data.size() - header - index;
-    if (!fits) damaged("it has another length than its second line says");
-    Reader{table, data.substr(header + index)}.read(data.substr(header, index));
+    text >> table.digest >> table.ranks;
+    for (std::string kind; text >> kind;) {
+        size_t count = 0;
+        if (kind == "program") {
+            text >> table.programs.emplace_back().digest;
+        } else if (kind == "words") {
+            text >> count;
+            text.ignore();
+            text.read(table.programs.back().packed.emplace_back(count, '\0').data(), std::streamsize(count));
+        } else {
+            Entry& entry = table.entries.emplace_back();
+            text >> entry.collective >> entry.dtype >> entry.root >> entry.min_bytes >> entry.max_bytes >> entry.program;
+            text >> count;
+            entry.everyone = count == 0;
+            entry.group.resize(count);
+            for (int& rank : entry.group) text >> rank;
+        }
+    }
     return table;
 }
 
 std::string table_digest(const std::string& path) {
     struct stat status{};
     std::ifstream file;  // only regular files are opened, because opening a pipe would block
-    if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES)
-        file.open(path, std::ios::binary);
-    std::string content(file.is_open() ? size_t(status.st_size) : 0, '\0');
-    if (!file.is_open() || !file.read(content.data(), std::streamsize(content.size())))
+    if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES) file.open(path);
+    if (!file.is_open())
         throw std::runtime_error("a tuning table must be a regular file of at most 256 MiB that can be read");
-    std::string_view rest = content;
-    if (line_of(rest) != FORMAT) throw std::runtime_error("a tuning table must begin with the line " + std::string(FORMAT));
-    std::istringstream second{std::string(line_of(rest))};
-    std::string header, index, blobs, digest;
-    second >> header >> index >> blobs >> digest;
+    std::string format, header, index, blobs, digest;
+    if (!std::getline(file, format) || format != FORMAT)
+        throw std::runtime_error("a tuning table must begin with the line " + std::string(FORMAT));
+    file >> header >> index >> blobs >> digest;
     return digest;
 }
 
 std::vector<int64_t> Table::words(int program, int rank) const {
-    const auto at = programs.at(program).packed.find(rank);
-    if (at == programs[program].packed.end()) damaged("a program has no words for rank " + std::to_string(rank));
     std::vector<int64_t> numbers;
     uint64_t value = 0;
     int shift = 0;
-    for (const unsigned char byte : at->second) {
-        if (shift > 63) damaged("a number has more than 64 bits");
+    for (const unsigned char byte : programs.at(program).packed.at(rank)) {
         value |= uint64_t(byte & 0x7f) << shift;
         shift += 7;
         if (byte & 0x80) continue;
         numbers.push_back(int64_t(value >> 1) ^ -int64_t(value & 1));
         value = shift = 0;
     }
-    if (shift) damaged("words end inside a number");
     return numbers;
 }
 
@@ -156,20 +81,26 @@ bool GroupEntries::has(std::string_view collective) const {
 }
 
 Decision GroupEntries::find(std::string_view collective, int root, std::string_view dtype, int64_t size_bytes) const {
+    struct Test {
+        const char* reason;
+        std::function<bool(const Entry&)> holds;
+    };
+    const Test tests[] = {
+        {COLLECTIVE, [&](const Entry& entry) { return entry.collective == collective; }},
+        {ROOT, [&](const Entry& entry) { return entry.root == root; }},
+        {DTYPE, [&](const Entry& entry) { return entry.dtype == dtype || entry.dtype == "any"; }},
+        {SIZE, [&](const Entry& entry) {
+             return entry.min_bytes <= size_bytes && (entry.max_bytes < 0 || size_bytes <= entry.max_bytes);
+         }}};
     if (entries_.empty()) return {nullptr, GROUP};
-    auto left = those(entries_, [&](const Entry& entry) { return entry.collective == collective; });
-    if (left.empty()) return {nullptr, COLLECTIVE};
-    left = those(left, [&](const Entry& entry) { return entry.root == root; });
-    if (left.empty()) return {nullptr, ROOT};
-    left = those(left, [&](const Entry& entry) { return entry.dtype == dtype || entry.dtype == "any"; });
-    if (left.empty()) return {nullptr, DTYPE};
-    left = those(left, [&](const Entry& entry) {
-        return entry.min_bytes <= size_bytes && (entry.max_bytes < 0 || size_bytes <= entry.max_bytes);
-    });
-    if (left.empty()) return {nullptr, SIZE};
-    const Entry* best = left.front();
-    for (const Entry* entry : left)
-        if (best->dtype == "any" && entry->dtype != "any") best = entry;
+    auto left = entries_;
+    for (const Test& test : tests) {
+        const auto fails = [&](const Entry* entry) { return !test.holds(*entry); };
+        left.erase(std::remove_if(left.begin(), left.end(), fails), left.end());
+        if (left.empty()) return {nullptr, test.reason};
+    }
+    const auto exact = std::find_if(left.begin(), left.end(), [](const Entry* entry) { return entry->dtype != "any"; });
+    const Entry* best = exact == left.end() ? left.front() : *exact;
     return best->program < 0 ? Decision{nullptr, LIBRARY} : Decision{best, nullptr};
 }
 

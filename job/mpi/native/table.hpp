@@ -1,8 +1,7 @@
-// A tuning table, read from its file (for the layout, see job/table/layout.py), and the choice of an entry for a call.
+// A tuning table, as job/mpi/checking.py passes it on, and the choice of an entry for a call.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +20,7 @@ struct Entry {
 
 struct Program {
     std::string digest;
-    std::map<int, std::string> packed;  // by rank
+    std::vector<std::string> packed;  // by rank
 };
 
 struct Table {
@@ -37,8 +36,8 @@ struct Table {
 // Returns the digest that a table file states. Throws std::runtime_error unless the file is regular and not too large.
 std::string table_digest(const std::string& path);
 
-// Throws std::runtime_error if the content is damaged. Does not compute the digest: Python has checked the content.
-Table parse_table(std::string_view data);
+// Parses the output of job/mpi/checking.py, which has checked the table.
+Table parse_table(const std::string& content);
 
 // The entry whose program runs, or the reason why none does, in the same words as job/table/model.py.
 struct Decision {

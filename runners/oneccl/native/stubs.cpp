@@ -1,4 +1,4 @@
-// Symbols to which oneCCL's static archives (2021.17 and 2022.2) refer and that a run on CPUs does not need: hooks of a
+// Symbols to which oneCCL's static archive refers and that a run on CPUs does not need: hooks of a
 // profiler, two functions of a compiler's library, and hwloc, which reports here that it cannot start.
 #include <netinet/in.h>
 #include <netinet/tcp.h>

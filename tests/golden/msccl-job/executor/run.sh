@@ -9,8 +9,8 @@ case $mode in
   proof) iterations=2 warmup=1 ;;
   *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;
 esac
-mkdir -p "$CHORALE_JOB/logs" "$CHORALE_JOB/hosts"
-rm -f "$CHORALE_JOB/logs/$mode".* "$CHORALE_JOB/hosts/$mode".*
+mkdir -p "$CHORALE_JOB/logs"
+rm -f "$CHORALE_JOB/logs/$mode".*
 CHORALE_STEP=${CHORALE_STEP:-chorale}
 unset SLURM_HOSTFILE
 # srun and the test programs must speak the same PMI: the first that starts a step, in the order of the MPI they link.

@@ -9,10 +9,10 @@ case $mode in
   proof) iterations=2 warmup=1 ;;
   *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;
 esac
-mkdir -p "$CHORALE_JOB/logs" "$CHORALE_JOB/hosts"
-rm -f "$CHORALE_JOB/logs/$mode".* "$CHORALE_JOB/hosts/$mode".*
-if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${HYDRA_LAUNCHER:-}" ]; then
-  export HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC="$CHORALE_JOB/hydra-srun.sh"
+mkdir -p "$CHORALE_JOB/logs"
+rm -f "$CHORALE_JOB/logs/$mode".*
+if [ -n "${SLURM_JOB_ID:-}" ]; then
+  export PRTE_MCA_plm_slurm_args="--overlap --job-name=${CHORALE_STEP:-chorale}" OMPI_MCA_plm_slurm_args="--overlap --job-name=${CHORALE_STEP:-chorale}"
 fi
-mpiexec -n 4 -ppn 2 -hosts gpu-a,gpu-b "$CHORALE_JOB/rank.sh" "$mode" 0 \
+mpirun -np 4 --map-by ppr:2:node --host gpu-a:2,gpu-b:2 "$CHORALE_JOB/rank.sh" "$mode" 0 \
   all_reduce_perf -b 1048576 -e 16777216 -f 4 -d double -o sum -g 1 -c 1 -a 1 -n "$iterations" -w "$warmup"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.job.mpi import preload
+from chorale.job.mpi.checking import content_for_ranks
 from chorale.job.mpi.preload import NATIVE
-from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, GroupEntries, JobEntry, Table
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.synth.errors import Unavailable
@@ -61,7 +61,7 @@ def test_both_say_the_same(
 ) -> None:
     table = Table({}, 4, tuple(entries), {DIGEST: PROGRAM})
     path = tmp_path_factory.getbasetemp() / "table"
-    path.write_bytes(table_bytes(table))
+    path.write_bytes(content_for_ranks(table, "0"))
     for call in calls:
         found = GroupEntries.of(table, call[0]).find(*call[1:])
         expected = (1, found.program) if isinstance(found, JobEntry) else (0, found.value)

@@ -83,9 +83,10 @@ def test_loopback_needs_nothing() -> None:
     assert found.is_here
 
 
-def test_hosts_come_from_a_list_a_file_or_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _until_ranks(mpi_launch_of(RING, None, None, "a,b").argv) == ("mpiexec", "-hosts", "a,b", "-n", "4")
-    assert _until_ranks(mpi_launch_of(RING, "cluster", None, "@h.txt").argv) == ("mpiexec", "-f", "h.txt", "-n", "4")
+def test_hosts_come_from_a_list_a_file_or_the_allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("a\n# a comment\nb\n")
+    for hosts in ("a,b", f"@{tmp_path}/hosts"):
+        assert _until_ranks(mpi_launch_of(RING, None, None, hosts).argv) == ("mpiexec", "-hosts", "a,b", "-n", "4")
     monkeypatch.setenv("PBS_NODEFILE", "nodes")
     found = mpi_launch_of(RING, None, None, None)
     assert _until_ranks(found.argv) == ("mpiexec", "-n", "4")

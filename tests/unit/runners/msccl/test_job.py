@@ -39,7 +39,7 @@ JOBS = {
         replace(ring_allgather(4, in_place=False), target="msccl-executor-xml", name="gather", protocol="LL128"),
         JobOptions((2**20, 3 * 2**20), launcher="srun", tests_folder="/opt/nccl-tests/build", gpus_per_node=2),
     ),
-    "rccl": (_allreduce("msccl-executor-xml"), replace(OPTIONS, runtime="rccl", launcher="mpich", dtype="float64")),
+    "rccl": (_allreduce("msccl-executor-xml"), replace(OPTIONS, runtime="rccl", dtype="float64")),
 }
 
 

@@ -257,7 +257,7 @@ def test_the_schema_shows_the_keys_of_each_runner():
         "local": {"where", "fabric", "link_mbps", "probe"},
         "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes", "target"},
         "recorded": {"generator", "buffer_bytes", "schedule"},
-        "oneccl": {"fabric", "where", "version"},
+        "oneccl": {"fabric", "where"},
         "mpi": {"fabric", "where", "hosts", "transport", "interface"},
         "nccl": {
             *("library", "runtime", "version", "launcher", "hosts", "gpus_per_node", "address", "iterations"),
