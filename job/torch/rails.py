@@ -19,10 +19,9 @@ from torch._C import _distributed_c10d as c10d
 
 from chorale.job.table.model import Table
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels import native
 from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
 from chorale.synth.methods.traffic.matrix import ChunkCounts, traffic_matrix
-from chorale.synth.methods.traffic.two_level import plan_rails
+from chorale.synth.methods.traffic.two_level import pieces_over, plan_rails
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import bytes_per_second
 
@@ -90,11 +89,8 @@ def planned_exchange(fabric: RailFabric, sizes: NDArray[np.int64], element_bytes
         src, dst = before[moves].astype(np.int32), after[moves].astype(np.int32)
         is_far = fabric.box[src] != fabric.box[dst]
         over = np.where(is_far, src, np.int32(-1)), np.where(is_far, dst, np.int32(-1))
-        loads = fabric.no_loads()
-        native.add_piece_loads(src, dst, *over, pieces.amount[moves], loads)
-        legs_time += fabric.time(loads)
-    direct = fabric.no_loads()
-    native.add_relayed_loads(matrix.amounts, *fabric.usual["direct"], direct)
+        legs_time += fabric.time(fabric.loads_of(src, dst, *over, pieces.amount[moves]))
+    direct = fabric.loads_of(*pieces_over(matrix.amounts, *fabric.usual["direct"]))
     gain_s = (fabric.time(direct) - legs_time) * element_bytes / bytes_per_second(fabric.topology)
     if gain_s < 1e-3:  # less does not make up for a plan's two additional library calls and two copies
         return None

@@ -29,7 +29,6 @@ from chorale.synth.bounds.residual_graph import (
     LARGEST_AMOUNT,
     Flags,
     Integers,
-    ResidualGraph,
     amounts_on,
     residual_graph,
 )
@@ -48,57 +47,39 @@ Entering = list[tuple[Fraction, int]]
 """The links into a cut as pairs (bandwidth, number of links with this bandwidth)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class CutSearch:
     """Finds cuts that need more than a given time. Ranks that pass a test are not tested again: times only grow.
+
+    Symmetries are used if the network is large and all ranks have the same weight.
+
+    Args:
+        weights: int64 per rank, number of shards that start there.
 
     Attributes:
         weights: int64 per node, number of shards that start there (0 for switches).
         units: int64 per link, its bandwidth in units of 1 / `scale`.
-        useful: ids of the links that are not self-loops.
-        busiest: largest number of useful links into a node.
-        ingress: int64 per node, total bandwidth of its incoming links in units.
-        settled: flags of ranks; True if all cuts around the rank are known to be wide enough.
+        ingress: int64 per node, total bandwidth of its incoming links, except self-loops, in units.
+        settled: flags of nodes; True if all cuts around a rank are known to be wide enough.
         typical: flags of ranks; True for one rank per orbit. Known symmetries map this rank to all others in its orbit.
     """
 
-    topology: Topology
-    weights: Integers
-    units: Integers
-    scale: int
-    useful: Integers
-    busiest: int
-    ingress: Integers
-    graph: ResidualGraph
-    half_arcs: Integers
-    settled: Flags
-    typical: Flags
-
-    @staticmethod
-    def of(topology: Topology, weights: Integers) -> CutSearch:
-        """Return a new search with the given weights, int64 per rank. O(links log links).
-
-        Symmetries are used if the network is large and all ranks have the same weight.
-        """
-        links = topology.links
-        units, scale = links.integer_bandwidths()
-        useful = np.flatnonzero(links.src != links.dst)
-        busiest = int(np.bincount(links.dst[useful]).max(initial=0))
-        _require_small(int(units.max(initial=0)) * busiest, 0)
-        ingress = np.zeros(topology.node_count, dtype=np.int64)
-        np.add.at(ingress, links.dst[useful], units[useful])
-        everywhere = np.zeros(topology.node_count, dtype=np.int64)
-        everywhere[: topology.compute_count] = weights
-        graph, half_arcs = residual_graph(topology.node_count, links.src[useful], links.dst[useful])
-        settled = np.zeros(topology.node_count, dtype=np.bool_)
-        # If weights are equal, only the first rank of every orbit under known symmetries (each checked) is typical.
-        typical = np.ones(topology.compute_count, dtype=np.bool_)
-        if len(typical) >= _MANY_RANKS and topology.automorphisms and np.all(weights == weights[0]):
-            typical[:] = False
-            typical[np.unique(checked_orbits(topology)[: len(typical)], return_index=True)[1]] = True
-        return CutSearch(
-            topology, everywhere, units, scale, useful, busiest, ingress, graph, half_arcs, settled, typical
-        )
+    def __init__(self, topology: Topology, weights: Integers) -> None:
+        links, ranks = topology.links, topology.compute_count
+        self.topology = topology
+        self.units, self.scale = links.integer_bandwidths()
+        self._useful = np.flatnonzero(links.src != links.dst)
+        src, dst = links.src[self._useful], links.dst[self._useful]
+        self._busiest = int(np.bincount(dst).max(initial=0))  # largest number of links into a node
+        _require_small(int(self.units.max(initial=0)) * self._busiest, 0)
+        self.ingress, self.weights = np.zeros((2, topology.node_count), dtype=np.int64)
+        np.add.at(self.ingress, dst, self.units[self._useful])
+        self.weights[:ranks] = weights
+        self._graph, self._half_arcs = residual_graph(topology.node_count, src, dst)
+        self.settled = np.zeros(topology.node_count, dtype=np.bool_)
+        self.typical = np.ones(ranks, dtype=np.bool_)
+        if ranks >= _MANY_RANKS and topology.automorphisms and np.all(weights == weights[0]):
+            self.typical[:] = False
+            self.typical[np.unique(checked_orbits(topology)[:ranks], return_index=True)[1]] = True
 
     def narrowest_rank(self) -> Nodes:
         """Return the cut around the single rank that needs longest to receive everything. O(ranks log ranks)."""
@@ -126,13 +107,13 @@ class CutSearch:
         """
         links = self.topology.links
         table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
-        _require_small(max(table, default=0) * self.busiest, k * int(self.weights.sum()))
-        amounts = np.array(table, dtype=np.int64)[links.bandwidth_class[self.useful]]
-        capacity = amounts_on(self.graph, self.half_arcs, amounts)
+        _require_small(max(table, default=0) * self._busiest, k * int(self.weights.sum()))
+        amounts = np.array(table, dtype=np.int64)[links.bandwidth_class[self._useful]]
+        capacity = amounts_on(self._graph, self._half_arcs, amounts)
         is_sink = np.zeros(self.topology.node_count, dtype=np.bool_)
         is_sink[: self.topology.compute_count] = True if sinks is None else sinks
         cuts = np.zeros((1, self.topology.node_count), dtype=np.bool_)
-        found = native.violated_cuts(self.graph, capacity, self.weights * k, is_sink, self.settled, cuts)
+        found = native.violated_cuts(self._graph, capacity, self.weights * k, is_sink, self.settled, cuts)
         return np.flatnonzero(cuts[0]) if found else None
 
     def outside_weight(self, cut: Nodes) -> int:
@@ -392,7 +373,7 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
     """Return a search for cuts that limit `collective`, on the transpose if data are reduced."""
     weights = shards_of_ranks(topology, collective)
-    return CutSearch.of(topology if cut_direction(collective) == "into" else transpose(topology), weights)
+    return CutSearch(topology if cut_direction(collective) == "into" else transpose(topology), weights)
 
 
 def shards_of_ranks(topology: Topology, collective: Collective) -> Integers:

@@ -89,7 +89,7 @@ def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Col
         if solution.x is None:
             break
         network, kept = _rounded(topology, solution.x[:count])
-        *_, (time, cut) = improving_cuts(CutSearch.of(network, weights))
+        *_, (time, cut) = improving_cuts(CutSearch(network, weights))
         if 1 / float(time) >= solution.x[count] * (1 - _CLOSE):
             worth = -solution.ineqlin.marginals
             of_switches = dict(zip(switches, worth.tolist(), strict=False))

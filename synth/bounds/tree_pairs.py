@@ -455,7 +455,7 @@ def _counted_split(
         rows = zip(*columns, strict=True)
         links = Links.build(Link(src, dst, Fraction(amount)) for src, dst, amount in rows if amount)
         part = Topology(topology.spec, topology.node_ids, topology.compute_count, links)
-        *_, (slowest, _) = improving_cuts(CutSearch.of(part, roots))
+        *_, (slowest, _) = improving_cuts(CutSearch(part, roots))
         return slowest
 
     try:

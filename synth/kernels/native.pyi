@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import ResidualGraph
 from chorale.synth.kernels.types import Matrix, Table
-from chorale.synth.lowering.fragments import Cells, Fragments, Messages
 from chorale.synth.lowering.messages import Moves, Visits
-from chorale.synth.lowering.rank_programs import MemoryBases, UnscheduledOps
 from chorale.synth.methods.alltoall.price_descent import PricedNetwork
 from chorale.synth.methods.bfb.plan import Problems
 from chorale.synth.methods.forest.forest import _ArcIndex, _OldEdges
 from chorale.synth.methods.forest.packing import ArcTable, InArcShares, ResidualNetwork
 from chorale.synth.methods.forest.switch_groups import SwitchGroups
 from chorale.synth.methods.forest.switch_removal import CutTable, PathPieces, Splits
-from chorale.synth.methods.traffic.fabric import RailLoads
 from chorale.synth.programs.check_execution import Code, RunConditions
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
 from chorale.synth.verify.replay import ActorTables
@@ -40,14 +37,13 @@ def add_priced_loads(
     sources: Ranks,
     weights: Ints,
     prices: Reals,
-    width: float,
     temperature: float,
     units: int,
     loads: Ints,
 ) -> tuple[float, float]:
     """Send the demand of `sources`, times `weights`, along cheap paths and add its exact loads per link to `loads`.
 
-    O(links + nodes * bucket searches) per source.
+    O(links * log(links)) per source.
 
     Args:
         prices: Each link's price, above 0; links are sorted by head.
@@ -156,12 +152,8 @@ def refine_colours(
     """Write each row's new colour, computed from its old colour and the sum of its columns' colours."""
 
 class ColourTable:
-    """Numbers colours 0, 1, 2, … in order of first appearance.
+    """Numbers colours 0, 1, 2, … in order of first appearance."""
 
-    expected: estimated number of different colours
-    """
-
-    def __init__(self, expected: int) -> None: ...
     def number(self, colours: Words) -> Ranks: ...
     @property
     def count(self) -> int: ...
@@ -283,26 +275,7 @@ def enter_blocks(
         arrays are shorter if there is no capacity left for an entry.
     """
 
-# fragments.cpp
-
-def moments(rank: Ranks, step: Ranks, first: Ranks, end: Ranks, result: Matrix[np.int32]) -> None:
-    """Write to `result`, [ranks, chunks], the step of the last row that moves the chunk from or to the rank."""
-
-def is_exchange(messages: Messages, cells: Cells, marks: NDArray[np.uint8]) -> bool:
-    """Return whether a rank receives into a cell that it also sends. `marks` must be 0 and stay 0. O(chunks moved)."""
-
-def step_fragments(
-    messages: Messages, cells: Cells, marks: NDArray[np.uint8], longest: int, across: bool
-) -> tuple[Ranks, Ranks, Ranks, Ranks, Ranks]:
-    """Return the messages' `StepFragments` columns, and update the places in `cells`. O(chunks moved).
-
-    The first chunk that reaches a cell is added to the earlier contents; later ones are added to the sum.
-
-    Args:
-        marks: One bit per cell, which must be 0 and stays 0.
-        longest: Maximum number of chunks in a fragment.
-        across: Whether a fragment may contain several messages of a connection.
-    """
+# lowering.cpp
 
 def remaining_times(moves: Moves, visits: Visits, latest_first: Ints) -> Ints:
     """Return, for each row, the time until everything that waits for it has ended if links are never shared. O(visits).
@@ -324,8 +297,6 @@ def time_stretches(start: Ints, before: Ints, order: Ints) -> Ints:
     order: the rows by their starts
     """
 
-# lowering.cpp
-
 def dependences(src: Ints, dst: Ints, count: Ints, cells: int) -> tuple[Ints, Ints]:
     """Return the earlier instructions on which each of a rank's instructions depends.
 
@@ -344,29 +315,12 @@ def dependences(src: Ints, dst: Ints, count: Ints, cells: int) -> tuple[Ints, In
 def is_needed(src: Ints, dst: Ints, count: Ints, needed_cells: Flags) -> Flags:
     """Return, for each instruction, whether a cell that it writes is read later or is one of `needed_cells`."""
 
-def ordered_ops(
-    fragments: Fragments, sent: Ints, received: Ints, sends_first: bool, extra: int
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
-    """Return the columns of the `UnscheduledOps` that send and receive fragments, followed by `extra` empty rows.
+def necessary_waits(src: Ints, dst: Ints, count: Ints, cells: int, block: Ints, blocks: int) -> tuple[Ints, Ints]:
+    """Return those `dependences` for which instructions have to wait, in the same form.
 
-    They are in the order of steps and turns. In a turn, exchanged fragments (all with `sends_first`) are sent before
-    any is received; otherwise each fragment is sent before it is received. O(instructions * log(those of a step)).
+    O(dependences + (instructions on which others depend) * blocks).
 
-    sent, received: fragment numbers, ascending
-    """
-
-def columns_of_ops(
-    ops: UnscheduledOps, blocks: Ints, block_count: int, memory: MemoryBases
-) -> tuple[Ints, Matrix[np.int64], Ints, Ints, Ints]:
-    """Return the instructions block by block, with all necessary waits and no redundant ones.
-
-    Args:
-        ops: Instructions in a valid sequential order.
-        blocks: Each instruction's block.
-
-    Returns:
-        Each block's first instruction, and the end; rows with op, source buffer and offset, target buffer and offset,
-        and chunks; each instruction's first wait, and the end; each wait's block and step.
+    block: each instruction's block
     """
 
 # programs.cpp
@@ -391,22 +345,6 @@ def execute(
     """
 
 # rails.cpp
-
-def add_relayed_loads(
-    amounts: Matrix[np.int64], senders: Matrix[np.int32], receivers: Matrix[np.int32], loads: RailLoads
-) -> None:
-    """Add the loads of `amounts`, each sent over one NIC in the source's box and one NIC in the target's box.
-
-    O(ranks^2).
-
-    senders: int32[ranks, ranks], the rank whose NIC sends each amount; -1 if source and target share a box
-    receivers: the same for the NIC that receives
-    """
-
-def add_piece_loads(
-    source: Ranks, target: Ranks, sender: Ranks, receiver: Ranks, amount: Ints, loads: RailLoads
-) -> None:
-    """Add the loads of pieces, as `chorale.synth.methods.traffic.two_level.Pieces` describes their paths. O(pieces)."""
 
 def relieved(
     source: Ranks,

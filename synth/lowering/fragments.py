@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.kernels import native
-from chorale.synth.kernels.types import Matrix
 from chorale.synth.lowering.messages import ChannelMessages
-from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
+from chorale.synth.lowering.vector_layout import Column, NarrowColumn
 from chorale.synth.programs.memory import BufferShape, Layout, buffer_chunks
 from chorale.synth.programs.program import BUFFERS, Buffer
 
@@ -33,22 +31,6 @@ _IN_ORDER = (
     CollectiveName.REDUCE_SCATTER,
 )
 """In place, all chunks of these collectives stay in one buffer, in the order of their indices."""
-
-
-class Cells(NamedTuple):
-    """Places of chunks, as codes `buffer << SHIFT | offset`.
-
-    ordered: code of chunk 0 if all chunks are in one buffer, in index order, on all ranks; `current` and `arrival` are
-             then empty. Otherwise NOWHERE.
-    current: [ranks, chunks], current place of each chunk
-    arrival: [ranks, chunks], place where each chunk is stored when it arrives
-    stride:  number of distinct chunks
-    """
-
-    ordered: int
-    current: Matrix[np.int32]
-    arrival: Matrix[np.int32]
-    stride: int
 
 
 def stays_in_order(shape: BufferShape) -> bool:
@@ -95,11 +77,21 @@ class Placement:
     def is_ordered(self) -> bool:
         return stays_in_order(self.shape)
 
-    @property
-    def cells(self) -> Cells:
-        """The places of all chunks, in the format that kernels read."""
-        ordered = BUFFERS.index(self._shared_buffer) << SHIFT if self.is_ordered else NOWHERE
-        return Cells(ordered, self.current, self.arrival, self.shape.identities)
+    def places(
+        self, sender: NarrowColumn, receiver: NarrowColumn, chunk: NarrowColumn, reduces: NDArray[np.bool_]
+    ) -> tuple[Codes, Codes, Codes]:
+        """Return (source, operand, target) of chunks that are sent in the same step, with a row per chunk and message.
+
+        The first chunk that reaches a place is added to what is there before the step, later ones to the sum.
+        """
+        if self.is_ordered:
+            place = (BUFFERS.index(self._shared_buffer) << SHIFT) + chunk
+            return place, place, place
+        target = self.arrival[receiver, chunk]
+        is_first = np.zeros(len(chunk), dtype=np.bool_)
+        is_first[np.unique(receiver.astype(np.int64) * self.shape.identities + chunk, return_index=True)[1]] = True
+        operand = np.where(reduces & is_first, self.current[receiver, chunk], target)
+        return self.current[sender, chunk], operand, target
 
     @property
     def used_chunks(self) -> tuple[int, int]:
@@ -144,35 +136,13 @@ def _moments(
     rank: sender of each message, to find moves from ranks, or its receiver, to find moves to ranks
     """
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
-    columns = (rank, messages.step, messages.first, messages.end)
-    ends, step, first, end = (np.ascontiguousarray(column if latest else column[::-1]) for column in columns)
-    native.moments(ends, step, first, end, steps)
+    row, chunk = (column if latest else column[::-1] for column in messages.cells())
+    steps[rank[row], chunk] = messages.step[row]  # of several entries for a chunk, the last one is kept
     return steps
 
 
 def _codes(buffer: Buffer, first: int, count: int) -> Codes:
     return (BUFFERS.index(buffer) << SHIFT) + np.arange(first, first + count, dtype=np.int32)
-
-
-class Messages(NamedTuple):
-    """The messages of one step. Message i moves the chunks `first` to `end - 1` from `sender` to `receiver`."""
-
-    sender: NarrowColumn
-    receiver: NarrowColumn
-    channel: NarrowColumn
-    first: NarrowColumn
-    end: NarrowColumn
-    reduces: NarrowColumn
-
-
-class StepFragments(NamedTuple):
-    """The fragments of one step: for each, its first message (`row`), its places in memory, and its chunk count."""
-
-    row: NarrowColumn
-    source: NarrowColumn
-    operand: NarrowColumn
-    target: NarrowColumn
-    chunks: NarrowColumn
 
 
 class Fragments(NamedTuple):
@@ -240,31 +210,32 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
 
 
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
-    rows, cells = Messages(*(getattr(messages, name) for name in Messages._fields)), placement.cells
-    buffers = len(BUFFERS) if cells.ordered == NOWHERE else 1
-    marks = np.zeros(placement.shape.ranks * buffers * cells.stride // 8 + 1, dtype=np.uint8)  # one bit per cell
-    exchanged = native.is_exchange(rows, cells, marks)
+    row, chunk = messages.cells()
+    sender, receiver = messages.sender[row], messages.receiver[row]
+    source, operand, target = placement.places(sender, receiver, chunk, messages.reduces[row] == 1)
+    sent, received = (
+        (rank.astype(np.int64) << 32) + code for rank, code in ((sender, source), (receiver, target))
+    )  # cells
+    exchanged = bool(np.isin(received, sent).any())
+    changes = np.zeros(len(messages), dtype=np.bool_)
+    for column in (messages.sender, messages.receiver, messages.channel):
+        changes[1:] |= np.diff(column) != 0
+    connection = np.cumsum(changes)  # numbers the runs of messages on one connection
+    joined = connection[row] if limits.across else row
     longest = min(limits.longest, limits.exchanged) if exchanged else limits.longest
-    made = StepFragments(*native.step_fragments(rows, cells, marks, longest, limits.across))
-    columns = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
-    step, sender, receiver, channel, reduces = (column[made.row] for column in columns)
-    turn = np.zeros(len(made.row), dtype=np.int32)
+    first, count = contiguous_runs((source, operand, target, np.arange(len(row)) + joined), longest)
+    if not placement.is_ordered:  # from now on, ranks send chunks from the places where they arrived
+        placement.current[receiver, chunk] = target
+    turn = np.zeros(len(first), dtype=np.int64)
     if exchanged:
-        sent, received = (
-            expand_intervals((rank.astype(np.int64) << 32) + code, made.chunks)[1]
-            for rank, code in ((sender, made.source), (receiver, made.target))
-        )
-        changes = np.zeros(len(messages), dtype=np.bool_)
-        for column in (messages.sender, messages.receiver, messages.channel):
-            changes[1:] |= np.diff(column) != 0
-        connection = np.cumsum(changes, dtype=np.int32)  # numbers the runs of messages on one connection
-        turn = _turns(connection[made.row], made.chunks, sent, received).astype(np.int32)
-    whole = np.full(len(made.row), exchanged, dtype=np.int32)
-    places = (made.source, made.operand, made.target, made.chunks)
-    return [step, sender, receiver, channel, reduces, *map(np.array, places), whole, turn]
+        turn = _turns(connection[row[first]], count, sent, received)
+    of_messages = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
+    columns = [column[row[first]] for column in of_messages]
+    columns += [source[first], operand[first], target[first], count, np.full(len(first), exchanged), turn]
+    return [column.astype(np.int32, copy=False) for column in columns]
 
 
-def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received: Column) -> Column:
+def _turns(connection: Column, count: Column, sent: Column, received: Column) -> Column:
     """Return each fragment's index within its connection; -1 for all if a cell would be overwritten before it is sent.
 
     Args:

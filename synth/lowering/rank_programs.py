@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
-from chorale.synth.lowering.fragments import SHIFT, Fragments, Placement, contiguous_runs
+from chorale.synth.lowering.fragments import OFFSET_MASK, SHIFT, Fragments, Placement, contiguous_runs
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.programs.check_execution import MAX_WORDS, ExecutionRuns
+from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.program import (
     BUFFERS,
     NO_PEER,
@@ -29,6 +30,7 @@ from chorale.synth.programs.program import (
     RankColumns,
     RankProgram,
     ThreadBlock,
+    ends_of,
 )
 
 
@@ -74,14 +76,26 @@ def ops_of_ranks(
     for rank in range(ranks):
         sent, received = (order[at[rank] : at[rank + 1]] for order, at in zip(orders, bounds, strict=True))
         source, target = placement.misplaced(rank)
-        first, count = contiguous_runs((source, target), longest)
-        columns = UnscheduledOps(*native.ordered_ops(fragments, sent, received, sends_first, len(first)))
-        if len(first):
-            places = source[first], target[first], count
-            copies = *(np.int64(each) for each in (0, Role.LOCAL, NO_PEER, OPS.index(Op.COPY))), *places
-            for column, copy in zip(columns, copies, strict=True):
-                column[len(sent) + len(received) :] = copy
-        yield columns
+        first, copied = contiguous_runs((source, target), longest)
+        number = np.concatenate([sent, received])
+        receives = np.arange(len(number)) >= len(sent)
+        is_late = receives & (sends_first | (fragments.exchanged[number] == 1))
+        order = np.lexsort((receives, number, 2 * fragments.turn[number] + is_late, fragments.step[number]))
+        number, receives = number[order], receives[order]
+        op = np.where(fragments.reduces[number] == 1, _RRC, _RECV)
+        moves = (
+            fragments.channel[number],
+            np.where(receives, Role.RECEIVE, Role.SEND),
+            np.where(receives, fragments.sender[number], fragments.receiver[number]),
+            np.where(receives, op, _SEND),
+            np.where(receives, fragments.operand[number], fragments.source[number]),
+            np.where(receives, fragments.target[number], fragments.source[number]),
+            fragments.chunks[number],
+        )
+        block_of_copies = (np.full(len(first), each) for each in (0, Role.LOCAL, NO_PEER, OPS.index(Op.COPY)))
+        copies = (*block_of_copies, source[first], target[first], copied)
+        columns = (np.concatenate([move, copy], dtype=np.int64) for move, copy in zip(moves, copies, strict=True))
+        yield UnscheduledOps(*columns)
 
 
 _SCRATCH = BUFFERS.index("s")
@@ -90,7 +104,7 @@ _SCRATCH = BUFFERS.index("s")
 Joins = dict[tuple[int, int], int]
 """For blocks that receive and send: the rank to which the block sends, by (channel, rank from which it receives)."""
 
-_RECV, _SEND = OPS.index(Op.RECV), OPS.index(Op.SEND)
+_RECV, _SEND, _RRC = OPS.index(Op.RECV), OPS.index(Op.SEND), OPS.index(Op.RECV_REDUCE_COPY)
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
 
 
@@ -305,13 +319,6 @@ def _pairs_of_directions(keys: list[Key], order: list[int]) -> list[tuple[int, i
     return pairs
 
 
-class MemoryBases(NamedTuple):
-    """First cell (chunk slot) of each buffer in a rank's memory, and the total number of cells."""
-
-    base: Column
-    cells: int
-
-
 class Grouping(NamedTuple):
     """Options for fusing instructions and grouping them into blocks; see `assign_blocks` and `fuse_ops`."""
 
@@ -328,10 +335,7 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
     if grouping.fuse:
         layout = placement.shape.layout(rank, scratch)
         result = placement.result_cells(rank, layout)
-        bases = np.array([layout.base(buffer) for buffer in BUFFERS])
-        src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
-        src, dst = np.where(READS_SRC[ops.op], src, -1), np.where(WRITES_DST[ops.op], dst, -1)
-        ops, joins = fuse_ops(ops, src, dst, result, grouping.unfused, stores_sums=grouping.stores_sums)
+        ops, joins = fuse_ops(ops, *_cells(ops, layout), result, grouping.unfused, stores_sums=grouping.stores_sums)
         # Renumber the scratch chunks that are still used, without gaps.
         reads = READS_SRC[ops.op] & (ops.src >> SHIFT == _SCRATCH)
         writes = WRITES_DST[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
@@ -348,8 +352,25 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
         # Runtimes cannot launch a rank that has no blocks.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
     layout = placement.shape.layout(rank, scratch)
-    memory = MemoryBases(np.array([layout.base(buffer) for buffer in BUFFERS]), layout.cells)
-    # Grouped by block, with all necessary waits but no redundant ones
-    first, rows, *waits = native.columns_of_ops(ops, blocks.of_op, len(blocks.channel), memory)
+    # Group the instructions by block, with all necessary waits but no redundant ones.
+    of_op, count = blocks.of_op, len(blocks.channel)
+    offsets, awaited = native.necessary_waits(*_cells(ops, layout), ops.chunks, layout.cells, of_op, count)
+    order = np.argsort(of_op, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    first = ends_of(np.bincount(of_op, minlength=count))
+    waiting, waited = np.repeat(place, np.diff(offsets)), place[awaited]
+    waited = waited[np.lexsort((waited, waiting))]
+    wait_block = of_op[order[waited]]
+    waits = ends_of(np.bincount(waiting, minlength=len(order))), wait_block, waited - first[wait_block]
+    places = (column for code in (ops.src, ops.dst) for column in (code >> SHIFT, code & OFFSET_MASK))
+    rows = (column[order] for column in (ops.op, *places, ops.chunks))
     columns = RankColumns(blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits)
     return RankProgram(*placement.used_chunks, scratch, ColumnBlocks(columns))
+
+
+def _cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
+    """Return the first cell that each instruction reads and the first that it writes; -1 for none."""
+    bases = np.array([layout.base(buffer) for buffer in BUFFERS])
+    src, dst = (bases[code >> SHIFT] + (code & OFFSET_MASK) for code in (ops.src, ops.dst))
+    return np.where(READS_SRC[ops.op], src, -1), np.where(WRITES_DST[ops.op], dst, -1)

@@ -170,7 +170,7 @@ def _instructions(
     return items, np.concatenate(waits)
 
 
-FORWARD, REVERSE, RANDOM = range(3)
+FORWARD, REVERSE = range(2)
 NO_CLOCKS, CLOCKS_OF_A_RANK, CLOCKS_OF_ALL_RANKS = range(3)
 OTHER_CHUNK, TWICE, RACE = 1, 2, 3
 FIRST_MARK = -2
@@ -184,10 +184,8 @@ class RunConditions(NamedTuple):
 
     depth:          number of messages that a connection can hold
     message_chunks: number of chunks per message
-    order:          which block runs next. FORWARD: the block that has been ready longest; REVERSE: the block that
-                    became ready most recently; in both cases, it runs as far as it can. RANDOM: one message at a time,
-                    chosen with `seed`
-    seed:           seed for RANDOM
+    order:          which block runs next, as far as it can. FORWARD: the block that has been ready longest; REVERSE:
+                    the block that became ready most recently
     clocks:         what orders accesses in the search for races. NO_CLOCKS: no search; CLOCKS_OF_A_RANK: only waits
                     within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks
     """
@@ -195,7 +193,6 @@ class RunConditions(NamedTuple):
     depth: int
     message_chunks: int
     order: int
-    seed: int
     clocks: int
 
 
@@ -203,7 +200,6 @@ MAX_CLOCK_ENTRIES = 2**27
 MAX_CELLS = 2**25
 MAX_WORDS = 2**27
 MAX_MOVES = 2**25
-RANDOM_SEED = 1
 
 
 class _Result(NamedTuple):
@@ -279,7 +275,7 @@ class ExecutionRuns:
         unfinished: list[int] = np.flatnonzero(progress[:, PC] < self._flat.code.blocks[1:, FIRST]).tolist()
         return unfinished
 
-    def _executed(self, message_chunks: int, order: int, seed: int = 0, clocks: int = NO_CLOCKS) -> _Result:
+    def _executed(self, message_chunks: int, order: int, clocks: int = NO_CLOCKS) -> _Result:
         flat, program = self._flat, self._program
         start = unwritten_values(flat.first_cell[-1], words_of(program))
         for rank, layout in enumerate(self._layouts):
@@ -287,13 +283,13 @@ class ExecutionRuns:
             own = slice(flat.first_cell[rank] + layout.input_base, None)
             start.identity[own][: len(inputs.identity)] = inputs.identity
             start.members[own][: len(inputs.identity)] = inputs.members
-        conditions = RunConditions(self._depth, message_chunks, order, seed, clocks)
+        conditions = RunConditions(self._depth, message_chunks, order, clocks)
         identity, members, *rest = native.execute(flat.code, flat.longest, *start, conditions)
         return _Result(ChunkValues(identity, members), *rest)
 
-    def run(self, message_chunks: int, order: int, seed: int = 0, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
+    def run(self, message_chunks: int, order: int, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
         """Execute the program under these `RunConditions` and return the violations."""
-        run, program, flat = self._executed(message_chunks, order, seed, clocks), self._program, self._flat
+        run, program, flat = self._executed(message_chunks, order, clocks), self._program, self._flat
         cells = flat.first_cell[-1]
         kind, block, other = run.fault.tolist()
         if kind == RACE:
@@ -431,7 +427,7 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
     deadlock, because they only reduce the number of sends that wait for a slot.
 
     Races are searched for with the shortest messages, because these impose the least order. Without races, the result
-    and the deadlocks do not depend on the order of the blocks, so the runs in other orders only validate the checker.
+    and the deadlocks do not depend on the order of the blocks, so the run in reverse order only validates the checker.
     O(runs * chunks moved * ranks / 64).
 
     Args:
@@ -466,5 +462,5 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
         message_chunks = max(shortest, buffer.chunks_at(program.max_bytes, program.chunks))
         max_bytes = buffer.largest_size(shortest, program.chunks)
     whole = max(message_chunks, MOST_CHUNKS, runs.longest_message)
-    violations = runs.with_races(message_chunks) or runs.run(whole, REVERSE) or runs.run(whole, RANDOM, RANDOM_SEED)
+    violations = runs.with_races(message_chunks) or runs.run(whole, REVERSE)
     return Verdict(tuple(violations), () if violations else tuple(runs.waste), max_bytes)

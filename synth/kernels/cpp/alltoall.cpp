@@ -1,5 +1,6 @@
 // All-to-all: flows by link prices, integral flows, distances by prices, and equivalent rows of the linear program.
 #include <map>
+#include <unordered_map>
 
 #include "heap.hpp"
 #include "modules.hpp"
@@ -67,110 +68,50 @@ void cancel_cycles(Span<const Int> outgoing, Span<const Rank> outgoing_links, Sp
 // of a path over the link compared with the cheapest path. So flows change smoothly with prices, and only prices are
 // stored.
 
-constexpr Int BUCKETS = 4096;  // a power of two, equal to _BUCKETS in price_descent.py
-constexpr Int NONE = -1;
 constexpr double COLDEST = 30.0;
 
 struct PricedNetwork {
     Span<const Int> incoming;
     Span<const Rank> src;
     Span<const Int> outgoing;
-    Span<const Rank> outgoing_links, heads;
+    Span<const Rank> outgoing_links, dst;
     Span<const Int, 2> demand;
 
-    auto fields() { return std::tie(incoming, src, outgoing, outgoing_links, heads, demand); }
+    auto fields() { return std::tie(incoming, src, outgoing, outgoing_links, dst, demand); }
 };
 
-// Distances of all nodes from a source, and the nodes sorted by distance.
-class PriceSearch {
-public:
-    explicit PriceSearch(Int nodes)
-        : distance(empty<double>(nodes)), order(empty<Rank>(nodes)), first_(full<Rank>(NONE, BUCKETS)),
-          next_(empty<Rank>(nodes)), previous_(empty<Rank>(nodes)), bucket_(full<Rank>(NONE, nodes)),
-          bins_(empty<Rank>(nodes + 1)) {}
-
-    // Find the price of the cheapest path from `source` to each node. prices: by tail, at most BUCKETS - 2 widths
-    //
-    // Source: Meyer and Sanders, "Delta-stepping" (2003), with one node at a time.
-    void run(const PricedNetwork& network, Span<const double> prices, Int source, double width) {
-        fill(distance, INFINITE);
-        distance[source] = 0.0;
-        put_in(source, 0);
-        Int waiting = 1, current = 0;
-        while (waiting > 0) {
-            const Int node = first_[current & (BUCKETS - 1)];
-            if (node == NONE) {
-                ++current;
-                continue;
-            }
-            take_out(node);
-            --waiting;
-            const double reached = distance[node];
-            for (Int position = network.outgoing[node]; position < network.outgoing[node + 1]; ++position) {
-                const Int head = network.heads[position];
-                const double candidate = reached + prices[position];
-                if (candidate >= distance[head]) continue;
-                distance[head] = candidate;
-                if (bucket_[head] == NONE) {
-                    ++waiting;
-                } else {
-                    take_out(head);
-                }
-                put_in(head, std::max(current, static_cast<Int>(candidate / width)) & (BUCKETS - 1));
-            }
+// Find the price of the cheapest path from `source` to each node (Dijkstra's algorithm).
+void find_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> dst,
+                    Span<const double> prices, Rank source, Span<double> distance) {
+    NodeHeap heap;
+    fill(distance, INFINITE);
+    distance[source] = 0.0;
+    heap.emplace(0.0, source);
+    while (!heap.empty()) {
+        const auto [reached, node] = take_top(heap);
+        if (reached > distance[node]) continue;
+        for (const Rank link : outgoing_links.part(outgoing[node], outgoing[node + 1])) {
+            const double candidate = reached + prices[link];
+            if (candidate >= distance[dst[link]]) continue;
+            distance[dst[link]] = candidate;
+            heap.emplace(candidate, dst[link]);
         }
     }
+}
 
-    // Sort the nodes by distance, starting with bins.
-    void sort() {
-        const Int nodes = distance.size();
-        const double farthest = largest(distance);
-        const double scale = farthest > 0.0 ? (nodes - 1) / farthest : 0.0;
-        fill(bins_, 0);
-        for (const double far : distance) ++bins_[static_cast<Int>(far * scale) + 1];
-        add_up(bins_);
-        for (Int node = 0; node < nodes; ++node) order[bins_[static_cast<Int>(distance[node] * scale)]++] = node;
-        for (Int index = 1; index < nodes; ++index) {
-            const Int node = order[index];
-            Int position = index;
-            for (; position > 0 && distance[order[position - 1]] > distance[node]; --position)
-                order[position] = order[position - 1];
-            order[position] = node;
-        }
-    }
+void price_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> dst,
+                     Span<const double> prices, Span<const Rank> sources, Span<double, 2> distances) {
+    for (Int index = 0; index < sources.size(); ++index)
+        find_distances(outgoing, outgoing_links, dst, prices, sources[index], distances.row(index));
+}
 
-    Array<double> distance;
-    Array<Rank> order;
-
-private:
-    void take_out(Int node) {
-        const Int before = previous_[node], after = next_[node];
-        (before == NONE ? first_[bucket_[node]] : next_[before]) = after;
-        if (after != NONE) previous_[after] = before;
-        bucket_[node] = NONE;
-    }
-
-    void put_in(Int node, Int bucket) {
-        const Int after = first_[bucket];
-        first_[bucket] = node;
-        next_[node] = after;
-        previous_[node] = NONE;
-        if (after != NONE) previous_[after] = node;
-        bucket_[node] = bucket;
-    }
-
-    Array<Rank> first_, next_, previous_, bucket_;  // waiting nodes by bucket, as doubly linked lists
-    Array<Rank> bins_;
-};
-
-// Find the weights of links, 0 if they do not lead to a farther node, and their sums by node. prices: by head
+// Find the weights of links, 0 if they do not lead to a farther node, and their sums by node. order: nodes by distance
 //
 // A price may be too small to change a distance, so that a node and its predecessor on the cheapest path are equally
 // far. Such nodes are sorted along these paths, and the link between them gets a weight. So each node has a link
 // without extra cost, and no sum is below 1.
-void weigh(const PricedNetwork& network, Span<const double> prices, double temperature, const PriceSearch& search,
-           Span<double> weight, Span<double> total) {
-    const auto& distance = search.distance;
+void weigh(const PricedNetwork& network, Span<const double> prices, double temperature, Span<const double> distance,
+           Span<Int> order, Span<double> weight, Span<double> total) {
     std::vector<char> comes_before(distance.size(), false);
     const auto cost = [&](Int link) { return distance[network.src[link]] + prices[link]; };
     const auto is_reached = [&](Int node) {
@@ -178,9 +119,9 @@ void weigh(const PricedNetwork& network, Span<const double> prices, double tempe
             if (comes_before[network.src[link]] && cost(link) == distance[node]) return true;
         return false;
     };
-    total[search.order[0]] = 1.0;
-    comes_before[search.order[0]] = true;
-    for (auto rest = search.order.from(1); rest.size() > 0; rest = rest.from(1)) {
+    total[order[0]] = 1.0;
+    comes_before[order[0]] = true;
+    for (auto rest = order.from(1); rest.size() > 0; rest = rest.from(1)) {
         if (rest.size() > 1 && distance[rest[0]] == distance[rest[1]]) {
             const auto next = std::find_if(rest.begin(), rest.end(), is_reached);
             if (next != rest.end()) std::rotate(rest.begin(), next, next + 1);
@@ -205,31 +146,26 @@ void weigh(const PricedNetwork& network, Span<const double> prices, double tempe
 
 // A node takes what it needs only from earlier nodes, so that data have arrived before they are forwarded.
 std::tuple<double, double> add_priced_loads(const PricedNetwork& network, Span<const Rank> sources,
-                                            Span<const Int> weights, Span<const double> prices, double width,
-                                            double temperature, Int units, Span<Int> loads) {
+                                            Span<const Int> weights, Span<const double> prices, double temperature,
+                                            Int units, Span<Int> loads) {
     const Int nodes = network.demand.shape[1];
-    PriceSearch search(nodes);
-    auto by_tail = empty<double>(prices.size());
-    for (Int position = 0; position < prices.size(); ++position)
-        by_tail[position] = prices[network.outgoing_links[position]];
-    auto weight = zeros<double>(prices.size());
-    auto total = empty<double>(nodes);
+    auto distance = empty<double>(nodes), total = empty<double>(nodes), weight = zeros<double>(prices.size());
     auto need = empty<Int>(nodes);
     double smooth = 0.0, paid = 0.0;
     for (Int index = 0; index < sources.size(); ++index) {
         const Int times = weights[index];
         const auto demand = network.demand.row(index % network.demand.shape[0]);
-        search.run(network, by_tail, sources[index], width);
-        search.sort();
-        weigh(network, prices, temperature, search, weight, total);
+        find_distances(network.outgoing, network.outgoing_links, network.dst, prices, sources[index], distance);
+        const auto order = sorting_order(distance);
+        weigh(network, prices, temperature, distance, order, weight, total);
         for (Int node = 0; node < nodes; ++node) {
             need[node] = demand[node] * units;
             const double wanted = times * demand[node];
-            paid += wanted * search.distance[node];
-            smooth += wanted * (search.distance[node] - temperature * std::log(total[node]));
+            paid += wanted * distance[node];
+            smooth += wanted * (distance[node] - temperature * std::log(total[node]));
         }
         for (Int step = nodes - 1; step > 0; --step) {
-            const Int node = search.order[step];
+            const Int node = order[step];
             Int missing = need[node], heaviest = -1;
             const double share = missing / total[node];
             for (Int link = network.incoming[node]; link < network.incoming[node + 1]; ++link) {
@@ -250,28 +186,6 @@ std::tuple<double, double> add_priced_loads(const PricedNetwork& network, Span<c
     return {paid, smooth};
 }
 
-// Dijkstra's algorithm from each source.
-void price_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> dst,
-                     Span<const double> prices, Span<const Rank> sources, Span<double, 2> distances) {
-    NodeHeap heap;
-    for (Int index = 0; index < sources.size(); ++index) {
-        const auto distance = distances.row(index);
-        fill(distance, INFINITE);
-        distance[sources[index]] = 0.0;
-        heap.emplace(0.0, sources[index]);
-        while (!heap.empty()) {
-            const auto [reached, node] = take_top(heap);
-            if (reached > distance[node]) continue;
-            for (const Rank link : outgoing_links.part(outgoing[node], outgoing[node + 1])) {
-                const double candidate = reached + prices[link];
-                if (candidate >= distance[dst[link]]) continue;
-                distance[dst[link]] = candidate;
-                heap.emplace(candidate, dst[link]);
-            }
-        }
-    }
-}
-
 // Moves parts of paths from busy links to the cheapest paths, and writes the flow of each source on each link.
 void relieve_flows(Span<const Int> incoming, Span<const Int> outgoing, Span<const Rank> outgoing_links,
                    Span<const Rank> src, Span<const Rank> dst, Span<const Int> source, Span<const Int> target,
@@ -286,20 +200,19 @@ void relieve_flows(Span<const Int> incoming, Span<const Int> outgoing, Span<cons
         loads.add(path, static_cast<double>(amount[i]));
     }
     auto prices = zeros<double>(src.size());
-    auto distances = zeros<double>(1, outgoing.size() - 1);
-    auto from = zeros<Rank>(1);
-    const auto cost = [&](Int link) { return distances(0, src[link]) + prices[link]; };
+    auto distance = zeros<double>(outgoing.size() - 1);
+    const auto cost = [&](Int link) { return distance[src[link]] + prices[link]; };
     loads.relieve(rounds, [&](Int) {
-        for (from[0] = 0; from[0] < flows.shape[0]; ++from[0]) {
+        for (Rank from = 0; from < flows.shape[0]; ++from) {
             std::vector<std::pair<Int, Path>> busy;
-            for (const auto& [piece, units] : amounts[from[0]])
+            for (const auto& [piece, units] : amounts[from])
                 if (units > 0 && loads.is_busy(piece.second)) busy.push_back(piece);
             if (busy.empty()) continue;
             for (Int link = 0; link < src.size(); ++link) prices[link] = loads.price(link) + 1e-6;
-            price_distances(outgoing, outgoing_links, dst, prices, from, distances);
+            find_distances(outgoing, outgoing_links, dst, prices, from, distance);
             for (const auto& piece : busy) {
                 Path path;
-                for (Int node = piece.first; node != from[0]; node = src[path.back()]) {
+                for (Int node = piece.first; node != from; node = src[path.back()]) {
                     Int best = incoming[node];
                     for (Int link = best; link < incoming[node + 1]; ++link)
                         if (cost(link) < cost(best)) best = link;
@@ -307,9 +220,9 @@ void relieve_flows(Span<const Int> incoming, Span<const Int> outgoing, Span<cons
                 }
                 std::reverse(path.begin(), path.end());
                 if (loads.price_of(path) >= loads.price_of(piece.second)) continue;
-                const Int part = loads.move(piece.second, path, amounts[from[0]][piece]);
-                amounts[from[0]][piece] -= part;
-                amounts[from[0]][{piece.first, path}] += part;
+                const Int part = loads.move(piece.second, path, amounts[from][piece]);
+                amounts[from][piece] -= part;
+                amounts[from][{piece.first, path}] += part;
             }
         }
     });
@@ -609,50 +522,24 @@ void refine_colours(Span<const Rank> src, Span<const Rank> dst, Span<const Rank>
         next_capacities[index] = mixed(capacities[index] * FIRST_FACTOR + next_capacities[index]);
 }
 
-// Numbers colours 0, 1, 2, ... in the order in which they are first seen: open addressing, at most half full.
+// Numbers colours 0, 1, 2, ... in the order in which they are first seen.
 class ColourTable {
 public:
-    explicit ColourTable(Int expected) {
-        std::size_t slots = 1024;
-        while (slots < 4 * static_cast<std::size_t>(expected)) slots *= 2;
-        numbers_.assign(slots, NONE);
-    }
-
     Array<Rank> number(Span<const Word> colours) {
         auto result = empty<Rank>(colours.size());
-        for (Int index = 0; index < colours.size(); ++index) {
-            Int& number = numbers_[slot_of(colours[index])];
-            result[index] = number == NONE ? count() : number;
-            if (number != NONE) continue;
-            number = count();
-            colours_.push_back(colours[index]);
-            if (2 * colours_.size() > numbers_.size()) grow();
-        }
+        for (Int index = 0; index < colours.size(); ++index)
+            result[index] = numbers_.try_emplace(colours[index], count()).first->second;
         return result;
     }
-
-    Int count() const { return colours_.size(); }
+    Int count() const { return numbers_.size(); }
 
 private:
-    std::size_t slot_of(Word colour) const {
-        std::size_t slot = colour & (numbers_.size() - 1);
-        while (numbers_[slot] != NONE && colours_[numbers_[slot]] != colour) slot = (slot + 1) & (numbers_.size() - 1);
-        return slot;
-    }
-
-    void grow() {
-        numbers_.assign(4 * numbers_.size(), NONE);
-        for (Int number = 0; number < count(); ++number) numbers_[slot_of(colours_[number])] = number;
-    }
-
-    std::vector<Word> colours_;  // by number
-    std::vector<Int> numbers_;   // by slot
+    std::unordered_map<Word, Rank> numbers_;
 };
 
 }  // namespace
 
 void bind_alltoall(nanobind::module_& module) {
-    define(module, "cancel_cycles", cancel_cycles);
     define(module, "add_priced_loads", add_priced_loads);
     define(module, "price_distances", price_distances);
     define(module, "copy_trees", copy_trees);
@@ -662,7 +549,7 @@ void bind_alltoall(nanobind::module_& module) {
     define(module, "column_colours", column_colours);
     define(module, "refine_colours", refine_colours);
     nanobind::class_<ColourTable>(module, "ColourTable")
-        .def(nanobind::init<Int>())
+        .def(nanobind::init<>())
         .def("number", &ColourTable::number, nanobind::call_guard<nanobind::gil_scoped_release>())
         .def_prop_ro("count", &ColourTable::count);
 }

@@ -1,13 +1,9 @@
-// The instructions of one rank: their order, their waits, and their columns.
+// Which instructions of a rank have to wait for others, and when transfers can begin.
+#include "heap.hpp"
 #include "modules.hpp"
 
 namespace chorale {
 namespace {
-
-// Numbers from `chorale.synth.programs`, and codes of cells.
-constexpr Int SEND = 0, RECV = 1, RECV_COPY_SEND = 2, RECV_REDUCE_SEND = 3, REDUCE = 4;
-constexpr Int RECEIVE_ROLE = 0, SEND_ROLE = 1;
-constexpr Int SHIFT = 28, OFFSET_MASK = (Int{1} << SHIFT) - 1;
 
 // Dependences: instruction i depends on earlier[offsets[i]] to earlier[offsets[i + 1] - 1].
 struct Earlier {
@@ -46,18 +42,18 @@ Earlier dependences(Span<const Int> src, Span<const Int> dst, Span<const Int> co
     return {offsets, std::move(earlier)};
 }
 
-// Return which dependences need a wait.
-//
-// Dependences within a block need none, nor do those that other waits imply. The latter are found by vector clocks over
-// the blocks: the current one of each block, and one at the end of each instruction on which others depend.
-// O(dependences + (instructions on which others depend) * blocks).
-Earlier necessary_waits(Span<const Int> block, Int blocks, const Earlier& dependences) {
+// Return which dependences need a wait: not those within a block, nor those that other waits imply. The latter are found
+// by vector clocks over the blocks: the current one of each block, and one at the end of each instruction on which others
+// depend.
+Earlier necessary_waits(Span<const Int> src, Span<const Int> dst, Span<const Int> count, Int cells,
+                        Span<const Int> block, Int blocks) {
+    const auto [first, all] = dependences(src, dst, count, cells);
     const Int length = block.size();
     auto now = zeros<Rank>(blocks, blocks);  // now(a, b): number of steps of b that are done at the current step of a
     auto step = zeros<Int>(length), done = zeros<Int>(blocks);
     auto clock = full<Int>(-1, length);  // index in `clocks` of each instruction
     Int noted = 0;
-    for (const Int other : dependences.earlier)
+    for (const Int other : all)
         if (clock[other] < 0) clock[other] = noted++;
     auto clocks = empty<Rank>(noted, blocks);
     auto offsets = zeros<Int>(length + 1);
@@ -66,7 +62,7 @@ Earlier necessary_waits(Span<const Int> block, Int blocks, const Earlier& depend
         const auto own = now.row(block[index]);
         step[index] = done[block[index]];
         // Later dependences come first, because they may imply earlier ones, but not vice versa.
-        for (const Int other : dependences.earlier.part(dependences.offsets[index], dependences.offsets[index + 1])) {
+        for (const Int other : all.part(first[index], first[index + 1])) {
             if (block[other] == block[index] || own[block[other]] > step[other]) continue;
             for (Int each = 0; each < blocks; ++each) own[each] = std::max(own[each], clocks(clock[other], each));
             kept.push_back(other);
@@ -93,114 +89,149 @@ Array<bool> is_needed(Span<const Int> src, Span<const Int> dst, Span<const Int> 
     return result;
 }
 
-struct FragmentColumns {
-    Span<const Rank> step, sender, receiver, channel, reduces, source, operand, target, chunks, exchanged, turn;
+// List scheduling of transfers over links: each free link takes the transfer with the longest remaining path first.
 
-    auto fields() {
-        return std::tie(step, sender, receiver, channel, reduces, source, operand, target, chunks, exchanged, turn);
-    }
+// Link usage: row i occupies each of links[first[i]] to links[end[i] - 1] for chunks[i] times the weight of the link.
+struct Moves {
+    Span<const Int> chunks, first, end;
+    Span<const Rank> links;
+    Span<const Int> weight;
+
+    auto fields() { return std::tie(chunks, first, end, links, weight); }
+    Span<const Rank> links_of(Int row) const { return links.part(first[row], end[row]); }
 };
 
-struct OpColumns {
-    Array<Int> channel, role, peer, op, src, dst, chunks;
+struct Visits {
+    Span<const Int> first, run, rows, run_first;
+    Span<const std::int8_t> is_last;
 
-    auto fields() { return std::tie(channel, role, peer, op, src, dst, chunks); }
-    void set(Int index, const FragmentColumns& fragments, Int fragment, bool receives) {
-        channel[index] = fragments.channel[fragment];
-        role[index] = receives ? RECEIVE_ROLE : SEND_ROLE;
-        peer[index] = receives ? fragments.sender[fragment] : fragments.receiver[fragment];
-        op[index] = !receives ? SEND : fragments.reduces[fragment] == 1 ? REDUCE : RECV;
-        src[index] = receives ? fragments.operand[fragment] : fragments.source[fragment];
-        dst[index] = receives ? fragments.target[fragment] : fragments.source[fragment];
-        chunks[index] = fragments.chunks[fragment];
-    }
+    auto fields() { return std::tie(first, run, rows, run_first, is_last); }
+    Span<const Int> runs_of(Int row) const { return run.part(first[row], first[row + 1]); }
 };
 
-OpColumns ordered_ops(const FragmentColumns& fragments, Span<const Int> sent, Span<const Int> received,
-                      bool sends_first, Int extra) {
-    const Int total = sent.size() + received.size();
-    std::vector<Int> numbers;  // twice the number of the fragment, plus 1 if it is received
-    for (Int out = 0, into = 0; out + into < total;) {
-        const bool sends = into == received.size() || (out < sent.size() && sent[out] <= received[into]);
-        numbers.push_back(sends ? 2 * sent[out++] : 2 * received[into++] + 1);
+Array<Int> remaining_times(const Moves& moves, const Visits& visits, Span<const Int> latest_first) {
+    auto tail = zeros<Int>(moves.chunks.size());
+    auto of_run = zeros<Int>(visits.run_first.size());
+    for (const Int row : latest_first) {
+        Int after = 0, slowest = 0;
+        for (const Int run : visits.runs_of(row))
+            if (!visits.is_last[run]) after = std::max(after, of_run[run + 1]);
+        for (const Rank link : moves.links_of(row)) slowest = std::max(slowest, moves.weight[link]);
+        tail[row] = after + slowest * moves.chunks[row];
+        for (const Int run : visits.runs_of(row)) of_run[run] = std::max(of_run[run], tail[row]);
     }
-    // Sort key of an instruction within its step: its turn, then whether it receives (after all sends).
-    const auto urgency = [&](Int number) {
-        const bool is_late = (number & 1) == 1 && (sends_first || fragments.exchanged[number >> 1] == 1);
-        return 2 * fragments.turn[number >> 1] + is_late;
-    };
-    for (auto first = numbers.begin(), end = first; first != numbers.end(); first = end) {
-        bool is_sorted = true;
-        for (; end != numbers.end() && fragments.step[*end >> 1] == fragments.step[*first >> 1]; ++end)
-            is_sorted = is_sorted && urgency(*end) == 0;
-        if (!is_sorted) std::stable_sort(first, end, [&](Int a, Int b) { return urgency(a) < urgency(b); });
-    }
-    const auto column = [&] { return empty<Int>(total + extra); };
-    OpColumns columns{column(), column(), column(), column(), column(), column(), column()};
-    for (Int index = 0; index < total; ++index)
-        columns.set(index, fragments, numbers[index] >> 1, (numbers[index] & 1) == 1);
-    return columns;
+    return tail;
 }
 
-// Start and size of each buffer in the row of cells of a rank.
-struct MemoryBases {
-    Span<const Int> base;
-    Int cells;
+class ListScheduling {
+public:
+    ListScheduling(const Moves& moves, const Visits& visits, Span<const Int> row_at, Span<const Int> rank)
+        : start(full<Int>(-1, rank.size())), before(full<Int>(-1, rank.size())), moves_(moves), visits_(visits),
+          row_at_(row_at), rank_(rank), ready_(zeros<Int>(rank.size())), needs_(zeros<Int>(rank.size())),
+          pending_(empty<Int>(visits.run_first.size() - 1)), begun_(zeros<Int>(pending_.size())),
+          done_(zeros<Int>(pending_.size())), free_(zeros<Int>(moves.weight.size())),
+          waiting_(moves.weight.size()) {
+        for (Int run = 0; run < pending_.size(); ++run) pending_[run] = visits.run_first[run + 1] - visits.run_first[run];
+        for (Int row = 0; row < rank.size(); ++row)
+            for (const Int run : visits.runs_of(row)) needs_[row] += run > 0 && !visits.is_last[run - 1];
+    }
 
-    auto fields() { return std::tie(base, cells); }
-    Int cell_of(Int code) const { return base[code >> SHIFT] + (code & OFFSET_MASK); }
+    void run() {
+        const Int rows = rank_.size();
+        for (Int row = 0; row < rows; ++row)
+            if (needs_[row] == 0) note(0, rank_[row]);
+        while (!events_.empty()) {
+            const auto [moment, node] = take_top(events_);
+            const Int time = static_cast<Int>(moment);
+            if (node < rows) {
+                const Int link = moves_.links[moves_.first[row_at_[node]]];
+                waiting_[link].push(node);
+                note(std::max(time, free_[link]), rows + link);
+                continue;
+            }
+            const Int link = node - rows;
+            if (waiting_[link].empty()) continue;
+            if (free_[link] > time) {  // the link is now occupied as a further link of another row
+                note(free_[link], node);
+                continue;
+            }
+            const Int row = row_at_[waiting_[link].top()];
+            waiting_[link].pop();
+            const Int end = occupy(row, time);
+            note(free_[link], rows + link);
+            finish(row, time, end);
+        }
+    }
+
+    Array<Int> start, before;
+
+private:
+    void note(Int time, Int node) { events_.emplace(static_cast<double>(time), node); }
+
+    // Start `row` on its first link at `time`, and on each further link when that is free; return when it has finished.
+    Int occupy(Int row, Int time) {
+        Int end = time;
+        for (const Rank link : moves_.links_of(row)) {
+            free_[link] = std::max(free_[link], time) + moves_.weight[link] * moves_.chunks[row];
+            end = std::max(end, free_[link]);
+        }
+        return end;
+    }
+
+    // Make rows ready that were only waiting for `row`, which starts at `time`; they are ready when it ends.
+    void finish(Int row, Int time, Int end) {
+        start[row] = time;
+        for (const Int run : visits_.runs_of(row)) {
+            begun_[run] = std::max(begun_[run], time);
+            done_[run] = std::max(done_[run], end);
+            if (--pending_[run] || visits_.is_last[run]) continue;
+            for (const Int other : visits_.rows.part(visits_.run_first[run + 1], visits_.run_first[run + 2])) {
+                ready_[other] = std::max(ready_[other], done_[run]);
+                before[other] = std::max(before[other], begun_[run]);
+                if (--needs_[other] == 0) note(ready_[other], rank_[other]);
+            }
+        }
+    }
+
+    const Moves& moves_;
+    const Visits& visits_;
+    Span<const Int> row_at_, rank_;
+    Array<Int> ready_, needs_;           // by row: when its inputs have finished, and the number of unfinished runs
+    Array<Int> pending_, begun_, done_;  // by run: rows not yet started, start of the last one, and its end
+    Array<Int> free_;                    // by link: when it is free
+    std::vector<std::priority_queue<Int, std::vector<Int>, std::greater<>>> waiting_;  // by link: ranks of waiting rows
+    NodeHeap events_;                    // times at which rows (rank) become ready or links (rows + link) free
 };
 
-std::tuple<Array<Int>, Array<Int, 2>, Array<Int>, Array<Int>, Array<Int>> columns_of_ops(const OpColumns& ops,
-                                                                                         Span<const Int> blocks,
-                                                                                         Int block_count,
-                                                                                         const MemoryBases& memory) {
-    const Int total = blocks.size();
-    auto src = empty<Int>(total), dst = empty<Int>(total);
-    for (Int op = 0; op < total; ++op) {
-        const Int kind = ops.op[op];
-        src[op] = kind == RECV || kind == RECV_COPY_SEND ? -1 : memory.cell_of(ops.src[op]);
-        dst[op] = kind == SEND || kind == RECV_REDUCE_SEND ? -1 : memory.cell_of(ops.dst[op]);
-    }
-    const auto [offsets, waits] =
-        necessary_waits(blocks, block_count, dependences(src, dst, ops.chunks, memory.cells));
-    auto first = zeros<Int>(block_count + 1);  // first instruction of each block, and the end of the last block
-    for (const Int block : blocks) ++first[block + 1];
-    add_up(first);
-    auto end = copy(first), order = empty<Int>(total), step = empty<Int>(total);
-    for (Int op = 0; op < total; ++op) {
-        step[op] = end[blocks[op]] - first[blocks[op]];
-        order[end[blocks[op]]++] = op;
-    }
-    auto rows = empty<Int>(6, total);
-    auto first_wait = zeros<Int>(total + 1), wait_block = empty<Int>(waits.size()), wait_step = empty<Int>(waits.size());
-    Int count = 0;
-    std::vector<Int> places;  // (block, step) of the instructions to wait for
-    for (Int position = 0; position < total; ++position) {
-        const Int op = order[position];
-        const std::array<Int, 6> row = {ops.op[op],          ops.src[op] >> SHIFT,      ops.src[op] & OFFSET_MASK,
-                                        ops.dst[op] >> SHIFT, ops.dst[op] & OFFSET_MASK, ops.chunks[op]};
-        for (Int column = 0; column < 6; ++column) rows(column, position) = row[column];
-        places.clear();
-        for (const Int other : waits.part(offsets[op], offsets[op + 1]))
-            places.push_back(first[blocks[other]] + step[other]);
-        std::sort(places.begin(), places.end());
-        for (const Int place : places) {
-            wait_block[count] = blocks[order[place]];
-            wait_step[count++] = step[order[place]];
+std::tuple<Array<Int>, Array<Int>> start_times(const Moves& moves, const Visits& visits, Span<const Int> row_at,
+                                               Span<const Int> rank) {
+    ListScheduling scheduling(moves, visits, row_at, rank);
+    scheduling.run();
+    return {scheduling.start, scheduling.before};
+}
+
+Array<Int> time_stretches(Span<const Int> start, Span<const Int> before, Span<const Int> order) {
+    auto stretch = zeros<Int>(start.size());
+    Int number = 0, begin = 0;
+    for (const Int row : order) {
+        if (before[row] >= begin) {
+            ++number;
+            begin = start[row];
         }
-        first_wait[position + 1] = count;
+        stretch[row] = number;
     }
-    return {first, rows, first_wait, wait_block, wait_step};
+    return stretch;
 }
 
 }  // namespace
 
 void bind_lowering(nanobind::module_& module) {
+    define(module, "remaining_times", remaining_times);
+    define(module, "start_times", start_times);
+    define(module, "time_stretches", time_stretches);
     define(module, "dependences", dependences);
     define(module, "is_needed", is_needed);
-    define(module, "ordered_ops", ordered_ops);
-    define(module, "columns_of_ops", columns_of_ops);
+    define(module, "necessary_waits", necessary_waits);
 }
 
 }  // namespace chorale

@@ -10,7 +10,6 @@ void bind_bfb(nanobind::module_&);
 void bind_bounds(nanobind::module_&);
 void bind_finder(nanobind::module_&);
 void bind_forest(nanobind::module_&);
-void bind_fragments(nanobind::module_&);
 void bind_lowering(nanobind::module_&);
 void bind_programs(nanobind::module_&);
 void bind_rails(nanobind::module_&);

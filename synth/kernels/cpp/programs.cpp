@@ -18,12 +18,11 @@ constexpr Int FLAGS = 0, SRC = 1, DST = 2, COUNT = 3, SAVED = 4, FIRST_WAIT = 5;
 constexpr Int FIRST = 0, INCOMING = 1, OUTGOING = 2, BASE = 3, FIRST_NEIGHBOUR = 4;
 constexpr Int PC = 0, MOVED = 1;
 constexpr Int QUEUE = 0, SPAN = 1, SENT = 2, RECEIVED = 3;
-constexpr Int REVERSE = 1, RANDOM = 2;
+constexpr Int REVERSE = 1;
 constexpr Int NO_CLOCKS = 0, CLOCKS_OF_ALL_RANKS = 2;
 constexpr Int OTHER_CHUNK = 1, TWICE = 2, RACE = 3;
 constexpr Int NOTHING = -1, FIRST_MARK = -2;
 constexpr Int SPARE_CELLS = 2;    // after the memory: the chunk on its way, and the chunk to which it is added
-constexpr Int RANDOM_REACH = 64;  // in random order, the next block is chosen among this many
 
 struct Code {
     Span<const Int, 2> items, waits, blocks;
@@ -143,9 +142,9 @@ struct Accesses {
 };
 
 struct RunConditions {
-    Int depth, message_chunks, order, seed, clocks;
+    Int depth, message_chunks, order, clocks;
 
-    auto fields() { return std::tie(depth, message_chunks, order, seed, clocks); }
+    auto fields() { return std::tie(depth, message_chunks, order, clocks); }
 };
 
 // Final state of a run: memory and spare cells; for each block, the next instruction and its finished chunks; for each
@@ -197,13 +196,7 @@ public:
         auto ready = numbered(blocks_);
         auto waiting = full<bool>(true, blocks_);
         Int head = 0, size = blocks_;
-        Word random = conditions_.seed;
         while (size > 0 && fault_[0] == 0) {
-            if (conditions_.order == RANDOM) {
-                random = random * 6364136223846793005 + 1442695040888963407;
-                const Int other = head + static_cast<Int>(random >> 33) % std::min(size, RANDOM_REACH);
-                std::swap(ready[head], ready[other % blocks_]);
-            }
             --size;
             Int block = ready[(head + size) % blocks_];
             if (conditions_.order != REVERSE) {
@@ -215,7 +208,6 @@ public:
             while (can_go_on(block) && fault_[0] == 0) {
                 advance(block);
                 went = true;
-                if (conditions_.order == RANDOM) break;
             }
             const auto wake = [&](Int woken) {
                 if (waiting[woken] || progress_(woken, PC) >= code_.blocks(woken + 1, FIRST)) return;

@@ -15,43 +15,26 @@ constexpr double RELATIVE_TOLERANCE = 1e-12;  // smaller differences are roundin
 class FairShares {
 public:
     FairShares(Span<const Rank> link_ids, Span<const Int> first, Span<const Rank> hops, Span<const double> capacity)
-        : link_ids_(link_ids), first_(first), hops_(hops), capacity_(capacity), slot_(zeros<Int>(hops.size() + 1)),
+        : link_ids_(link_ids), first_(first), hops_(hops), capacity_(capacity),
           remaining_(zeros<double>(hops.size())), rate_(zeros<double>(hops.size())), since_(zeros<double>(hops.size())),
-          head_(full<Rank>(-1, capacity.size())), users_(zeros<Rank>(capacity.size())),
+          users_(capacity.size()),
           link_mark_(zeros<Int>(capacity.size())), message_mark_(zeros<Int>(hops.size())),
-          free_capacity_(zeros<double>(capacity.size())), unfixed_(zeros<Rank>(capacity.size())) {
-        std::partial_sum(hops.begin(), hops.end(), slot_.begin() + 1, [](Int a, Int b) { return a + b; });
-        after_ = empty<Rank>(slot_.back());
-        before_ = empty<Rank>(slot_.back());
-        owner_ = empty<Rank>(slot_.back());
-    }
+          free_capacity_(zeros<double>(capacity.size())), unfixed_(zeros<Rank>(capacity.size())) {}
 
     // Add `message` to the links of its route, at rate 0 until the next update.
     void add(Int message, double amount, double now) {
         remaining_[message] = amount;
         rate_[message] = 0.0;
         since_[message] = now;
-        Int slot = slot_[message];
-        for (const Rank link : links_of(message)) {
-            const Int follower = head_[link];
-            before_[slot] = -1;
-            after_[slot] = follower;
-            owner_[slot] = message;
-            if (follower >= 0) before_[follower] = slot;
-            head_[link] = slot++;
-            ++users_[link];
-        }
+        for (const Rank link : links_of(message)) users_[link].push_back(message);
         mark_links(message);
     }
 
     // Remove `message` from its links.
     void remove(Int message) {
-        Int slot = slot_[message];
         for (const Rank link : links_of(message)) {
-            const Int before = before_[slot], after = after_[slot++];
-            (before >= 0 ? after_[before] : head_[link]) = after;
-            if (after >= 0) before_[after] = before;
-            --users_[link];
+            auto& users = users_[link];
+            users.erase(std::find(users.begin(), users.end(), message));
         }
         mark_links(message);
     }
@@ -72,12 +55,6 @@ private:
         return link_ids_.part(first_[message], first_[message] + hops_[message]);
     }
 
-    // Calls function(message) for the messages that use `link`.
-    template <class Function>
-    void each_user(Int link, Function function) const {
-        for (Int slot = head_[link]; slot >= 0; slot = after_[slot]) function(owner_[slot]);
-    }
-
     void mark_links(Int message) {
         for (const Rank link : links_of(message)) {
             if (link_mark_[link] == round_) continue;
@@ -89,19 +66,19 @@ private:
     // Touch all links that are connected to touched ones by messages.
     void spread() {
         for (std::size_t index = 0; index < touched_.size(); ++index) {
-            each_user(touched_[index], [&](Int message) {
-                if (message_mark_[message] == round_) return;
+            for (const Rank message : users_[touched_[index]]) {
+                if (message_mark_[message] == round_) continue;
                 message_mark_[message] = round_;
                 mark_links(message);
-            });
+            }
         }
     }
 
     void fill_up(EventHeap& heap, double now) {
         for (const Rank link : touched_) {
             free_capacity_[link] = capacity_[link];
-            unfixed_[link] = users_[link];
-            if (users_[link] > 0) shares_.emplace(capacity_[link] / users_[link], link);
+            unfixed_[link] = users_[link].size();
+            if (unfixed_[link] > 0) shares_.emplace(capacity_[link] / unfixed_[link], link);
         }
         double level = 0.0;
         while (!shares_.empty()) {
@@ -114,15 +91,15 @@ private:
                 continue;
             }
             level = current;
-            each_user(link, [&](Int message) {
-                if (message_mark_[message] != round_) return;
+            for (const Rank message : users_[link]) {
+                if (message_mark_[message] != round_) continue;
                 message_mark_[message] = -round_;
                 for (const Rank other : links_of(message)) {
                     free_capacity_[other] -= level;
                     --unfixed_[other];
                 }
                 set_rate(heap, message, level, now);
-            });
+            }
         }
     }
 
@@ -140,10 +117,8 @@ private:
     Span<const Int> first_;
     Span<const Rank> hops_;
     Span<const double> capacity_;
-    Array<Int> slot_;  // first slot of a message in the lists of its links
     Array<double> remaining_, rate_, since_;  // bytes left, rate, and the time since which both hold, by message
-    Array<Rank> head_, users_;                // by link: a doubly linked list of the slots that use it, and its length
-    Array<Rank> after_, before_, owner_;      // by slot
+    std::vector<std::vector<Rank>> users_;    // by link: the messages that use it
     Array<Int> link_mark_, message_mark_;     // last round of each visit; negative: the rate is fixed
     Array<double> free_capacity_;
     Array<Rank> unfixed_;

@@ -35,13 +35,10 @@ _MANY_CELLS = 2**24
 
 
 class ColourTable:
-    """Numbers colours (uint64 hashes) from 0 in the order in which they first appear.
+    """Numbers colours (uint64 hashes) from 0 in the order in which they first appear."""
 
-    expected: approximate number of different colours; there may be more
-    """
-
-    def __init__(self, expected: int) -> None:
-        self._table = native.ColourTable(expected)
+    def __init__(self) -> None:
+        self._table = native.ColourTable()
 
     @property
     def count(self) -> int:
@@ -54,7 +51,7 @@ class ColourTable:
 
 def count_colours(colours: Colours) -> int:
     """Return the number of different colours. O(colours)."""
-    table = ColourTable(2**10)
+    table = ColourTable()
     table.number(colours)
     return table.count
 
@@ -122,12 +119,12 @@ class Reduction:
 
     @cached_property
     def _rows(self) -> tuple[NDArray[np.int32], int]:
-        table = ColourTable(2**12)
+        table = ColourTable()
         return table.number(self._row_colours[self.chosen]), table.count
 
     @cached_property
     def _columns(self) -> tuple[NDArray[np.int32], ColourTable]:
-        table, rows = ColourTable(2**12), self._row_colours[self.chosen]
+        table, rows = ColourTable(), self._row_colours[self.chosen]
         return table.number(column_colours(self.full, rows, self._capacity_colours, slice(None))), table
 
     @property
@@ -176,7 +173,7 @@ class Reduction:
 def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
     """Return `full`, the problem of `topology`, with sources and links merged by colour refinement."""
     row_colours, capacity_colours = refine(topology, full)
-    capacities = ColourTable(len(capacity_colours))
+    capacities = ColourTable()
     merged = capacities.number(capacity_colours)
     source_colours = row_colours[np.arange(len(full.sources)), full.sources]  # colour of each source's row for itself
     _, kept, source_class = np.unique(source_colours, return_index=True, return_inverse=True)

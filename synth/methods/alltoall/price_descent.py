@@ -37,13 +37,11 @@ from chorale.synth.methods.alltoall.rate import BoundsListener
 from chorale.synth.processors import blocks, in_threads
 
 Floats = NDArray[np.float64]
-_BUCKETS = 4096
-"""Number of buckets in the priority queue of the cheapest-path search."""
 _SOURCES_AT_ONCE = 32
 
 
 class PricedNetwork(NamedTuple):
-    """The links in two orders: by target (`incoming`, `src`) and by source (`outgoing`, `outgoing_links`, `heads`).
+    """The links in two orders: by target (`incoming`, `src`) and by source (`outgoing`, `outgoing_links`).
 
     demand: int64[1 or sources, nodes]: units that each source sends to each node
     """
@@ -52,7 +50,7 @@ class PricedNetwork(NamedTuple):
     src: NDArray[np.int32]
     outgoing: NDArray[np.int64]
     outgoing_links: NDArray[np.int32]
-    heads: NDArray[np.int32]
+    dst: NDArray[np.int32]
     demand: Matrix[np.int64]
 
 
@@ -107,15 +105,12 @@ class PricedFlows:
         """Return (int64[links]: loads by the sources in `block`, their part of `paid`, their part of `smooth`)."""
         problem = self.problem
         network = PricedNetwork(
-            problem.incoming, problem.src, problem.outgoing, problem.outgoing_links,
-            problem.dst[problem.outgoing_links], problem.demand_of(block),
+            problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, problem.dst,
+            problem.demand_of(block),
         )  # fmt: skip
         prices = self.prices[problem.link_class]
-        width = max(float(prices.min()) / 2, float(prices.max()) / (_BUCKETS - 4))
         loads = np.zeros(problem.link_count, dtype=np.int64)
-        sums = native.add_priced_loads(
-            network, problem.sources[block], weights, prices, width, self.temperature, units, loads
-        )
+        sums = native.add_priced_loads(network, problem.sources[block], weights, prices, self.temperature, units, loads)
         return loads, *sums
 
 

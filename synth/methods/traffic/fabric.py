@@ -31,12 +31,10 @@ Classes = list[tuple[int, NDArray[np.int64]]]
 class RailLoads(NamedTuple):
     """Amounts of data on every lane and NIC.
 
-    place:     int32[ranks], each rank's place (index) in its box
     inside:    int64[ranks, places], on the lane from a rank to a place in its box
     out, into: int64[ranks], on NICs
     """
 
-    place: Ranks
     inside: Amounts
     out: Amounts
     into: Amounts
@@ -87,11 +85,40 @@ class RailFabric:
     def boxes(self) -> int:
         return len(self.members)
 
-    def no_loads(self, inside: Amounts | None = None) -> RailLoads:
-        """Return RailLoads to add loads to. Lanes start with a copy of `inside` or zeros, NICs with zeros."""
-        ranks, places = len(self.place), self.members.shape[1]
-        inside = np.zeros((ranks, places), dtype=np.int64) if inside is None else inside.copy()
-        return RailLoads(self.place, inside, np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64))
+    def loads_of(
+        self,
+        source: Ranks,
+        target: Ranks,
+        sender: Ranks,
+        receiver: Ranks,
+        amount: Amounts,
+        inside: Amounts | None = None,
+    ) -> RailLoads:
+        """Return the loads of pieces, as `Pieces` describes their paths, in addition to the loads `inside` of lanes."""
+        place = self.place
+        is_near = sender < 0
+        turns = ~is_near & (sender == receiver)  # over another rank of the box
+        over_box = ~is_near & ~turns & (sender != source) & (place[sender] == place[source])  # another box relays
+        direct = ~(is_near | turns | over_box)
+        lanes = np.zeros((len(place), self.members.shape[1]), dtype=np.int64) if inside is None else inside.copy()
+        for first, last, chosen in (
+            (source, target, is_near),
+            (source, sender, turns),
+            (sender, target, turns),
+            (sender, receiver, over_box),
+            (source, sender, direct & (sender != source)),
+            (receiver, target, direct & (receiver != target)),
+        ):
+            np.add.at(lanes, (first[chosen], place[last[chosen]]), amount[chosen])
+        out, into = np.zeros((2, len(place)), dtype=np.int64)
+        for first, last, chosen in (
+            (source, sender, over_box),
+            (receiver, target, over_box),
+            (sender, receiver, direct),
+        ):
+            np.add.at(out, first[chosen], amount[chosen])
+            np.add.at(into, last[chosen], amount[chosen])
+        return RailLoads(lanes, out, into)
 
     def tables(self, loads: RailLoads) -> list[Amounts]:
         """Return the loads of lanes (to and from switches, or between pairs), then the loads of NICs, out and in."""

@@ -90,10 +90,10 @@ def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
     first, last = (np.rint(part / before * now).astype(np.int64) for part in (lo, lo + pieces.amount))
     new = np.where(plan.chunks.counts == 0, matrix.amounts, 0)
     some = last > first
-    parts, direct = pieces._replace(amount=last - first), _pieces_over(new, *fabric.usual["direct"])
+    parts, direct = pieces._replace(amount=last - first), pieces_over(new, *fabric.usual["direct"])
     columns: Any = zip((column[some] for column in parts), direct, strict=True)
     split = Pieces(*map(np.concatenate, columns))
-    time = fabric.time(_loads_of(fabric, split))
+    time = fabric.time(fabric.loads_of(*split))
     return RailPlan(fabric.topology, matrix, counts, time, time, cut_bound(fabric, matrix), plan.method, fabric, split)
 
 
@@ -113,9 +113,7 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
     bound, sent = cut_bound(fabric, matrix), counts.counts
     best, method = None, ""
     for name, relays in fabric.usual.items():
-        loads = fabric.no_loads()
-        native.add_relayed_loads(sent, *relays, loads)
-        time = fabric.time(loads)
+        time = fabric.time(fabric.loads_of(*pieces_over(sent, *relays)))
         if best is None or time < best:
             best, method = time, name
     assert best is not None
@@ -125,7 +123,7 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
         if reached < best:
             best, pieces, method = reached, split, "two level"
     if pieces is None:
-        pieces = _pieces_over(sent, *fabric.usual[method])
+        pieces = pieces_over(sent, *fabric.usual[method])
     took = best * counts.chunk
     if took > bound.time * (1 + _WEAK) and len(sent) * len(fabric.topology.links) <= _MOST_CELLS:
         bound = max(bound, _price_bound(fabric, matrix, pieces, best), key=lambda each: each.time)
@@ -138,7 +136,7 @@ def _price_bound(fabric: RailFabric, matrix: TrafficMatrix, pieces: Pieces, time
     When no more pieces can be moved, these prices balance: no piece has a path that costs less than its own.
     """
     topology, limit = fabric.topology, time * (1 - 2 * _WEAK)
-    loads = fabric.tables(_loads_of(fabric, _relieved(fabric, pieces, limit)))
+    loads = fabric.tables(fabric.loads_of(*_relieved(fabric, pieces, limit)))
     prices = np.zeros(len(topology.links))
     links = [*fabric.lane_links.reshape(len(loads) - 2 * (fabric.boxes > 1), -1), *fabric.narrowest]
     widths = [*fabric.lanes.reshape(len(links) - len(fabric.narrowest), -1), *fabric.nics]
@@ -153,27 +151,22 @@ def _price_bound(fabric: RailFabric, matrix: TrafficMatrix, pieces: Pieces, time
     return max(bounds, key=lambda each: each.time)
 
 
-def _pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
+def pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
+    """Return `sent` in one piece per pair of ranks, which uses the NICs of `sender` and `receiver` (see `Relays`)."""
     away = sent > 0
     np.fill_diagonal(away, False)
     source, target = np.nonzero(away)
     return Pieces(source.astype(np.int32), target.astype(np.int32), sender[away], receiver[away], sent[away])
 
 
-def _loads_of(fabric: RailFabric, pieces: Pieces) -> RailLoads:
-    loads = fabric.no_loads()
-    native.add_piece_loads(*pieces, loads)
-    return loads
-
-
 def relieved(fabric: RailFabric, pieces: Pieces, least: Fraction) -> tuple[Fraction, Pieces]:
     """Return (time, pieces) after parts of busy pieces moved to other paths, unless the time is close to `least`."""
-    reached, limit = fabric.time(_loads_of(fabric, pieces)), least
+    reached, limit = fabric.time(fabric.loads_of(*pieces)), least
     for _ in range(_LIMITS):
         if reached <= least * (1 + _CLOSE):
             break
         other = _relieved(fabric, pieces, limit)
-        time = fabric.time(_loads_of(fabric, other))
+        time = fabric.time(fabric.loads_of(*other))
         if time < reached:
             reached, pieces = time, other
         limit = (limit + reached) / 2
@@ -209,8 +202,7 @@ def _balanced(
     best: tuple[Fraction, Pieces] | None = None
     for _ in range(rounds):
         pieces = Pieces(*native.split_over_rails(sent, fabric.members, widths, own))
-        loads = fabric.no_loads(inside)
-        native.add_piece_loads(*pieces, loads)
+        loads = fabric.loads_of(*pieces, inside)
         time = fabric.time(loads)
         is_slow = best is not None and 2 * (time - least) > best[0] - least
         if best is None or time < best[0]:

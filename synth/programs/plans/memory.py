@@ -121,6 +121,19 @@ class PlanClocks:
         self.time[block] += 1
         return True
 
+    def awaited(self, block: int, step: Step) -> list[str]:
+        """Return the names of the signals, semaphores or barrier for which `step` of `block` has to wait."""
+        rank, kind = self.owner[block], step.operation.kind
+        if step.operation.action is Action.BARRIER:
+            return [f"other blocks at barrier {(step.operation.barrier or (0, 1))[0]}"]
+        if step.operation.action is Action.ACQUIRE:
+            return [f"semaphore {number}" for number in step.operation.semaphores if not self._released[rank, number]]
+        return [
+            f"a signal of rank {self._plan.other_end(rank, number, kind)[0]} on {kind} channel {number}"
+            for number in step.channels
+            if not self._signals[rank, number, kind]
+        ]
+
     def signal(self, block: int, step: Step, thread: int) -> None:
         """Send the clock of a block's `thread` to the channel's peer. For a port, the proxy sends the clock later."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind

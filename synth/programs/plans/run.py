@@ -4,15 +4,13 @@ Instead of data, each chunk holds the set of ranks that contributed to it. Vecto
 `chorale.synth.programs.plans.memory`) check that all accesses to a chunk are ordered.
 """
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 
 from chorale.synth.programs.check_execution import first_excess
 from chorale.synth.programs.memory import MAX_REPORTED, ChunkValues, describe, result_violations
 from chorale.synth.programs.plans.memory import ChunkAccess, Data, PacketSlots, PlanClocks, PlanMemory, clock_shape
-from chorale.synth.programs.plans.moves import MAX_PIECES, Move, MoveMaker, Repeat, Step, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
+from chorale.synth.programs.plans.moves import MAX_PIECES, Move, MoveMaker, Step, pieces_of_a_chunk, unrolled
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.program import Position, ProgramViolation
 
 MAX_MOVES = 2**24
@@ -113,18 +111,30 @@ class PlanRun:
                     moved = True
         # Report only blocks in the earliest call in which some hang. Blocks in later calls wait for these.
         earliest = min(self._call)
-        stuck = {
-            (rank, index): self._steps[number][self._at[number]]
-            for number, (rank, index) in enumerate(self._blocks)
+        stuck = [
+            number
+            for number, (rank, _) in enumerate(self._blocks)
             if self._has_more(number) and self._call[rank] == earliest
-        }
-        waits = Waits(self._plan, [(*at, step.number) for at, step in stuck.items()])
+        ]
+        again = f", in call {earliest}" if earliest > 1 else ""
         found = []
-        for at, step in list(stuck.items())[:MAX_REPORTED]:
-            again, why = f", in call {earliest}" if earliest > 1 else "", waits.text(*at, step.number)
-            message = f"{step.operation.action.value} never ends{again}{why and ': '}{why}"
-            found.append(ProgramViolation.at("deadlock", message, *at, step.number))
+        for number in stuck[:MAX_REPORTED]:
+            step = self._steps[number][self._at[number]]
+            why = "; ".join(f"it waits for {each}" for each in self._awaited(number, step)[:_MAX_NAMED])
+            message = f"{step.operation.action.value} never ends{again}: {why}"
+            found.append(ProgramViolation.at("deadlock", message, *self._blocks[number], step.number))
         return found
+
+    def _awaited(self, number: int, step: Step) -> list[str]:
+        """Return what the next operation of block `number`, which hangs, waits for."""
+        found, call = [], self._call[self._blocks[number][0]]
+        for taken in (each for move in self._moves[number][self._at[number]] if move.waits for each in move.takes):
+            if self._packets.missing(taken, call):
+                first, last = taken.first // self._pieces, (taken.first + taken.count - 1) // self._pieces
+                chunks = f"s[{first}]" if first == last else f"s[{first}..{last}]"
+                nobody = ", which nothing writes" if packet_writer(self._plan, taken.rank, taken.first) is None else ""
+                found.append(f"packets in {chunks} of rank {taken.rank}{nobody}")
+        return found or self._clocks.awaited(number, step)
 
     def _begin(self, rank: int, call: int) -> None:
         self._call[rank] = call
@@ -280,105 +290,11 @@ _MAX_NAMED = 5
 def packet_writer(plan: ExecutionPlan, rank: int, piece: int) -> int | None:
     """Return the rank that writes packets to a piece of `rank`'s scratch, or None if no rank does."""
     maker = MoveMaker(plan, pieces_of_a_chunk(plan, 1))
-    (writer, _), *_ = _packets_written(maker, rank, range(piece, piece + 1))
-    return None if writer is None else writer[0]
-
-
-def _packets_written(maker: MoveMaker, rank: int, pieces: range) -> Iterator[tuple[Position | None, range]]:
-    """Divide `pieces` of `rank`'s scratch into runs with the same packet writer; yield (writer, run).
-
-    The writer is None if no operation writes packets to this run.
-    """
-    writer_of: dict[int, Position] = {}
-    for other, body in enumerate(maker.plan.ranks):
-        for index, block in enumerate(body.blocks):
+    for other, body in enumerate(plan.ranks):
+        for block in body.blocks:
             for step in unrolled(block, 1):
-                packets = step.operation.action.packets
-                for move in maker.moves(other, block, step.operation, step.repeat) if packets else ():
-                    for each in move.packets:
-                        shared = range(max(each.first, pieces.start), min(each.first + each.count, pieces.stop))
-                        if each.rank == rank:
-                            writer_of |= dict.fromkeys(shared, (other, index, step.number))
-    first = pieces.start
-    for piece in pieces:
-        if piece + 1 == pieces.stop or writer_of.get(piece + 1) != writer_of.get(piece):
-            yield writer_of.get(piece), range(first, piece + 1)
-            first = piece + 1
-
-
-class Waits:
-    """Explains what the blocks that hang at the positions `stuck` wait for."""
-
-    def __init__(self, plan: ExecutionPlan, stuck: list[Position]) -> None:
-        self._plan = plan
-        self._at = {(rank, block): step for rank, block, step in stuck}
-
-    def text(self, rank: int, index: int, step: int) -> str:
-        """Return what the operation waits for, and where the blocks that would provide it hang; "" if not known."""
-        top = self._plan.ranks[rank].blocks[index].operations[step]
-        clauses = (clause for each in top.body or (top,) for clause in self._waits_of(rank, index, each))
-        return "; ".join(list(clauses)[:_MAX_NAMED])
-
-    def _waits_of(self, rank: int, index: int, operation: Operation) -> Iterator[str]:
-        def signals(by: PlanBlock, each: Operation, number: int) -> bool:
-            is_signal = each.action.signals and each.kind == operation.kind
-            return is_signal and number in [by.channels_of(each.kind)[local] for local in each.channels]
-
-        def releases(_: PlanBlock, each: Operation, number: int) -> bool:
-            return each.action is Action.RELEASE and number in each.semaphores
-
-        def meets(by: PlanBlock, each: Operation, number: int) -> bool:
-            return each.barrier is not None and each.barrier[0] == number
-
-        body = self._plan.ranks[rank]
-        block = body.blocks[index]
-        if operation.action.waits:
-            for local in operation.channels:
-                number = block.channels_of(operation.kind)[local]
-                peer, other = self._plan.other_end(rank, number, operation.kind)
-                what = f"it waits for a signal of rank {peer} on {operation.kind} channel {number}"
-                yield self._clause(what, self._next(peer, signals, other))
-        if operation.action is Action.ACQUIRE:
-            for number in operation.semaphores:
-                yield self._clause(f"it waits for semaphore {number}", self._next(rank, releases, number))
-        if operation.action is Action.BARRIER and operation.barrier is not None:
-            barrier = operation.barrier[0]
-            for other in range(len(body.blocks)):
-                met = self._next(rank, meets, barrier, other)
-                if met is not None and other != index:
-                    yield self._clause(f"it waits at barrier {barrier}", met)
-        if operation.action.packets:
-            maker = MoveMaker(self._plan, pieces_of_a_chunk(self._plan, 1))
-            for move in maker.moves(rank, block, operation, Repeat()):
-                for taken in move.takes if move.waits else ():
-                    pieces = range(taken.first, taken.first + taken.count)
-                    for writer, some in _packets_written(maker, taken.rank, pieces):
-                        first, last = some.start // maker.pieces, (some.stop - 1) // maker.pieces
-                        chunks = f"s[{first}]" if first == last else f"s[{first}..{last}]"
-                        what = f"it waits for packets in {chunks} of rank {taken.rank}"
-                        yield self._clause(what, writer) if writer else f"{what}, which nothing writes"
-
-    def _clause(self, what: str, other: Position | None) -> str:
-        """Return a clause that says that `what` is awaited and why the operation at `other` does not provide it."""
-        if other is None:
-            return f"{what}, for which there is no further operation"
-        place, at = "rank {}, block {}, step {}".format(*other), self._at.get(other[:2])
-        if at is None or at > other[2]:
-            return f"{what}, which {place} has given already, or gives in a call that never comes"
-        return f"{what}, which {place} would give; that block hangs at step {at}"
-
-    def _next(
-        self, rank: int, matches: Callable[[PlanBlock, Operation, int], bool], number: int, only: int | None = None
-    ) -> Position | None:
-        """Return the first operation of `rank` that `matches` and is not done yet or, if all are done, the last one.
-
-        number: channel, semaphore or barrier that the operation must name; only: block to search, None for all
-        """
-        done = None
-        for index, block in enumerate(self._plan.ranks[rank].blocks):
-            for step, operation in enumerate(block.operations if only in (None, index) else ()):
-                if any(matches(block, each, number) for each in operation.body or (operation,)):
-                    if step >= self._at.get((rank, index), len(block.operations)):
-                        return rank, index, step
-                    done = rank, index, step
-        return done
+                is_packet = step.operation.action.packets
+                for move in maker.moves(other, block, step.operation, step.repeat) if is_packet else ():
+                    if any(each.rank == rank and 0 <= piece - each.first < each.count for each in move.packets):
+                        return other
+    return None

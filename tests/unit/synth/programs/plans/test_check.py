@@ -213,27 +213,24 @@ def test_a_put_that_may_be_late_is_named():
     assert messages(document)[0].startswith(expected)
 
 
-def test_ranks_that_wait_for_each_other_are_followed():
-    def blocks(rank: int) -> Sequence[Sequence[Json]]:
+def test_blocks_that_wait_for_each_other_are_named_with_what_they_wait_for():
+    def signals(rank: int) -> Sequence[Sequence[Json]]:
         return [[tell("wait"), tell("signal"), *gathered(rank)[0]]]
 
-    assert messages(plan("allgather", (1, 2, 0), blocks))[0] == (
-        "rank 0, block 0, step 0: wait never ends: it waits for a signal of rank 1 on memory channel 0, which rank 1, "
-        "block 0, step 1 would give; that block hangs at step 0"
-    )
-
-
-def test_blocks_that_wait_for_semaphores_of_each_other_are_followed():
-    def blocks(rank: int) -> Sequence[Sequence[Json]]:
+    def semaphores(rank: int) -> Sequence[Sequence[Json]]:
         tells = [
             {"name": name, "semaphore_ids": [number]} for name in ("sem_acquire", "sem_release") for number in (0, 1)
         ]
         return [[tells[0], tells[3], *gathered(rank)[0]], [tells[1], tells[2]]]
 
-    assert messages(plan("allgather", (1, 2, 0), blocks, semaphores=(0, 0)))[0] == (
-        "rank 0, block 0, step 0: sem_acquire never ends: it waits for semaphore 0, which rank 0, block 1, step 1 "
-        "would give; that block hangs at step 0"
-    )
+    why = "wait never ends: it waits for a signal of rank {} on memory channel 0"
+    expected = [f"rank {rank}, block 0, step 0: {why.format(1 - rank)}" for rank in (0, 1)]
+    assert messages(plan("allgather", (1, 2, 0), signals)) == expected
+    assert messages(plan("allgather", (1, 2, 0), semaphores, semaphores=(0, 0))) == [
+        f"rank {rank}, block {block}, step 0: sem_acquire never ends: it waits for semaphore {block}"
+        for rank in (0, 1)
+        for block in (0, 1)
+    ]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
