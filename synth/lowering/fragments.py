@@ -77,7 +77,7 @@ class Placement:
     def is_ordered(self) -> bool:
         return stays_in_order(self.shape)
 
-    def places(
+    def locate(
         self, sender: NarrowColumn, receiver: NarrowColumn, chunk: NarrowColumn, reduces: NDArray[np.bool_]
     ) -> tuple[Codes, Codes, Codes]:
         """Return (source, operand, target) of chunks that are sent in the same step, with a row per chunk and message.
@@ -212,7 +212,7 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
     row, chunk = messages.cells()
     sender, receiver = messages.sender[row], messages.receiver[row]
-    source, operand, target = placement.places(sender, receiver, chunk, messages.reduces[row] == 1)
+    source, operand, target = placement.locate(sender, receiver, chunk, messages.reduces[row] == 1)
     sent, received = (
         (rank.astype(np.int64) << 32) + code for rank, code in ((sender, source), (receiver, target))
     )  # cells
