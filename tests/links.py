@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -52,3 +52,15 @@ def network(ranks: int, switches: int, rows: Iterable[Row]) -> Topology:
 
 def both(*rows: Row) -> list[Row]:
     return [row for src, dst, *rest in rows for row in ((src, dst, *rest), (dst, src, *rest))]
+
+
+def topology_document(
+    ranks: Iterable[str], rows: Iterable[Row], switches: Mapping[str, Any] | None = None, both_ways: bool = True
+) -> dict[str, Any]:
+    """Return a topology file in GB/s of rows as those of `network`, by ids. switches: by id, with what they can do"""
+    nodes = [{"id": rank, "kind": "compute"} for rank in ranks]
+    nodes += [{"id": name, "kind": "switch", **abilities} for name, abilities in (switches or {}).items()]
+    names = ("src", "dst", "bandwidth", "latency_s")
+    links = [{**dict(zip(names, row, strict=False)), "bidirectional": both_ways} for row in rows]
+    head = {"format": "chorale-topology/1", "name": "given", "bandwidth_unit": "GB/s"}
+    return {**head, "nodes": nodes, "links": links}

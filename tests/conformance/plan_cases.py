@@ -150,35 +150,27 @@ def ops_of(document: Json, rank: int, block: int = 0) -> list[Json]:
     return operations
 
 
-def without(*numbers: int, block: int = 0) -> Edit:
-    """Leave out operations of a block on both ranks."""
+def each_block(block: int, change: Callable[[list[Json]], list[Json]]) -> Edit:
+    """Give a block of both ranks the operations that `change` makes of its own."""
 
     def edit(document: Json) -> None:
-        for rank in range(2):
-            ops = ops_of(document, rank, block)
-            ops[:] = [each for number, each in enumerate(ops) if number not in numbers]
+        for gpu in document["gpus"]:
+            own = gpu["threadblocks"][block]
+            own["ops"] = copy.deepcopy(change(own["ops"]))
 
     return edit
+
+
+def without(*numbers: int, block: int = 0) -> Edit:
+    return each_block(block, lambda ops: [each for number, each in enumerate(ops) if number not in numbers])
 
 
 def changed(number: int, block: int = 0, **values: Any) -> Edit:
-    """Change fields of an operation on both ranks."""
-
-    def edit(document: Json) -> None:
-        for rank in range(2):
-            ops_of(document, rank, block)[number].update(copy.deepcopy(values))
-
-    return edit
+    return each_block(block, lambda ops: [*ops[:number], {**ops[number], **values}, *ops[number + 1 :]])
 
 
 def added(*items: Json, block: int = 0) -> Edit:
-    """Put operations at the end of a block of both ranks."""
-
-    def edit(document: Json) -> None:
-        for rank in range(2):
-            ops_of(document, rank, block).extend(copy.deepcopy(list(items)))
-
-    return edit
+    return each_block(block, lambda ops: [*ops, *items])
 
 
 def setting(**values: Any) -> Edit:

@@ -17,7 +17,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,6 @@ SILENCE_S = 120.0
 CPU_S = 5.0
 MEMORY_BYTES = 2**30
 MAX_FAILURES = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    parser: str
-    seed: int
-    number: int
-    reason: str
 
 
 class _TooSlow(BaseException):
@@ -49,16 +40,16 @@ def run_cases(name: str, seed: int, first: int, count: int, progress: Path) -> d
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))
     outcomes: Counter[str] = Counter()
-    failures: list[Failure] = []
+    failures: list[tuple[int, str]] = []
     descriptor = os.open(progress, os.O_RDWR | os.O_CREAT)
     for number in range(first, first + count):
         os.pwrite(descriptor, str(number).zfill(12).encode(), 0)
         outcome = run_case(name, case(name, seed, number))
         outcomes[outcome if outcome in ("taken", "refused") else "failed"] += 1
         if outcome not in ("taken", "refused") and len(failures) < MAX_FAILURES:
-            failures.append(Failure(name, seed, number, outcome))
+            failures.append((number, outcome))
     os.close(descriptor)
-    return {"outcomes": dict(outcomes), "failures": [asdict(failure) for failure in failures]}
+    return {"outcomes": dict(outcomes), "failures": failures}
 
 
 def run_case(name: str, content: bytes) -> str:
@@ -90,10 +81,13 @@ def _limited_time() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-def run_parser(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], list[Failure]]:
-    """Run cases in children: one that dies has failed in its last case, and another goes on behind that."""
+def run_parser(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], list[tuple[int, str]]]:
+    """Run cases in children: one that dies has failed in its last case, and another goes on behind that.
+
+    Return how many cases ended how, and the numbers of those that failed with the reasons.
+    """
     outcomes: Counter[str] = Counter()
-    failures: list[Failure] = []
+    failures: list[tuple[int, str]] = []
     number, end = first, first + count
     with tempfile.TemporaryDirectory(prefix="chorale-fuzz-") as folder:
         progress = Path(folder) / "progress"
@@ -108,13 +102,13 @@ def run_parser(name: str, seed: int, first: int, count: int) -> tuple[Counter[st
                 document, reason = None, "no answer"
             if document is not None:
                 outcomes.update(document["outcomes"])
-                failures += [Failure(**failure) for failure in document["failures"]]
+                failures += map(tuple, document["failures"])
                 break
             if not progress.exists():
                 raise SystemExit(f"{name}: no case was begun: {reason}")
             last = int(progress.read_text())
             outcomes.update({"refused or taken before a death": last - number, "died": 1})
-            failures.append(Failure(name, seed, last, reason))
+            failures.append((last, reason))
             number = last + 1
             progress.unlink()
     return outcomes, failures
@@ -129,15 +123,15 @@ def main(given: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(run_cases(names[0], given.seed, given.first, given.count, given.child)))
         return 0
     share = -(-given.count // len(names))
-    all_failures: list[Failure] = []
+    failed = 0
     for name in names:
         outcomes, failures = run_parser(name, given.seed, given.first, share)
-        all_failures += failures
+        failed += len(failures)
         sys.stdout.write(f"{name}: {sum(outcomes.values())} inputs, {dict(outcomes)}, {len(failures)} failures\n")
-        for failure in failures[:20]:
-            sys.stdout.write(f"  --parser {name} --seed {failure.seed} --first {failure.number}: {failure.reason}\n")
+        for number, reason in failures[:20]:
+            sys.stdout.write(f"  --parser {name} --seed {given.seed} --first {number}: {reason}\n")
         sys.stdout.flush()
-    return int(bool(all_failures))
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.integration.faults.catalog import FAULTS
-from tests.integration.faults.rows import run_fault
+from tests.integration.faults.rows import GOAL_S, run_fault
 
 
 @pytest.mark.ray
@@ -14,7 +14,6 @@ from tests.integration.faults.rows import run_fault
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and full disks need root")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_ends_nothing(name, tmp_path):
-    fault = FAULTS[name]
-    row = run_fault(name, fault, tmp_path)
+    row = run_fault(name, FAULTS[name], tmp_path)
     assert row.good, row
-    assert row.answered_s < fault.goal_s, row
+    assert row.answered_s < GOAL_S, row

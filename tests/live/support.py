@@ -93,6 +93,6 @@ def takes_as_long_as_the_links_do(runner: Runner, library: str) -> None:
     ideal_s = 6 * 2**18 * 8 / (LINK_MBPS * 1e6)
     outcome = measured(runner.submit(request_of(RING, size_bytes=2**20, library=(library,), timeout_s=60.0)))
     (own,), (other,) = outcome.results["program"], outcome.results[library_result(library)]
-    assert ideal_s < own.min_s < 3 * ideal_s
+    assert ideal_s < own.min_s < 10 * ideal_s
     assert other.min_s > ideal_s
     assert (outcome.environment["network"], outcome.environment["link_mbps"]) == ("fabric", LINK_MBPS)

@@ -94,8 +94,7 @@ def sent_bytes(fabric: EmulatedFabric, rank: int) -> dict[str, int]:
 
 def assert_takes(seconds: float, size_bytes: int, mbps: float) -> None:
     """Nothing may be ahead of the rate; a busy machine may be late."""
-    assert seconds >= size_bytes * 8 / (mbps * 1e6)
-    assert seconds < 3 * size_bytes * 8 / (mbps * 1e6)
+    assert 1 <= seconds / (size_bytes * 8 / (mbps * 1e6)) < 10
 
 
 @pytest.mark.parametrize("spec", ["ring:4", "uniring:1,4", "switch:4,25"])

@@ -12,7 +12,6 @@ from chorale.runners.api.base import FailureKind, RunRequest, library_result
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
@@ -102,16 +101,6 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(item, marks=() if item[0] == "ring:4" else (pytest.mark.slow,)) for item in PROGRAMS.items()],
-    ids=list(PROGRAMS),
-)
-def programs(request: pytest.FixtureRequest) -> tuple[str, tuple[Program, ...]]:
-    """Return a topology and programs for it; tests of one follow each other, so that the ranks import torch once."""
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def beside_gloo() -> Iterator[LocalRunner]:
     with _on_loopback() as runner:
@@ -119,20 +108,10 @@ def beside_gloo() -> Iterator[LocalRunner]:
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "float32",
-        "bfloat16",
-        "int64",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("float64", "float16", "int32")),
-    ],
-)
-def test_gloo_is_measured_beside_programs(
-    dtype: str, programs: tuple[str, tuple[Program, ...]], beside_gloo: LocalRunner
-) -> None:
-    spec, these = programs
-    for program in these:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", pytest.param("int32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("spec", ["ring:4", pytest.param("mesh:5", marks=pytest.mark.slow)])
+def test_gloo_is_measured_beside_programs(dtype: str, spec: str, beside_gloo: LocalRunner) -> None:
+    for program in PROGRAMS[spec]:
         request = RunRequest(parse_topology(spec), {"program": program}, (4096,), dtype=dtype, library=("gloo",))
         assert set(measured(beside_gloo.submit(request)).results) == {"program", library_result("gloo")}
 

@@ -96,15 +96,6 @@ def test_nothing_outlives_the_process_that_ran_it(cause: signal.Signals, stopped
     live_kit.nothing_outlives_its_owner(make, tmp_path, cause, stopped)
 
 
-def test_the_processes_stay_for_the_next_request(runner: LocalRunner) -> None:
-    measured(runner.submit(request_of(RING)))
-    before = runner.pids
-    measured(runner.submit(request_of(ring_allreduce((0, 3, 2, 1)))))
-    assert runner.pids == before
-    measured(runner.submit(request_of(ring_allreduce(range(3)), "ring:3")))
-    assert set(runner.pids).isdisjoint(before)
-
-
 def test_it_runs_from_a_thread_beside_others(shared: LocalRunner) -> None:
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(shared.submit(request_of(RING))))
@@ -130,8 +121,7 @@ def test_no_run_is_faster_than_its_links() -> None:
     ideal_s = 6 * 2**16 * 8 / 50e6
     with LocalRunner(50, probe=False) as runner:
         (result,) = measured(runner.submit(request_of(RING, size_bytes=2**18))).results["program"]
-    assert result.min_s >= ideal_s
-    assert result.min_s < 3 * ideal_s
+    assert ideal_s <= result.min_s < 10 * ideal_s
 
 
 def test_a_slower_link_takes_its_share_of_time(shared: LocalRunner) -> None:

@@ -20,7 +20,6 @@ SANITIZERS = {
     "none": ("-g", "-O2"),
 }
 _TRANSPORTS = 5
-_OPTIONS = 3
 
 
 def build_driver(sanitizer: str) -> Path:

@@ -74,7 +74,7 @@ def test_a_rank_that_stalls_or_dies_is_named(runner: DeviceRunner, sent: signal.
     begin_s = time.monotonic()
     outcome = failed(runner.submit(request("allreduce", repeats=500, timeout_s=6.0, library=())), kind)
     assert stop.is_set()
-    assert time.monotonic() - begin_s < 15
+    assert time.monotonic() - begin_s < 60
     assert outcome.rank == 2
     assert "rank 2" in outcome.message
     measured(runner.submit(request("allreduce")))

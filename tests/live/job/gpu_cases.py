@@ -1,8 +1,8 @@
 """What ranks on one GPU are tried on, by the programs of a table and by the library.
 
-Ranks are processes of their own, ended at a
-limit whatever they hang on. NCCL 2.30 lets ranks of a host share a GPU by NCCL_MULTI_RANK_GPU_ENABLE. Older ones do not
-see that they do where NCCL_HOSTID says that each is on a host of its own; messages go through sockets then.
+Ranks are processes of their own, ended at a limit whatever they hang on. NCCL 2.30 lets ranks of a host share a GPU by
+NCCL_MULTI_RANK_GPU_ENABLE. Older ones do not see that they do where NCCL_HOSTID says that each is on a host of its own;
+messages go through sockets then.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,39 +133,6 @@ def several_at_once(rank: int, device: str) -> list[str]:
     return [f"turn {at}" for at, result in enumerate(results) if not bool((result == expected[at]).all())]
 
 
-def graph(rank: int, device: str) -> list[str]:
-    """Capture all six collectives after a first call of each, and replay them with other data."""
-    return _graph(rank, warm=True, is_async=False)
-
-
-def graph_after_one(rank: int, device: str) -> list[str]:
-    """Capture all six after a first call of one of them."""
-    _all_reduced(torch.ones(COUNT, device=device))
-    return _graph(rank, warm=False, is_async=False)
-
-
-def graph_behind(rank: int, device: str) -> list[str]:
-    """Capture all six while others are under way."""
-    _all_reduced(torch.ones(COUNT, device=device))
-    vectors = [torch.ones(COUNT, device=device) for _ in range(TURNS)]
-    works = [dist.all_reduce(vector, async_op=True) for vector in vectors]
-    try:
-        return _graph(rank, warm=False, is_async=False)
-    finally:
-        for work in works:
-            work.wait()
-
-
-def graph_async(rank: int, device: str) -> list[str]:
-    """Capture a collective that is called with async_op=True."""
-    return _graph(rank, warm=True, is_async=True)
-
-
-def graph_cold(rank: int, device: str) -> list[str]:
-    """Capture as the first thing that is called."""
-    return _graph(rank, warm=False, is_async=False)
-
-
 def stalled(rank: int, device: str) -> None:
     """Call a collective on all ranks but the last, which is away for longer than the group waits."""
     vector = torch.ones(COUNT, device=device)
@@ -174,7 +142,25 @@ def stalled(rank: int, device: str) -> None:
     _all_reduced(vector)
 
 
-def _graph(rank: int, warm: bool, is_async: bool) -> list[str]:
+def _graph(rank: int, device: str, before: str, is_async: bool = False) -> list[str]:
+    """Capture all six collectives, and replay them with other data.
+
+    before: what was called: "all" six, "one", "some" that are still under way, or "nothing"
+    """
+    if before in ("one", "some"):
+        _all_reduced(torch.ones(COUNT, device=device))
+    under_way = [
+        dist.all_reduce(torch.ones(COUNT, device=device), async_op=True)
+        for _ in range(TURNS if before == "some" else 0)
+    ]
+    try:
+        return _replayed(rank, before == "all", is_async)
+    finally:
+        for work in under_way:
+            work.wait()
+
+
+def _replayed(rank: int, warm: bool, is_async: bool) -> list[str]:
     source = torch.zeros(COUNT, device="cuda")
     outputs = {name: torch.zeros(size, device="cuda") for name, size in _SIZES.items()}
     if warm:
@@ -365,16 +351,9 @@ def _losses(model: Any, rank: int, device: str) -> list[float]:
 
 
 CASES: Mapping[str, Case] = {
-    case.__name__: case
-    for case in (behind_a_stream, several_at_once, graph, graph_after_one, graph_async, graph_cold, graph_behind,
-                 stalled, types, gaps, ddp, fsdp)
-}  # fmt: skip
-
-
-def by_programs(case: str, device: str) -> list[Mapping[str, Any]]:
-    """Return what the ranks say of `case`, by the programs of a table."""
-    return on_ranks(CASES[case], device, "chorale")
-
-
-def by_library(case: str, device: str) -> list[Mapping[str, Any]]:
-    return on_ranks(CASES[case], device, LIBRARIES[device])
+    "graph": partial(_graph, before="all"),
+    "graph_after_one": partial(_graph, before="one"),
+    "graph_async": partial(_graph, before="all", is_async=True),
+    "graph_behind": partial(_graph, before="some"),
+    "graph_cold": partial(_graph, before="nothing"),
+} | {case.__name__: case for case in (behind_a_stream, several_at_once, stalled, types, gaps, ddp, fsdp)}

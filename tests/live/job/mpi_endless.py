@@ -39,26 +39,15 @@ def _round(comm: MPI.Comm, count: int, turn: int) -> Sequence[Callable[[], bool]
     pieces = np.concatenate([share[:count] for share in shares])
     blocks = np.concatenate([share[part] for share in shares])
 
-    def allreduce() -> bool:
-        return _is(total, lambda out: comm.Allreduce(own, out))
-
-    def reduce_scatter() -> bool:
-        return _is(total[part], lambda out: comm.Reduce_scatter_block(own, out))
-
-    def allgather() -> bool:
-        return _is(pieces, lambda out: comm.Allgather(own[:count], out))
-
-    def alltoall() -> bool:
-        return _is(blocks, lambda out: comm.Alltoall(own, out))
-
-    def broadcast() -> bool:
-        return _is(shares[ROOT], lambda out: comm.Bcast(out, ROOT), shares[comm.rank])
-
-    def reduce() -> bool:
-        wanted = total if comm.rank == ROOT else np.zeros_like(total)
-        return _is(wanted, lambda out: comm.Reduce(own, out if comm.rank == ROOT else None, root=ROOT))
-
-    return allreduce, reduce_scatter, allgather, alltoall, broadcast, reduce
+    wanted = total if comm.rank == ROOT else np.zeros_like(total)
+    return (
+        lambda: _is(total, lambda out: comm.Allreduce(own, out)),
+        lambda: _is(total[part], lambda out: comm.Reduce_scatter_block(own, out)),
+        lambda: _is(pieces, lambda out: comm.Allgather(own[:count], out)),
+        lambda: _is(blocks, lambda out: comm.Alltoall(own, out)),
+        lambda: _is(shares[ROOT], lambda out: comm.Bcast(out, ROOT), shares[comm.rank]),
+        lambda: _is(wanted, lambda out: comm.Reduce(own, out if comm.rank == ROOT else None, root=ROOT)),
+    )
 
 
 def _values(rank: int, count: int, turn: int) -> Vector:

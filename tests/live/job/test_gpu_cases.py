@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from tests.live.job.gpu_cases import by_library, by_programs
+from tests.live.job.gpu_cases import CASES, LIBRARIES, on_ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # eight processes each that import torch
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT TESTED ON THIS MACHINE: no GPU of CUDA")
 DEVICES = ("cpu", pytest.param("cuda", marks=NEEDS_GPU))
+
+
+def by_programs(case: str, device: str) -> list[Mapping[str, Any]]:
+    return on_ranks(CASES[case], device, "chorale")
+
+
+def by_library(case: str, device: str) -> list[Mapping[str, Any]]:
+    return on_ranks(CASES[case], device, LIBRARIES[device])
 
 
 def said(ranks: list[Mapping[str, Any]]) -> list[Any]:

@@ -131,7 +131,7 @@ def test_workers_on_four_nodes_add_gradients_by_programs(tmp_path: Path) -> None
 def train(table: str, reports: str) -> int:
     example = Path(__file__).parents[3] / "examples" / "ray_train.py"
     command = [sys.executable, example, "--table", table, "--reports", reports, "--steps", "3"]
-    with cluster_of(4) as (cluster, _):
+    with cluster_of(4) as cluster:
         environment = {**os.environ, "RAY_ADDRESS": cluster.address}
         return subprocess.run(command, env=environment, timeout=180, check=False).returncode
 

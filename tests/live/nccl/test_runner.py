@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,9 @@ pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE NCCL RUNNER IS N
 SITE = Path(__file__).parents[2] / "stand_ins" / "nccl" / "site"
 
 
-def _runner(iterations: int = 1, **variables: str) -> NcclRunner:
-    options = NcclConfig(library=str(stand_in_library()), memory="host", iterations=iterations, variables=variables)
-    return NcclRunner(options)
+def _runner(**options: Any) -> NcclRunner:
+    library = str(stand_in_library())
+    return NcclRunner(NcclConfig(**{"library": library, "memory": "host", "iterations": 1, **options}))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_what_the_library_does_not_take_is_no_result(shared: NcclRunner) -> None
 
 
 def test_the_log_of_an_older_version_shows_it_too() -> None:
-    with _runner(STAND_IN_VERSION="2.22.3", STAND_IN_SWITCHES="1") as runner:
+    with _runner(variables={"STAND_IN_VERSION": "2.22.3", "STAND_IN_SWITCHES": "1"}) as runner:
         measured(runner.submit(asked(call(algorithm="nvls", protocol="Simple"))))
         failed(runner.submit(asked(call(algorithm="ring", protocol="LL", chunk_bytes=4096))), FailureKind.NOT_APPLIED)
 
@@ -96,24 +97,22 @@ def test_the_log_of_an_older_version_shows_it_too() -> None:
 def test_what_is_ignored_without_a_word_or_at_the_start_is_not_applied(
     variables: dict[str, str], settings: dict[str, object], message: str
 ) -> None:
-    with _runner(**variables) as runner:
+    with _runner(variables=variables) as runner:
         outcome = runner.submit(asked(call(algorithm="ring", protocol="Simple", **settings)))
     assert message in failed(outcome, FailureKind.NOT_APPLIED).message
 
 
 @pytest.mark.parametrize("cuda_graph", [False, True])
 def test_memory_of_a_gpu_by_its_runtime(cuda_graph: bool) -> None:
-    library = str(stand_in_library())
-    options = NcclConfig(library=library, runtime=library, gpus_per_node=1, iterations=2, cuda_graph=cuda_graph)
-    with NcclRunner(options) as runner:
+    gpu = {"memory": "gpu", "runtime": str(stand_in_library()), "gpus_per_node": 1}
+    with _runner(**gpu, iterations=2, cuda_graph=cuda_graph) as runner:
         measured(runner.submit(asked(call(algorithm="ring", protocol="Simple"))))
         gather = {"gather": ring_allgather(4, in_place=False)}  # messages and a copy
         measured(runner.submit(asked(programs=gather, library=())))
 
 
 def test_a_call_has_its_own_configuration() -> None:
-    options = NcclConfig(library=str(stand_in_library()), memory="host", iterations=1, per_call=True)
-    with NcclRunner(options) as runner:
+    with _runner(per_call=True) as runner:
         applied = call(algorithm="tree", protocol="LL", ctas=2), call(algorithm="ring", protocol="LL128")
         measured(runner.submit(asked(*applied)))
         for name in CollectiveName.REDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE_SCATTER:
@@ -125,11 +124,9 @@ def test_a_call_has_its_own_configuration() -> None:
 @pytest.mark.timeout(400)  # eight processes that import torch
 def test_pytorch_makes_the_calls() -> None:
     pytest.importorskip("torch")
-    library = str(stand_in_library())
     folders = os.pathsep.join([str(SITE), str(SITE.parents[3])])
-    variables = {"STAND_IN_LIBRARY": library, "PYTHONPATH": folders}
-    options = NcclConfig(library=library, memory="host", iterations=1, torch="stand_in", variables=variables)
-    with NcclRunner(options) as runner:
+    variables = {"STAND_IN_LIBRARY": str(stand_in_library()), "PYTHONPATH": folders}
+    with _runner(torch="stand_in", variables=variables) as runner:
         settings = call(algorithm="ring", protocol="LL128"), call(algorithm="tree", protocol="Simple")
         assert measured(runner.submit(replace(asked(*settings), library=("nccl",)))).environment["torch"] == "stand_in"
         for name in CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE:

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,11 +29,7 @@ RESULTS = ["library:nccl", "ring", "setting"]
 
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="THE LAUNCHER MPICH IS NOT TESTED: there is no mpiexec")
 def test_two_nodes_of_mpiexec() -> None:
-    options = NcclConfig(
-        library=str(stand_in_library()), memory="host", iterations=1, launcher="mpich", gpus_per_node=PER_NODE,
-        hosts=["127.0.0.1", "localhost"], address="127.0.0.1", variables={"STAND_IN_NODES": "2"},
-    )  # fmt: skip
-    said = measured_on(options)
+    said = measured_by("mpich", hosts=["127.0.0.1", "localhost"], address="127.0.0.1")
     assert said == {"results": RESULTS, "launcher": "mpich", "library": "NCCL 2.32.3"}
 
 
@@ -42,14 +39,14 @@ def test_two_nodes_of_a_ray_cluster() -> None:
     assert said == {"results": RESULTS, "launcher": "ray", "library": "NCCL 2.32.3"}
 
 
-def measured_on(options: NcclConfig) -> dict[str, object]:
+def measured_by(launcher: str, **where: Any) -> dict[str, object]:
     """Return what came of a program and a setting beside the library: results, environment, or the failure."""
-    programs = {
-        "ring": RING,
-        "setting": LibraryCall(
-            Collective(CollectiveName.ALLREDUCE), RANKS, True, LibrarySettings("ring", "LL", ctas=2)
-        ),
-    }
+    options = NcclConfig(
+        library=str(stand_in_library()), memory="host", iterations=1, launcher=launcher, gpus_per_node=PER_NODE,
+        variables={"STAND_IN_NODES": "2"}, **where,
+    )  # fmt: skip
+    setting = LibraryCall(Collective(CollectiveName.ALLREDUCE), RANKS, True, LibrarySettings("ring", "LL", ctas=2))
+    programs = {"ring": RING, "setting": setting}
     request = replace(request_of(RING), programs=programs, repeats=1, library=("nccl",), timeout_s=120.0)
     with NcclRunner(options) as runner:
         outcome = runner.submit(request)
@@ -59,14 +56,6 @@ def measured_on(options: NcclConfig) -> dict[str, object]:
     return {"results": sorted(outcome.results), "launcher": environment["launcher"], "library": environment["library"]}
 
 
-def main() -> dict[str, object]:
-    options = NcclConfig(
-        library=str(stand_in_library()), memory="host", iterations=1, launcher="ray", gpus_per_node=PER_NODE,
-        variables={"STAND_IN_NODES": "2"},
-    )  # fmt: skip
-    with cluster_of(2, num_cpus=1, num_gpus=PER_NODE):
-        return measured_on(options)
-
-
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main()) + "\n")
+    with cluster_of(2, num_cpus=1, num_gpus=PER_NODE):
+        sys.stdout.write(json.dumps(measured_by("ray")) + "\n")

@@ -6,7 +6,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 from chorale.job.torch.transport import MOVED_DTYPES
-from tests.live.job.torch.meeting import Meeting, calls_by_reason, fallback_calls, program_calls
+from tests.live.job.torch.meeting import Meeting, called, calls_by_reason, fallback_calls, program_calls
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8")
 OPERATIONS = {"SUM": torch.sum, "MIN": torch.amin, "MAX": torch.amax, "PRODUCT": torch.prod}
@@ -18,18 +18,12 @@ def every_type_and_operation(meeting: Meeting) -> None:
             dtype = getattr(torch, name)
             of_all = torch.stack([(torch.arange(37) % 3 + rank % 2).to(dtype) for rank in range(4)])
             for operation, reference in OPERATIONS.items():
-                tensor = of_all[meeting.rank].clone()
-                dist.all_reduce(tensor, getattr(dist.ReduceOp, operation))
+                tensor = called(dist.all_reduce, of_all[meeting.rank], getattr(dist.ReduceOp, operation))
                 assert torch.equal(tensor, reference(of_all, 0).to(dtype)), (name, operation, tensor)
-            tensor = of_all[meeting.rank].clone()
-            dist.all_reduce(tensor, dist.ReduceOp.AVG)
-            assert torch.equal(tensor, torch.div(of_all.sum(0), 4, rounding_mode=_rounding(dtype)).to(dtype)), name
+            average = torch.div(of_all.sum(0), 4, rounding_mode=None if dtype.is_floating_point else "trunc").to(dtype)
+            assert torch.equal(called(dist.all_reduce, of_all[meeting.rank], dist.ReduceOp.AVG), average), name
         assert program_calls() == {"allreduce": 5 * len(DTYPES)}
         assert not fallback_calls()
-
-
-def _rounding(dtype: torch.dtype) -> str | None:
-    return None if dtype.is_floating_point else "trunc"
 
 
 def every_collective(meeting: Meeting) -> None:
@@ -49,14 +43,10 @@ def every_collective(meeting: Meeting) -> None:
             dist.reduce_scatter(shard.zero_(), list(of_all[rank].clone().chunk(4)))
             assert torch.equal(shard, of_all.sum(0).chunk(4)[rank])
             for root in (0, 2):
-                tensor = of_all[rank].clone()
-                dist.broadcast(tensor, root)
-                assert torch.equal(tensor, of_all[root])
-                tensor = of_all[rank].clone()
-                dist.reduce(tensor, root)
-                assert torch.equal(tensor, of_all.sum(0) if rank == root else of_all[rank])
-            received = torch.empty(4 * count)
-            dist.all_to_all_single(received, of_all[rank].clone())
+                assert torch.equal(called(dist.broadcast, of_all[rank], root), of_all[root])
+                reduced = called(dist.reduce, of_all[rank], root)
+                assert torch.equal(reduced, of_all.sum(0) if rank == root else of_all[rank])
+            received = called(dist.all_to_all_single, torch.empty(4 * count), of_all[rank].clone())
             assert torch.equal(received, of_all.view(4, 4, count)[:, rank].reshape(-1))
         expected = {"allgather": 6, "reduce_scatter": 6, "broadcast": 6, "reduce": 6, "alltoall": 3}
         assert program_calls() == expected, program_calls()
@@ -87,15 +77,9 @@ def what_programs_do_not_serve(meeting: Meeting) -> None:
         assert flags.tolist() == [True, False]
         with pytest.raises(RuntimeError, match="output type Bool"):  # the library's word: no average is a truth value
             dist.all_reduce(flags, dist.ReduceOp.AVG)
-        bits = torch.tensor([1 << rank])
-        dist.all_reduce(bits, dist.ReduceOp.BOR)
-        assert bits.tolist() == [15]
-        large = torch.ones((1 << 18) + 1)
-        dist.all_reduce(large)
-        assert large.eq(4).all()
-        tensor = torch.tensor([float(rank)])
-        dist.broadcast(tensor, 1)
-        assert tensor.item() == 1
+        assert called(dist.all_reduce, torch.tensor([1 << rank]), dist.ReduceOp.BOR).tolist() == [15]
+        assert called(dist.all_reduce, torch.ones((1 << 18) + 1)).eq(4).all()
+        assert called(dist.broadcast, torch.tensor([float(rank)]), 1).item() == 1
         received = torch.empty(4 * rank + 6)
         sizes = [rank + each for each in range(4)]
         dist.all_to_all_single(received, torch.full((4 * rank + 6,), float(rank)), sizes, sizes)
@@ -136,11 +120,8 @@ def types_that_are_moved(meeting: Meeting) -> None:
             parts = [torch.empty_like(part) for part in given]
             dist.all_gather(parts, given[rank])
             assert all(torch.equal(_bytes(part), _bytes(right)) for part, right in zip(parts, given, strict=True))
-            tensor = given[rank].clone()
-            dist.broadcast(tensor, 2)
-            assert torch.equal(_bytes(tensor), _bytes(given[2]))
-            received = torch.empty_like(given[0])
-            dist.all_to_all_single(received, given[rank])
+            assert torch.equal(_bytes(called(dist.broadcast, given[rank], 2)), _bytes(given[2]))
+            received = called(dist.all_to_all_single, given[0], given[rank])
             shards = [_bytes(part).view(4, -1)[rank] for part in given]
             assert torch.equal(_bytes(received), torch.cat(shards))
         assert program_calls() == dict.fromkeys(("allgather", "alltoall", "broadcast"), len(MOVED_DTYPES)) | {
@@ -222,31 +203,34 @@ GAP = 77.0
 def tensors_with_gaps(meeting: Meeting) -> None:
     """Every second element of a tensor on odd ranks; the others have them side by side."""
     rank = meeting.rank
+    whole, part = torch.arange(8.0), slice(2 * rank, 2 * rank + 2)
     with meeting.job(CHORALE_TABLE=""):
         for is_async in (False, True):
-            own = torch.arange(8.0) + rank
+            own = whole + rank
+            given, pieces = _with_gaps(own, rank), list(own.chunk(4)) if rank == 2 else None
             for_all = _with_gaps(own, rank)
-            _done(dist.all_reduce(for_all, async_op=is_async))
-            _expect(for_all, torch.arange(8.0) * 4 + 6)
-            from_first = _with_gaps(own, rank)
-            _done(dist.broadcast(from_first, 0, async_op=is_async))
-            _expect(from_first, torch.arange(8.0))
             at_first = _with_gaps(own, rank)
-            _done(dist.reduce(at_first, 1, async_op=is_async))
+            small = [_with_gaps(torch.zeros(2), rank) for _ in range(3)]
+            from_first, parts = _with_gaps(own, rank), _with_gaps(torch.zeros(8), rank)
+            for work in (
+                dist.all_reduce(for_all, async_op=is_async),
+                dist.broadcast(from_first, 0, async_op=is_async),
+                dist.reduce(at_first, 1, async_op=is_async),
+                dist.reduce_scatter_tensor(small[0], given, async_op=is_async),
+                dist.reduce_scatter(small[1], list(given.chunk(4)), async_op=is_async),
+                dist.all_to_all_single(parts, given, async_op=is_async),
+                dist.scatter(small[2], pieces, 2, async_op=is_async),
+            ):
+                if work is not None:
+                    work.wait()
+            _expect(for_all, whole * 4 + 6)
+            _expect(from_first, whole)
             if rank % 2:
-                _expect(at_first, torch.arange(8.0) * 4 + 6 if rank == 1 else own)
-            shard = _with_gaps(torch.zeros(2), rank)
-            _done(dist.reduce_scatter_tensor(shard, _with_gaps(own, rank), async_op=is_async))
-            _expect(shard, torch.arange(8.0)[2 * rank : 2 * rank + 2] * 4 + 6)
-            shard = _with_gaps(torch.zeros(2), rank)
-            _done(dist.reduce_scatter(shard, list(_with_gaps(own, rank).chunk(4)), async_op=is_async))
-            _expect(shard, torch.arange(8.0)[2 * rank : 2 * rank + 2] * 4 + 6)
-            parts = _with_gaps(torch.zeros(8), rank)
-            _done(dist.all_to_all_single(parts, _with_gaps(own, rank), async_op=is_async))
-            _expect(parts, torch.cat([torch.arange(8.0)[2 * rank : 2 * rank + 2] + each for each in range(4)]))
-            part = _with_gaps(torch.zeros(2), rank)
-            _done(dist.scatter(part, list(own.chunk(4)) if rank == 2 else None, 2, async_op=is_async))
-            _expect(part, torch.arange(8.0)[2 * rank : 2 * rank + 2] + 2)
+                _expect(at_first, whole * 4 + 6 if rank == 1 else own)
+            _expect(small[0], whole[part] * 4 + 6)
+            _expect(small[1], whole[part] * 4 + 6)
+            _expect(parts, torch.cat([whole[part] + each for each in range(4)]))
+            _expect(small[2], whole[part] + 2)
         future = dist.all_reduce(for_all, async_op=True).get_future()
         assert torch.equal(future.value()[0] if future.done() else future.wait()[0], torch.arange(8.0) * 16 + 24)
         assert not program_calls()
@@ -261,14 +245,11 @@ def averages_of_integers(meeting: Meeting) -> None:
     for table in ({}, {"CHORALE_TRANSPORT": "batched"}, {"CHORALE_TABLE": ""}):
         with meeting.job(**table):
             for is_async in (False, True):
-                averaged = own.clone()
-                _done(dist.all_reduce(averaged, dist.ReduceOp.AVG, async_op=is_async))
+                averaged = called(dist.all_reduce, own, dist.ReduceOp.AVG, async_op=is_async)
                 assert torch.equal(averaged, wanted), (table, averaged)
-                averaged = own.clone()
-                _done(dist.reduce(averaged, 2, dist.ReduceOp.AVG, async_op=is_async))
+                averaged = called(dist.reduce, own, 2, dist.ReduceOp.AVG, async_op=is_async)
                 assert rank != 2 or torch.equal(averaged, wanted), (table, averaged)
-                shard = torch.zeros(2, dtype=torch.int32)
-                _done(dist.reduce_scatter_tensor(shard, own, dist.ReduceOp.AVG, async_op=is_async))
+                shard = called(dist.reduce_scatter_tensor, own[:2], own, dist.ReduceOp.AVG, async_op=is_async)
                 assert torch.equal(shard, wanted.chunk(4)[rank]), (table, shard)
             with dist._coalescing_manager():
                 several = [own.clone(), own.clone()]
@@ -290,8 +271,3 @@ def _expect(tensor: torch.Tensor, wanted: torch.Tensor) -> None:
     if not tensor.is_contiguous():
         memory = torch.as_strided(tensor, (2 * len(tensor),), (1,))
         assert memory[1::2].eq(GAP).all(), memory
-
-
-def _done(work: dist.Work | None) -> None:
-    if work is not None:
-        work.wait()

@@ -1,13 +1,14 @@
 """How the ranks of a scenario form a job, again and again in the same processes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from chorale.job import current_report
@@ -47,6 +48,15 @@ class Meeting:
         store = dist.FileStore(str(self.folder / f"in-{self._count}"), self.ranks)
         store.set(str(self.rank), "in")
         store.wait([str(rank) for rank in range(self.ranks)], TIMEOUT)
+
+
+def called(call: Callable[..., Any], tensor: torch.Tensor, *more: Any, **options: Any) -> torch.Tensor:
+    """Make a collective call on a copy of `tensor`, and return the copy once the call is over."""
+    copy = tensor.clone()
+    work = call(copy, *more, **options)
+    if work is not None:
+        work.wait()
+    return copy
 
 
 def program_calls() -> dict[str, int]:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from chorale.job import report
 from chorale.job.table.verification import table_program
 from chorale.synth.targets.mscclpp_text import MscclppJson
-from tests.live.job.torch.meeting import Meeting, fallback_calls, program_calls
+from tests.live.job.torch.meeting import Meeting, called, fallback_calls, program_calls
 from tests.live.job.torch.tables import program_for, table_of, written
 from tests.unit.synth.lowering.programs import lowered
 
@@ -40,20 +40,15 @@ def plans_on_stand_ins(meeting: Meeting) -> None:
     rank = meeting.rank
     with meeting.job(CHORALE_TABLE=_table(meeting), CHORALE_TRANSPORT="stand-in", CHORALE_PLAN_BYTES="4096"):
         for dtype in (torch.float32, torch.bfloat16, torch.int32):
-            tensor = (torch.arange(100) % 7 + rank).to(dtype)
-            dist.all_reduce(tensor)
+            tensor = called(dist.all_reduce, (torch.arange(100) % 7 + rank).to(dtype))
             assert torch.equal(tensor, (torch.arange(100) % 7 * 4 + 6).to(dtype))
-        tensor = torch.full((33,), float(rank))
-        work = dist.all_reduce(tensor, dist.ReduceOp.MAX, async_op=True)
-        work.wait()
+        tensor = called(dist.all_reduce, torch.full((33,), float(rank)), dist.ReduceOp.MAX, async_op=True)
         assert (tensor == 3).all()
         dist.all_reduce(tensor, dist.ReduceOp.AVG)
         assert (tensor == 3).all()
-        whole = torch.empty(40)
-        dist.all_gather_into_tensor(whole, torch.full((10,), float(rank)))
+        whole = called(dist.all_gather_into_tensor, torch.empty(40), torch.full((10,), float(rank)))
         assert torch.equal(whole, torch.arange(4.0).repeat_interleave(10))
-        shard = torch.empty(10)
-        dist.reduce_scatter_tensor(shard, torch.arange(40.0))
+        shard = called(dist.reduce_scatter_tensor, torch.empty(10), torch.arange(40.0))
         assert torch.equal(shard, torch.arange(40.0)[10 * rank : 10 * rank + 10] * 4)
         assert {each["by"] for each in report()["programs"]} == {"CPUs that stand in for GPUs"}
         assert report()["deterministic"]
@@ -64,13 +59,10 @@ def plans_on_stand_ins(meeting: Meeting) -> None:
         assert (shared == 6).all()
         dist.broadcast(tensor, 0)  # a program beside the plans
         assert {each["by"] for each in report()["programs"] if each["collective"] == "broadcast"} == {"engine"}
-        large = torch.ones(2048)
-        dist.all_reduce(large)
-        assert (large == 4).all()
+        assert (called(dist.all_reduce, torch.ones(2048)) == 4).all()
         assert fallback_calls() == {("allreduce", "larger than the memory that plans have"): 1}
         pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-        tensor = torch.full((5,), float(rank))
-        dist.all_reduce(tensor, group=pairs[rank // 2])
+        tensor = called(dist.all_reduce, torch.full((5,), float(rank)), group=pairs[rank // 2])
         assert (tensor == (1 if rank < 2 else 5)).all()
         assert program_calls()["allreduce"] == 7
 
@@ -78,9 +70,7 @@ def plans_on_stand_ins(meeting: Meeting) -> None:
 def plans_without_gpus(meeting: Meeting) -> None:
     """The library serves what plans would, and the report says why."""
     with meeting.job(CHORALE_TABLE=_table(meeting)):
-        tensor = dist.group.WORLD.plan_tensor(100, torch.float32) + 1
-        dist.all_reduce(tensor)
-        assert (tensor == 4).all()
+        assert (called(dist.all_reduce, dist.group.WORLD.plan_tensor(100, torch.float32) + 1) == 4).all()
         reason = "plans need tensors on GPUs that reach each other's memory"
         assert fallback_calls() == {("allreduce", reason): 1}
         assert not program_calls()

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from chorale.job import report
 from chorale.job.torch.ddp_hook import ProgramHook, average_gradients
-from tests.live.job.torch.meeting import Meeting, calls_by_reason, fallback_calls, program_calls
+from tests.live.job.torch.meeting import Meeting, called, calls_by_reason, fallback_calls, program_calls
 from tests.live.job.torch.tables import library_table, written
 
 TABLES: tuple[dict[str, str], ...] = ({}, {"CHORALE_TABLE": ""})
@@ -40,17 +40,11 @@ def sparse_gradients(meeting: Meeting) -> None:
     with meeting.job("gloo"):
         expected = gradients()
     record = str(meeting.folder / "record")
-    for backend, name, value in (
-        *(
-            ("chorale", "", ""),
-            ("chorale", "CHORALE_TABLE", ""),
-            ("chorale", "CHORALE_RECORD", record),
-            ("gloo", "", ""),
-        ),
-    ):
-        hook = backend == "gloo"
-        with meeting.job(backend, **{name or "UNUSED": value}):  # type: ignore[arg-type]
-            for gradient, wanted in zip(gradients(hook), expected, strict=True):
+    for backend, variables in (
+        ("chorale", {}), ("chorale", {"CHORALE_TABLE": ""}), ("chorale", {"CHORALE_RECORD": record}), ("gloo", {}),
+    ):  # fmt: skip
+        with meeting.job(backend, **variables):  # type: ignore[arg-type]
+            for gradient, wanted in zip(gradients(hook=backend == "gloo"), expected, strict=True):
                 torch.testing.assert_close(gradient, wanted)
             assert any(collective == "allreduce" for collective, _ in fallback_calls())
     with meeting.job():
@@ -70,17 +64,11 @@ def sums_with_a_factor(meeting: Meeting) -> None:
     wanted = torch.arange(8.0) * 2 + 3
     for variables in TABLES:
         with meeting.job(**variables):  # type: ignore[arg-type]
-            tensor = given.clone()
-            dist.all_reduce(tensor, halves)
-            assert torch.equal(tensor, wanted)
-            by_tensor = given.clone()
-            dist.all_reduce(by_tensor, dist._make_nccl_premul_sum(torch.tensor([0.5])))
-            assert torch.equal(by_tensor, wanted)
-            tensor = given.clone()
-            dist.reduce(tensor, 2, halves)
-            assert torch.equal(tensor, wanted if rank == 2 else given)
-            source, shard = given.clone(), torch.empty(2)
-            dist.reduce_scatter_tensor(shard, source, halves)
+            for factor in (halves, dist._make_nccl_premul_sum(torch.tensor([0.5]))):
+                assert torch.equal(called(dist.all_reduce, given, factor), wanted)
+            assert torch.equal(called(dist.reduce, given, 2, halves), wanted if rank == 2 else given)
+            source = given.clone()
+            shard = called(dist.reduce_scatter_tensor, torch.empty(2), source, halves)
             assert torch.equal(shard, wanted.chunk(4)[rank])
             dist.reduce_scatter(shard.zero_(), list(source.chunk(4)), halves)
             assert torch.equal(shard, wanted.chunk(4)[rank])
@@ -161,9 +149,7 @@ def _all_to_all(rank: int, sizes: list[list[int]]) -> None:
 def splits_and_monitored_barriers(meeting: Meeting) -> None:
     with meeting.job():
         half = dist.split_group(None, [[0, 1], [2, 3]])
-        tensor = torch.ones(3)
-        dist.all_reduce(tensor, group=half)
-        assert tensor.eq(2).all()
+        assert called(dist.all_reduce, torch.ones(3), group=half).eq(2).all()
         assert program_calls() == {"allreduce": 1}
         assert (dist.split_group(None, [[1, 2]]) is None) == (meeting.rank in (0, 3))
         for wrong in ([[0, 1], [1, 2]], [[0, 4]], [[-1]], None):
@@ -180,9 +166,7 @@ def many_groups(meeting: Meeting) -> None:
         with meeting.job(backend):
             groups = [dist.new_group(range(4)) for _ in range(25)]
             for group in groups:
-                tensor = torch.ones(3)
-                dist.all_reduce(tensor, group=group)
-                assert tensor.eq(4).all()
+                assert called(dist.all_reduce, torch.ones(3), group=group).eq(4).all()
             counts[backend] = _descriptors() - before
     assert counts["chorale"] <= counts["gloo"] + 4, counts
 
@@ -201,9 +185,7 @@ def mistakes_in_one_call(meeting: Meeting) -> None:
             dist.all_gather_into_tensor(torch.ones(1).expand(8), torch.ones(2))
         with pytest.raises(RuntimeError, match="single memory location"):
             dist.all_gather([torch.ones(1).expand(2)] * 4, torch.ones(2), async_op=True).wait()
-        tensor = torch.ones(4)
-        dist.all_reduce(tensor)
-        assert tensor.eq(4).all()
+        assert called(dist.all_reduce, torch.ones(4)).eq(4).all()
 
 
 def detailed_debugging(meeting: Meeting) -> None:
@@ -212,9 +194,7 @@ def detailed_debugging(meeting: Meeting) -> None:
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     try:
         with meeting.job(CHORALE_REPORT=str(path)):
-            tensor = torch.ones(3)
-            dist.all_reduce(tensor)
-            assert tensor.eq(4).all()
+            assert called(dist.all_reduce, torch.ones(3)).eq(4).all()
             assert program_calls() == {"allreduce": 1}
         assert meeting.rank or path.exists()
     finally:

@@ -14,8 +14,6 @@ from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalHost, 
 from chorale.synth.errors import InvalidInput, Unavailable
 from tests.waiting import until
 
-PATIENCE_S = 10.0
-
 
 def shell(text: str, **files: bytes) -> ProcessSpec:
     return ProcessSpec(("/bin/sh", "-c", text), {"GREETING": "hello"}, files)

@@ -15,6 +15,7 @@ from chorale.synth.topology.formats.networkx_graph import to_networkx
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import NVSWITCH, SwitchAbility
+from tests.links import topology_document
 
 
 def able_ids(topology):
@@ -108,10 +109,7 @@ def test_files_keep_abilities(spec):
 
 
 def document(**attributes):
-    nodes = [*({"id": name, "kind": "compute"} for name in "ab"), {"id": "s", "kind": "switch", **attributes}]
-    links = [{"src": end, "dst": "s", "bandwidth": 1, "bidirectional": True} for end in "ab"]
-    whole = {"format": "chorale-topology/1", "name": "n", "bandwidth_unit": "link", "nodes": nodes, "links": links}
-    return json.dumps(whole).encode()
+    return json.dumps(topology_document("ab", [(end, "s", 1) for end in "ab"], {"s": attributes})).encode()
 
 
 def test_json_attributes_are_checked():

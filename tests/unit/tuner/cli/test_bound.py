@@ -12,6 +12,7 @@ from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.job_tables import schedule_certificate
 from tests.command import chorale
+from tests.links import topology_document
 
 
 def test_json(capsys):
@@ -71,12 +72,9 @@ ONE_WAY = [
 
 @pytest.fixture
 def one_way(tmp_path):
-    nodes = [{"id": rank, "kind": "compute"} for rank in "0123"]
-    nodes.append({"id": "s", "kind": "switch", "multicast": True, "reduce": True, "reduce_bandwidth": "1/2"})
-    links = [{"src": src, "dst": dst, "bandwidth": width} for src, dst, width in ONE_WAY]
-    document = {"format": "chorale-topology/1", "name": "one way", "bandwidth_unit": "GB/s"}
+    switch = {"multicast": True, "reduce": True, "reduce_bandwidth": "1/2"}
     path = tmp_path / "one_way.json"
-    path.write_text(json.dumps(document | {"nodes": nodes, "links": links}))
+    path.write_text(json.dumps(topology_document("0123", ONE_WAY, {"s": switch}, both_ways=False)))
     return f"file:{path}"
 
 

@@ -29,19 +29,6 @@ def test_the_document_of_the_contract(capsys):
     assert sum(v for v in document["stages"].values()) == pytest.approx(document["seconds"])
 
 
-@pytest.mark.parametrize("options", [("-n", 24, "-d", 3), ("-n", 18, "-d", 4, "--bidirectional")])
-def test_synth_reproduces_every_row(capsys, options):
-    document = chorale(capsys, "find", *options, "--json").document
-    assert document["frontier"]
-    for row in document["frontier"]:
-        made = chorale(capsys, "synth", row["method"], row["spec"], "--collective", "allgather", "--json").document
-        assert made["schedule"]["steps"] == row["steps"]
-        assert made["cost"]["bandwidth_factor"] == row["bandwidth_factor"]
-        assert made["topology"]["diameter"] == row["diameter"]
-        assert (made["topology"]["nodes"], made["topology"]["degree"]) == (options[1], options[3])
-        assert (made["optimality"]["gap"] == "0") == row["bandwidth_optimal"]
-
-
 def test_a_range_of_sizes(capsys):
     document = chorale(capsys, "find", "-n", "3:20", "-d", 4, *WORKLOAD, "--json").document
     assert [size["nodes"] for size in document["sizes"]] == list(range(5, 21))

@@ -43,20 +43,6 @@ def test_what_was_lowered_lifts(capsys, tmp_path, schedule, target, placement, c
     assert again.read_bytes() == program.read_bytes()
 
 
-def test_a_damaged_program_is_exit_code_1_with_the_violations(capsys, tmp_path, schedule):
-    program, again = tmp_path / "program.xml", tmp_path / "again.xml"
-    chorale(capsys, "lower", schedule(), "--target", "msccl-xml", "-o", program)
-    assert chorale(capsys, "lift", program, "--spec", "ring:8").code == 0  # sends without a link are legal
-    done = chorale(capsys, "lift", program, "--spec", "ring:5", "--json")
-    assert (done.code, done.document["violations"][0]["rule"]) == (1, "ranks")
-    program.write_text(program.read_text().replace('type="rrc"', 'type="r"', 1))
-    done = chorale(capsys, "lift", program, "--spec", "hypercube:3", "-o", again, "--json")
-    assert (done.code, done.document["ok"]) == (1, False)
-    assert {"rule", "message"} == set(done.document["violations"][0])
-    assert not again.exists()
-    assert chorale(capsys, "lift", program, "--spec", "hypercube:3").code == 1
-
-
 def test_programs_of_very_many_ranks_are_written_rank_by_rank(capsys, tmp_path, schedule, monkeypatch):
     whole, streamed = tmp_path / "whole.xml", tmp_path / "streamed.xml"
     made = schedule()
@@ -156,12 +142,17 @@ def test_a_right_program_has_the_loads_and_the_cost_of_its_schedule(capsys, pair
 
 def test_a_damaged_program_is_exit_code_1(capsys, pair):
     _, program = pair
-    text = program.read_text()
+    assert chorale(capsys, "lift", program, "--spec", "ring:8").code == 0  # sends without a link are legal
+    done = chorale(capsys, "lift", program, "--spec", "ring:5", "--json")
+    assert (done.code, done.document["violations"][0]["rule"]) == (1, "ranks")
+    text, again = program.read_text(), program.with_name("again")
     program.write_text(text.replace('type="rrc"', 'type="r"', 1).replace('"name": "nop"', '"name": "wait"', 1))
-    done = chorale(capsys, "verify", program, "--json")
-    assert (done.code, done.document["ok"], done.document["cost"]) == (1, False, None)
-    assert done.document["violations"]
-    assert chorale(capsys, "verify", program).code == 1
+    for command in (("verify", program), ("lift", program, "--spec", "hypercube:3", "-o", again)):
+        done = chorale(capsys, *command, "--json")
+        assert (done.code, done.document["ok"], done.document.get("cost")) == (1, False, None)
+        assert {"rule", "message"} == set(done.document["violations"][0])
+        assert chorale(capsys, *command).code == 1
+    assert not again.exists()
 
 
 def test_a_program_that_names_no_network_is_judged_alone(capsys, pair):

@@ -17,6 +17,7 @@ from chorale.synth.schedule.codec import from_json_text
 from chorale.tuner.files.topology_specs import load_topology
 from tests.command import chorale
 from tests.dumps import nvswitch_machine
+from tests.links import topology_document
 
 REFUSED = """
 synth bfb ring:4 ring:5 | give at most one METHOD and one SPEC, not bfb ring:4 ring:5
@@ -182,13 +183,7 @@ verify no.json --fix -o no/a.json
 CAMPAIGN = """\
 {name: a, topology: ring:4, collective: allreduce, sizes: [64K], search: {methods: [bfb]}, runner: {kind: simulated}}
 """
-ISLANDS = {
-    "format": "chorale-topology/1",
-    "name": "two islands",
-    "bandwidth_unit": "GB/s",
-    "nodes": [{"id": name, "kind": "compute"} for name in "abcd"],
-    "links": [{"src": a, "dst": b, "bandwidth": 1, "bidirectional": True} for a, b in ("ab", "cd")],
-}
+ISLANDS = topology_document("abcd", [("a", "b", 1), ("c", "d", 1)])
 
 
 @pytest.fixture(scope="module")

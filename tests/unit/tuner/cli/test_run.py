@@ -172,15 +172,3 @@ def test_schedules_are_lowered_for_the_runtime_of_the_gpus(schedule, capsys, tmp
     assert document["environment"]["runtime"] == "executor"
     (result,) = document["results"]
     assert result["time_us_median"] > 0
-
-
-def test_a_recorded_schedule_gets_the_time_of_its_trees_and_buffers(capsys):
-    made = chorale(
-        capsys, "synth", "forest", "mi250half:2", "--collective", "allgather", "--k", 1, "-o", "trees.parquet"
-    )
-    assert made.code == 0
-    options = ("--runner", "recorded", "--sizes", "1G", "--repeats", 99, "--set", "buffer_bytes=1MiB")
-    document = chorale(capsys, "run", "trees.parquet", *options, "--reference", "library:rccl", "--json").document
-    (result,) = document["results"]
-    assert result["time_us_median"] == pytest.approx(9998.3, rel=0.01)
-    assert document["environment"]["buffer_bytes"] == 2**20

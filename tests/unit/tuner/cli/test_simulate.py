@@ -6,14 +6,9 @@ import pytest
 
 from chorale.runners.simulated.calibration import Calibration
 from tests.command import chorale
+from tests.links import topology_document
 
-FLAT = {
-    "format": "chorale-topology/1",
-    "name": "pair",
-    "bandwidth_unit": "GB/s",
-    "nodes": [{"id": name, "kind": "compute"} for name in "ab"],
-    "links": [{"src": "a", "dst": "b", "bandwidth": 2, "bidirectional": True}],
-}
+FLAT = topology_document("ab", [("a", "b", 2)])
 
 
 def test_methods_and_files_as_json_and_plot(capsys, tmp_path):
@@ -35,6 +30,8 @@ def test_methods_and_files_as_json_and_plot(capsys, tmp_path):
     document = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 100, "--json").document
     assert (document["collective"], document["method"]) == ("allgather", "bfb")
     assert document["schedule"]["id"] == made["schedule"]["id"]
+    flow = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 100, "--model", "flow", "--json").document
+    assert flow["parameters"]["model"] == "flow"
     arguments = ("--sizes", "1K:1G:x4", "--link-gbps", 400, "--plot", tmp_path / "a.svg", "--quiet")
     assert chorale(capsys, "simulate", "bfb", "torus:4x4", *arguments).code == 0
     assert b"goodput" in (tmp_path / "a.svg").read_bytes()
@@ -48,25 +45,6 @@ def test_auto_takes_the_fastest_method_at_each_size(capsys):
         alone = [chorale(capsys, "simulate", name, "torus:4x4", *sizes) for name in ("bfb", "swing-latency", "biring")]
         assert row["time_us"] <= min(done.document["results"][index]["time_us"] for done in alone) * 1.0001
     assert len({row["method"] for row in document["results"]}) == 2
-
-
-def test_both_models_and_latencies(capsys):
-    arguments = ("simulate", "bfb", "torus:4x4", "--sizes", "4KiB:1MiB:x16", "--link-gbps", 400, "--alpha-us", 2)
-    arguments += ("--link-latency-us", 0, "--hop-us", 0, "--json")
-    step = chorale(capsys, *arguments).document["results"]
-    flow = chorale(capsys, *arguments, "--model", "flow").document["results"]
-    assert [row["time_us"] for row in flow] == pytest.approx([row["time_us"] for row in step])
-    assert step[0]["time_us"] > 8 * 2
-
-
-def test_large_symmetric_networks_need_no_rows(capsys, tmp_path):
-    path = tmp_path / "large.parquet"
-    chorale(capsys, "synth", "bfb", "torus:72x72", "--collective", "allreduce", "-o", path)
-    arguments = ("--sizes", "1M", "--link-gbps", 400, "--json")
-    from_file = chorale(capsys, "simulate", path, *arguments).document
-    made = chorale(capsys, "simulate", "bfb", "torus:72x72", *arguments).document
-    assert from_file["results"] == made["results"]
-    assert made["results"][0]["time_us"] > 72 * 2 * 0.4
 
 
 def test_bandwidths_of_the_topology_are_used(capsys, tmp_path):

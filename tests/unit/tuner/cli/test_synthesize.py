@@ -2,7 +2,6 @@
 
 import csv
 import json
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -11,13 +10,12 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.forest.symmetric import symmetric_forest
-from chorale.synth.schedule.codec import to_parquet
-from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.schedule_files import save_schedule
 from tests.command import chorale
+from tests.links import topology_document
 
 
 def test_the_document_of_the_contract(capsys, tmp_path):
@@ -148,15 +146,9 @@ def test_the_suggested_lowering_works(words, capsys, tmp_path, monkeypatch):
 @pytest.fixture
 def network(tmp_path):
     """A ring of four in GB/s with one pair of slow links besides."""
-    nodes = [{"id": str(node), "kind": "compute"} for node in range(4)]
-    links = [
-        {"src": str(node), "dst": str((node + 1) % 4), "bandwidth": 10, "latency_s": 1e-6, "bidirectional": True}
-        for node in range(4)
-    ]
-    links.append({"src": "0", "dst": "1", "bandwidth": 10, "latency_s": 2e-5, "bidirectional": True})
-    document = {"format": "chorale-topology/1", "name": "ring", "bandwidth_unit": "GB/s"}
+    ring = [(str(node), str((node + 1) % 4), 10, 1e-6) for node in range(4)]
     path = tmp_path / "ring.json"
-    path.write_text(json.dumps(document | {"nodes": nodes, "links": links}))
+    path.write_text(json.dumps(topology_document("0123", [*ring, ("0", "1", 10, 2e-5)])))
     return f"file:{path}"
 
 
@@ -229,20 +221,6 @@ def test_a_small_one_is_written_out_to_be_lowered(capsys, tmp_path, schedule):
     done = chorale(capsys, "lower", tmp_path / "small.parquet", *arguments)
     assert done.code == 0
     assert done.document["schedule"] == schedule.expand().id
-
-
-def test_a_file_that_lacks_a_row_fails(capsys, tmp_path):
-    """The id matches; only the replay can see that something is missing."""
-    topology = parse_topology("ring:5")
-    gather = symmetric_bfb(topology, ALLGATHER, SerialExecutor()).gather
-    damaged = replace(gather, base=gather.base.select(slice(1, None)))
-    schedule = SymmetricSchedule(topology, ALLGATHER, None, damaged, "bfb", {})
-    path = tmp_path / "ring.parquet"
-    path.write_bytes(to_parquet(schedule))
-    done = chorale(capsys, "verify", path, "--json")
-    assert done.code == 1
-    assert [violation["rule"] for violation in done.document["violations"]] == ["not-delivered"]
-    assert chorale(capsys, "lower", path, "--target", "msccl-xml", "-o", tmp_path / "ring.xml").code == 1
 
 
 def failures_of(capsys, *arguments):

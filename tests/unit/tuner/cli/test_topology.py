@@ -9,21 +9,10 @@ from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
 from tests.dumps import cpu, nvswitch_machine, pairs_machine, pci, system
+from tests.links import topology_document
 
-FABRIC = {
-    "format": "chorale-topology/1",
-    "name": "two GPUs on a switch",
-    "bandwidth_unit": "GB/s",
-    "nodes": [
-        {"id": "switch:0", "kind": "switch"},
-        {"id": "gpu0", "kind": "compute"},
-        {"id": "gpu1", "kind": "compute"},
-    ],
-    "links": [
-        {"src": "gpu0", "dst": "switch:0", "bandwidth": "25/2", "latency_s": 1e-6, "bidirectional": True},
-        {"src": "gpu1", "dst": "switch:0", "bandwidth": 25, "bidirectional": True},
-    ],
-}
+ROWS = [("gpu0", "switch:0", "25/2", 1e-6), ("gpu1", "switch:0", 25)]
+FABRIC = topology_document(("gpu0", "gpu1"), ROWS, {"switch:0": {}})
 
 
 @pytest.fixture

@@ -17,18 +17,12 @@ from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.json_document import from_json, json_number, to_json
 from chorale.synth.topology.formats.networkx_graph import from_networkx, to_networkx
 from chorale.synth.topology.spec import parse_topology
+from tests.links import topology_document
 from tests.strategies import MIXED, strongly_connected_topologies
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    return {
-        "format": "chorale-topology/1",
-        "name": "pair",
-        "bandwidth_unit": "GB/s",
-        "nodes": [{"id": "a", "kind": "compute"}, {"id": "b", "kind": "compute"}],
-        "links": [{"src": "a", "dst": "b", "bandwidth": 25, "bidirectional": True}],
-        **changes,
-    }
+    return {**topology_document("ab", [("a", "b", 25)]), **changes}
 
 
 def link(**changes: Any) -> str:
