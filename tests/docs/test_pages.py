@@ -142,10 +142,3 @@ def test_the_whole_python_page(home, tmp_path):
     assert sum(map(starts_a_cluster, codes)) == 2
     done = python("-c", "\n".join(codes), folder=tmp_path, timeout_s=560)
     assert {"bfb", "ring"} & set(re.findall(r"\w+", done.stdout))
-
-
-def test_links_beside_the_site_lead_somewhere():
-    """Those within the site are checked where it is built."""
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
