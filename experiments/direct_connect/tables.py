@@ -40,7 +40,7 @@ from chorale.synth.finder.candidate import greatest_rate, least_bandwidth_factor
 from chorale.synth.finder.find import FinderQuery, FrontierPoint, find
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import synthesize_unverified
-from chorale.synth.topology.distance import diameter, hop_distances
+from chorale.synth.topology.distance import diameter, distances_to
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import Cost
@@ -87,7 +87,7 @@ def schedule_quantities(measured: MeasuredSchedule, gap: Fraction | None = None)
         links, rate = measured.topology.links, alltoall_interval(measured.topology, gap)
         # Each unit of data uses a link per hop, so links / sum of distances bounds the rate. Self-loops do not count.
         usable = int(np.count_nonzero(links.src != links.dst))
-        bound = Fraction(usable, int(hop_distances(measured.topology).sum(dtype=np.int64)))
+        bound = Fraction(usable, int(distances_to(measured.topology).sum(dtype=np.int64)))
         proof = f"prices on links prove that no rate is above {short_text(rate.high)}, "
         proof += f"links / sum of distances = {bound} that none is above {short_text(bound)}"
         quantities.append(Quantity("rate", rate, rate.high, proof, smaller_is_better=False))

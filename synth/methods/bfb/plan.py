@@ -20,7 +20,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.topology.distance import distances_to, hops_between_all
+from chorale.synth.topology.distance import distances_to, hops_along
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
@@ -237,7 +237,7 @@ def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
     """
     if network.key not in _memory:
         _memory.clear()
-        rows = hops_between_all(network.offsets, network.tails) if network.rows is None else network.rows
+        rows = hops_along((network.offsets, network.tails)) if network.rows is None else network.rows
         problems = Problems(
             network.offsets, network.tails, network.capacities, network.delays, network.grain, rows, network.words
         )

@@ -34,7 +34,7 @@ from chorale.synth.methods.forest.network import (
 )
 from chorale.synth.methods.method import Objective
 from chorale.synth.processors import blocks, in_threads
-from chorale.synth.topology.distance import hops_between_all
+from chorale.synth.topology.distance import hops_along
 from chorale.synth.topology.translations import Transversal
 
 Hops = NDArray[np.uint16]
@@ -97,13 +97,13 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
 
     is_even = transversal is not None and len(transversal.parent) == nodes and np.ptp(network.supply) == 0
     if transversal is not None and is_even and all(map(keeps_arcs, transversal.moves)):
-        hops = hops_between_all(offsets, network.src)
+        hops = hops_along((offsets, network.src))
         base = in_arc_shares(network, offsets, _hops_around(network, offsets, hops, 0), 0, beside=False)
         if base.arc.min() >= 0:
             return _trees(network, _images(network, transversal, base))
     if nodes * len(network.src) > most_work:
         return no_trees(nodes)
-    hops = hops_between_all(offsets, network.src)
+    hops = hops_along((offsets, network.src))
 
     def pieces_of(nodes: slice) -> list[InArcShares]:
         around = ((node, _hops_around(network, offsets, hops, node)) for node in range(nodes.start, nodes.stop))

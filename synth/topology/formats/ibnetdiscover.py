@@ -135,9 +135,9 @@ class InfiniBand:
         cables = self._links({guid: guid for guid in place})
         leaves: dict[tuple[str, int], tuple[str, Fraction]] = {}  # switch and GB/s of each connected NIC
         for src, dst, rate in cables:
-            for here, there in ((src, dst), (dst, src)):
-                if here in place:
-                    leaves[place[here]] = (there, rate / 8)
+            for guid, switch in ((src, dst), (dst, src)):
+                if guid in place:
+                    leaves[place[guid]] = (switch, rate / 8)
         facts = self.facts(hosts)
         doubtful = any(fact.what == NO_RANKS for fact in facts)  # every bound depends on which hosts are ranks
         boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
@@ -158,7 +158,9 @@ class InfiniBand:
                 width = link.bandwidth if most is None else min(most, link.bandwidth)
                 derated = slower.bandwidth if most is None else min(most, slower.bandwidth)
                 is_guess = (boxes.node_ids[link.src], boxes.node_ids[link.dst]) in guessed and width != most
-                links.append(NamedLink(*ends, width, link.latency_s, expected=derated, guess=doubtful or is_guess))
+                links.append(
+                    NamedLink(ends[0], ends[1], width, link.latency_s, expected=derated, guess=doubtful or is_guess)
+                )
         if any(map(_NET.fullmatch, boxes.node_ids)):
             links += [
                 NamedLink(src, dst, rate / 8, bidirectional=True, guess=doubtful)

@@ -26,7 +26,7 @@ from chorale.runners.fabric.plan import (
 )
 from chorale.runners.fabric.self_test import busy_streams, fair_rates, needed_s
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -51,7 +51,7 @@ def way(plan: FabricPlan, source: int, target: int) -> list[int]:
 @given(networks)
 def test_every_pair_has_a_way_of_fewest_links(topology: Topology) -> None:
     plan = plan_fabric(topology, Fraction(10), "x")
-    hops = hop_distances(topology)
+    hops = distances_to(topology)
     links = set(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
     for source in range(topology.node_count):
         for target in range(topology.compute_count):

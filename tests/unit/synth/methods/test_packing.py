@@ -30,7 +30,7 @@ from chorale.synth.methods.forest.network import ForestNetwork, Trees, narrow_cu
 from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, layered_trees, pack_trees
 from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
 from chorale.synth.methods.method import Objective, Options, SynthesisTask
-from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -364,7 +364,7 @@ def test_the_height_of_a_whole_packing_is_the_diameter(spec: str, symmetric: boo
     network, transversal = _at_its_optimum(spec)
     trees = layered_trees(network, transversal if symmetric else None)
     assert faults_of(network, trees) == []
-    assert height_of(network, trees) == hop_distances(parse_topology(spec)).max()
+    assert height_of(network, trees) == diameter(parse_topology(spec))
 
 
 def test_neighbours_at_the_same_distance_help() -> None:
@@ -396,7 +396,7 @@ def test_layers_take_over_where_growth_is_slow_on_a_network_too_large_to_begin_w
     trees = packing.pack_trees(network)
     assert asked[:2] == [0, MOST_LATE_WORK]
     assert faults_of(network, trees) == []
-    assert height_of(network, trees) == hop_distances(parse_topology(spec)).max()
+    assert height_of(network, trees) == diameter(parse_topology(spec))
 
 
 def test_numbers_stay_different_and_never_change() -> None:
