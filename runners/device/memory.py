@@ -319,7 +319,6 @@ class ProcessorDevice:
     def __init__(self, rank: int, exchange: Exchange, most_threads: int = 2) -> None:
         self._rank, self._exchange, self._most_threads = rank, exchange, most_threads
         self._library = load_plan_library(plan_library())
-        self._open = self._library.chorale_plans_new()
 
     def allocate(self, size_bytes: int) -> SymmetricBuffer:
         """Map a file that all ranks share. The file is unlinked right away, so it vanishes when the last rank ends."""
@@ -361,7 +360,7 @@ class ProcessorDevice:
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
         end_ns = np.zeros(1, np.int64)
         used = min(threads, self._most_threads)
-        self._library.chorale_plan_call(self._open, binding.data_ptr(), used, 0, end_ns.ctypes.data)
+        self._library.chorale_plan_call(binding.data_ptr(), used, 0, end_ns.ctypes.data)
 
 
 PlanDevice = CudaDevice | ProcessorDevice

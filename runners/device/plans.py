@@ -19,11 +19,13 @@ from chorale.runners.plans.rank_plans import (
     WINDOWS,
     Arithmetic,
     PlanBuffers,
-    PlanExecutor,
     RankRegion,
     WordsHead,
     blocked_lines,
+    check_words,
     encode_plan,
+    load_plan_library,
+    plan_library,
 )
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -199,9 +201,7 @@ class GroupPlans:
 
     def _place(self, plan: ExecutionPlan, shape: PlanBuffers, piece: int, first: int) -> _Placed:
         words = encode_plan(plan, self._rank)
-        executor = PlanExecutor()
-        executor.check(words, self._rank, self._ranks)
-        executor.close()
+        check_words(load_plan_library(plan_library()), words, self._rank, self._ranks)
         head = WordsHead.of(words)
         scratch = max(layout.cells - layout.scratch_base for layout in shape.layouts) * shape.pieces_of_a_chunk
         region = RankRegion.of(head, self._ranks, scratch, shape.packets, piece)

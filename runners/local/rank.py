@@ -48,7 +48,7 @@ class LocalRank(SocketRank[RankParts]):
 
     def _load(self, command: Message) -> Message:
         self._parts.load(command["part"])
-        self._plans.close()
+        self._plans.unload()
         if plans := self._parts.plans:
             self._plans.load(Path(command["plans"]), plans)
         limit_s = max(0.0, command["deadline"] - time.monotonic())

@@ -1,1 +1,1 @@
-"""Executes MSCCL++ plans in processes on CPUs, with shared memory, proxy threads for ports, and an emulated switch."""
+"""Executes MSCCL++ plans in processes on CPUs, with shared memory and an emulated switch."""

@@ -28,8 +28,9 @@ from chorale.synth.programs.plans.moves import Move, MoveMaker, Repeat, pieces_o
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operation, PlanBlock
 from chorale.synth.programs.program import BUFFERS
 
-_VERSION = 3
-_NOP, _BARRIER, _SIGNAL, _PORT_SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PORT_MOVE, _PIPELINE = range(10)
+_VERSION = 4
+_NOP, _BARRIER, _SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PIPELINE = range(8)
+_SYNC = [_NOP, 0]  # the threads of a block wait for each other
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
 """Windows of a rank's memory; rank r's windows are numbered from r * WINDOWS on."""
 
@@ -128,10 +129,9 @@ class _Encoder:
         action = operation.action
         if action.moves:
             for move in self._maker.moves(self._rank, block, operation, Repeat()):
-                yield self._move(block, operation, move)
+                yield from self._move(block, operation, move)
         elif action.signals:
-            code = _PORT_SIGNAL if operation.kind == "port" else _SIGNAL
-            yield [code, *self._signalled(block, operation, operation.channels)]
+            yield [_SIGNAL, *self._signalled(block, operation, operation.channels)]
         elif action.waits:
             numbers = [block.channels_of(operation.kind)[local] for local in operation.channels]
             peers = self._plan.ranks[self._rank].peers_of(operation.kind)
@@ -144,7 +144,7 @@ class _Encoder:
             code = _ACQUIRE if action is Action.ACQUIRE else _RELEASE
             yield [code, len(operation.semaphores), *operation.semaphores]
         else:
-            yield [_NOP, 0]  # the threads of a block wait for each other; a flush alone does nothing
+            yield _SYNC  # a flush alone does nothing
 
     def _signalled(self, block: PlanBlock, operation: Operation, channels: Sequence[int]) -> list[int]:
         """Return the number of counters that a signal on `channels` increments, then rank and counter of each."""
@@ -155,7 +155,7 @@ class _Encoder:
             words += [peer, self._slot(operation.kind, number)]
         return words
 
-    def _move(self, block: PlanBlock, operation: Operation, move: Move) -> list[int]:
+    def _move(self, block: PlanBlock, operation: Operation, move: Move) -> Iterator[list[int]]:
         lists = ((move.reads, False), (move.takes, True), (move.writes, False), (move.packets, True))
         count = next(stretch.count for stretches, _ in lists for stretch in stretches)
         words = [*(len(stretches) for stretches, _ in lists), count, int(move.switch)]
@@ -163,11 +163,12 @@ class _Encoder:
             for each in stretches:
                 words += [each.rank * WINDOWS + (PACKETS if packed else BUFFERS.index(each.buffer)), each.first]
         if move.port is None:
-            return [_MOVE, *words]
-        signals = operation.channels[move.port : move.port + 1] if operation.action.signals else ()
-        waits = bool(move.takes) and move.waits
-        flushes = operation.action is Action.PUT_SIGNAL_FLUSH
-        return [_PORT_MOVE, *words, *self._signalled(block, operation, signals), int(waits), int(flushes)]
+            yield [_MOVE, *words]
+            return
+        # No proxy serves ports: the block itself moves the data. What the thread that signals knows, all must know.
+        yield from (_SYNC, [_MOVE, *words], _SYNC)
+        if operation.action.signals:
+            yield [_SIGNAL, *self._signalled(block, operation, operation.channels[move.port : move.port + 1])]
 
 
 NATIVE = Path(__file__).parent / "native"
@@ -216,7 +217,7 @@ def _rounded(size_bytes: int) -> int:
 
 REASONS = (
     *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
-    *("packets", "its port", "what lies outside of its memory"),
+    *("packets", "what lies outside of its memory"),
 )
 """Reasons to wait, in the order of native/plan_core.hpp, to be formatted with a rank and a number."""
 
@@ -250,37 +251,22 @@ class Arithmetic:
     keeps_wide: bool = False
 
 
-class PlanExecutor:
-    """One rank's executor, used by one thread at a time; native/plans.cpp has the contract."""
+def check_words(library: ctypes.CDLL, words: array[int], rank: int, ranks: int) -> None:
+    """Raise PlanError unless `words` (from `encode_plan`) are a plan for `rank`."""
+    buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
+    if library.chorale_plan_check(buffer, len(words), rank, ranks) != _OK:
+        raise PlanError(library.chorale_plans_error().decode(errors="replace"))
 
-    def __init__(self, library: Path | None = None) -> None:
-        self._library = load_plan_library(library or plan_library())
-        self._open = self._library.chorale_plans_new()
 
-    def close(self) -> None:
-        """End the thread that serves ports. Safe to call twice."""
-        executor, self._open = self._open, None
-        if executor:
-            self._library.chorale_plans_free(executor)
-
-    def check(self, words: array[int], rank: int, ranks: int) -> None:
-        """Raise PlanError unless `words` (from `encode_plan`) are a plan for `rank`."""
-        buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
-        if self._library.chorale_plan_check(self._open, buffer, len(words), rank, ranks) != _OK:
-            raise PlanError(self._message())
-
-    def execute(self, call: BoundPlan, limit_s: float, not_before_ns: int = 0, threads: int = 0) -> int:
-        """Participate in one call; return its end in ns of CLOCK_MONOTONIC. Raises PlanError if it ends too late."""
-        call.binding[_LIMIT] = max(0, min(round(limit_s * 1e9), 2**62))
-        end_ns = ctypes.c_int64()
-        binding = call.binding.ctypes.data
-        status = self._library.chorale_plan_call(self._open, binding, threads, not_before_ns, ctypes.byref(end_ns))
-        if status != _OK:
-            raise PlanError(self._message(), status == _TIMEOUT, blocked_lines(call.record.tolist()))
-        return end_ns.value
-
-    def _message(self) -> str:
-        return str(self._library.chorale_plans_error(self._open).decode(errors="replace"))
+def execute_plan(library: ctypes.CDLL, call: BoundPlan, limit_s: float, not_before_ns: int) -> int:
+    """Participate in one call; return its end in ns of CLOCK_MONOTONIC. Raises PlanError if it ends too late."""
+    call.binding[_LIMIT] = max(0, min(round(limit_s * 1e9), 2**62))
+    end_ns = ctypes.c_int64()
+    status = library.chorale_plan_call(call.binding.ctypes.data, 0, not_before_ns, ctypes.byref(end_ns))
+    if status != _OK:
+        message = library.chorale_plans_error().decode(errors="replace")
+        raise PlanError(message, status == _TIMEOUT, blocked_lines(call.record.tolist()))
+    return end_ns.value
 
 
 _LIMIT = 7
@@ -316,11 +302,9 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_size_t
     signatures = {
-        "chorale_plans_new": (pointer, ()),
-        "chorale_plans_free": (None, (pointer,)),
-        "chorale_plans_error": (text, (pointer,)),
-        "chorale_plan_check": (ctypes.c_int, (pointer, pointer, size, ctypes.c_int, ctypes.c_int)),
-        "chorale_plan_call": (ctypes.c_int, (pointer, pointer, ctypes.c_int, number, pointer)),
+        "chorale_plans_error": (text, ()),
+        "chorale_plan_check": (ctypes.c_int, (pointer, size, ctypes.c_int, ctypes.c_int)),
+        "chorale_plan_call": (ctypes.c_int, (pointer, ctypes.c_int, number, pointer)),
     }
     declare(library, signatures)
     return library
@@ -384,7 +368,7 @@ class RankPlans:
 
     def __init__(self, rank: int, ranks: int, memory: int) -> None:
         self._rank, self._ranks, self._memory = rank, ranks, memory
-        self._executor: PlanExecutor | None = None
+        self._library: ctypes.CDLL | None = None
         self._parts: list[tuple[array[int], PlanBuffers]] = []
         self._contexts: dict[int, _Context] = {}
         self._size: tuple[int, str] = (0, "")
@@ -392,16 +376,16 @@ class RankPlans:
 
     def load(self, library: Path, parts: Iterable[tuple[bytes, PlanBuffers]]) -> None:
         """Replace all plans. parts: words and buffers of each plan; plans are identified by their position"""
-        self.close()
-        self._executor = PlanExecutor(library)
+        self.unload()
+        self._library = load_plan_library(library)
         self._parts = [(array("q", words), buffers) for words, buffers in parts]
         for words, _ in self._parts:
-            self._executor.check(words, self._rank, self._ranks)
+            check_words(self._library, words, self._rank, self._ranks)
 
     def buffers(self, plan: int, elements: int, dtype: str) -> tuple[Vector, Vector]:
         """Return two views of this rank's memory, one that starts at its input and one at its output."""
         if self._size != (elements, dtype):
-            self._forget()
+            self.unload()
             self._size = elements, dtype
         if plan not in self._contexts:
             self._contexts[plan] = self._bound(plan, elements, np.dtype(dtype))
@@ -409,18 +393,12 @@ class RankPlans:
         return context.input, context.output
 
     def execute(self, plan: int, limit_s: float, not_before_ns: int) -> int:
-        """Participate in a call; return its end, see `PlanExecutor.execute`."""
-        assert self._executor is not None
-        return self._executor.execute(self._contexts[plan].bound, limit_s, not_before_ns)
+        """Participate in a call; return its end, see `execute_plan`."""
+        assert self._library is not None
+        return execute_plan(self._library, self._contexts[plan].bound, limit_s, not_before_ns)
 
-    def close(self) -> None:
-        """Unload the plans and end their threads."""
-        if self._executor is not None:
-            self._executor.close()
-            self._executor = None
-        self._forget()
-
-    def _forget(self) -> None:
+    def unload(self) -> None:
+        """Release the memory of all plans."""
         self._contexts.clear()
         self._size, self._used_bytes = (0, ""), 0
 
@@ -452,7 +430,7 @@ class RankPlans:
 
 
 MEMORY = "memory shared by the processes of ranks"
-PORTS = "memory shared by the processes of ranks, written by a proxy thread of the sending rank"
+PORTS = "memory shared by the processes of ranks, written by the sending rank"
 SWITCH = "emulated: the rank that asks reads, adds and stores the memory of all ranks of the group"
 
 _STAND_INS: dict[Kind, tuple[str, str]] = {

@@ -13,13 +13,10 @@
 #include "plan_core.hpp"
 #include "reader.hpp"
 
-struct chorale_plans;
 extern "C" {
-chorale_plans* chorale_plans_new(void);
-void chorale_plans_free(chorale_plans* plans);
-const char* chorale_plans_error(const chorale_plans* plans);
-int chorale_plan_check(chorale_plans* plans, const int64_t* words, size_t count, int rank, int ranks);
-int chorale_plan_call(chorale_plans* plans, const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns);
+const char* chorale_plans_error(void);
+int chorale_plan_check(const int64_t* words, size_t count, int rank, int ranks);
+int chorale_plan_call(const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns);
 }
 
 namespace {
@@ -71,31 +68,28 @@ struct Counts {
 struct Rank {
     Rank(const Task& task, const Words& plan)
         : words(plan), state(block_state * size_t(words[Head::blocks]) + size_t(words[Head::slots])),
-          record(1 + block_record * size_t(words[Head::blocks])), memory(new Vector[size_t(task.numbers[1]) / vector_bytes]()),
-          plans(chorale_plans_new()) {
+          record(1 + block_record * size_t(words[Head::blocks])), memory(new Vector[size_t(task.numbers[1]) / vector_bytes]()) {
         const auto first = words.begin() + Head::sizes + words[Head::all] * Window::counters;
         state.insert(state.end(), first, first + words[Head::semaphores]);
         state.resize(state.size() + size_t(words[Head::barriers]));
     }
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
-    ~Rank() { chorale_plans_free(plans); }
 
     char* at(u64 offset) { return reinterpret_cast<char*>(memory.get()) + offset; }
-    bool check(size_t rank) { return chorale_plan_check(plans, words.data(), words.size(), int(rank), int(words[Head::all])) == ok; }
+    bool check(size_t rank) { return chorale_plan_check(words.data(), words.size(), int(rank), int(words[Head::all])) == ok; }
     int execute(const Task& task, const Call& call, const std::vector<u64>& bases, int64_t threads, u64 limit_ns) {
         const auto* n = reinterpret_cast<const u64*>(task.numbers.data()) + 2;
         const Binding binding{reinterpret_cast<const i64*>(words.data()), state.data(), &broken, record.data(), bases.data(),
                               call.piece, n[0], limit_ns, n[1], n[2], n[3]};
         int64_t end_ns = 0;
-        return chorale_plan_call(plans, &binding, int(threads), 0, &end_ns);
+        return chorale_plan_call(&binding, int(threads), 0, &end_ns);
     }
 
     Words words;
     std::vector<u64> state, record;
     u64 broken = 0;
     std::unique_ptr<Vector[]> memory;
-    chorale_plans* plans;
 };
 
 using Ranks = std::deque<Rank>;
@@ -122,7 +116,7 @@ void judge(Rank& rank, const Call& call, size_t number, int status, Counts& coun
         for (const u64 word : rank.record) line += " " + std::to_string(static_cast<long long>(word));
         if (call.is_late) std::printf("%s\n", line.c_str());
     } else if (status != ok || call.is_late) {
-        complain(std::string(status == ok ? "is not late" : chorale_plans_error(rank.plans)));
+        complain(std::string(status == ok ? "is not late" : chorale_plans_error()));
     } else if (call.is_whole() && std::memcmp(rank.at(side.output_at), side.output.data(), side.output.size()) != 0) {
         complain("has a wrong result");
     }
@@ -132,7 +126,7 @@ void judge(Rank& rank, const Call& call, size_t number, int status, Counts& coun
 void run(const Task& task, std::mt19937_64& random, Counts& counts) {
     Ranks ranks;
     for (size_t rank = 0; rank < task.ranks(); rank++)
-        if (!ranks.emplace_back(task, task.words[rank]).check(rank)) fail(chorale_plans_error(ranks[rank].plans));
+        if (!ranks.emplace_back(task, task.words[rank]).check(rank)) fail(chorale_plans_error());
     std::vector<std::thread> running;
     for (size_t rank = 0; rank < ranks.size(); rank++)
         running.emplace_back([&, rank, seed = random()] {

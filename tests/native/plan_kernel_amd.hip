@@ -11,9 +11,6 @@ struct AmdMachine {
     __device__ u64 lane() const { return threadIdx.x; }
     __device__ u64 lanes() const { return blockDim.x; }
     __device__ bool sync() { return __syncthreads_or(0) == 0; }
-    __device__ bool has_proxies() const { return false; }
-    __device__ u64 port(const PortTask&) { return 0; }
-    __device__ bool done(u64) const { return true; }
     __device__ static u64 load(const u64* at) {
         return __hip_atomic_load(at, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
     }

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.plans.rank_plans import NATIVE, PlanError, PlanExecutor, blocked_lines, encode_plan
+from chorale.runners.plans.rank_plans import (
+    NATIVE,
+    PlanError,
+    blocked_lines,
+    check_words,
+    encode_plan,
+    load_plan_library,
+    plan_library,
+)
 from chorale.synth.targets.mscclpp_text import parse_plan
 from tests.conformance.plan_cases import document_of, without
 from tests.native.driver import build_driver, write_tasks
@@ -70,7 +78,7 @@ def test_pipelines_are_refused_if_vectors_do_not_fill_them_or_they_never_end(aft
     words = encode_plan(case_of("pipeline"), 0)
     words[words.index(1024) + after] = word  # bytes of a part, then pieces of the pipeline
     with pytest.raises(PlanError, match=told):
-        PlanExecutor().check(words, 0, 2)
+        check_words(load_plan_library(plan_library()), words, 0, 2)
 
 
 def test_the_source_compiles_for_gpus_of_amd(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@
 //                              earlier value; a releasing addition
 //     load_packets(p, two), store_packets(p, two)    two packets, each of them atomically
 //     sync()                   all threads of the block wait for each other; false: one of them has given up
-//     has_proxies()            whether proxies serve ports; then port(task), which returns a ticket, and done(ticket)
 //     has_switch               and then adds_by_switch(keeps_wide), sum_of_all(p, vector), store_everywhere(p, vector)
 #pragma once
 
@@ -20,12 +19,12 @@ using u64 = unsigned long long;
 using i64 = long long;
 
 // Numbers of runners/plans/rank_plans.py.
-enum Kind : i64 { nop, barrier, signal, port_signal, wait, acquire, release, move, port_move, pipeline };
+enum Kind : i64 { nop, barrier, signal, wait, acquire, release, move, pipeline };
 enum Window : i64 { packets = 3, counters = 4, windows = 5 };  // windows 0 to 2 of a rank: input, output, scratch
 enum Head : i64 { version, own, all, slots, halves, barriers, semaphores, blocks, vector, sizes };
 enum Field : i64 { length, step, kind, operands };
-enum Why : u64 { turn, other_ranks, a_signal, a_semaphore, other_blocks, a_packet, a_port, outside };
-constexpr i64 current_version = 3;
+enum Why : u64 { turn, other_ranks, a_signal, a_semaphore, other_blocks, a_packet, outside };
+constexpr i64 current_version = 4;
 constexpr u64 vector_bytes = 16, packet_data = 4;
 
 // The unit of data that is moved, as two halves.
@@ -52,14 +51,6 @@ struct Binding {
     u64 piece, half, limit_ns, type, operation, keeps_wide;
 };
 constexpr u64 block_state = 4, block_record = 4;
-
-struct PortTask {
-    const char* source;
-    char* target;
-    u64 bytes;
-    bool are_packets;
-    u64* counter;  // null: none
-};
 
 CHORALE_CODE u64 least(u64 a, u64 b) { return a < b ? a : b; }
 
@@ -140,8 +131,8 @@ private:
             who = u64(action[Field::operands + 2 + 2 * progress_]);
         } else if (doing == Kind::acquire || doing == Kind::barrier) {
             why = doing == Kind::acquire ? Why::a_semaphore : Why::other_blocks;
-        } else if (doing == Kind::move || doing == Kind::port_move) {
-            why = entered_ && m_.has_proxies() ? Why::a_port : Why::a_packet;
+        } else if (doing == Kind::move) {
+            why = Why::a_packet;
             which = absent_;
         }
         m_.store(entry, begun_ && at_ < end_ ? u64(action[Field::step]) : 0);
@@ -184,13 +175,8 @@ private:
         switch (action[Field::kind]) {
             case Kind::nop: return m_.sync() || give_up();
             case Kind::barrier: return meet(action);
-            case Kind::signal: return tell(items, count);
-            case Kind::port_signal:
-                for (u64 i = lane_; i < count; i += lanes_) {
-                    u64* at = counter(items[2 * i], items[2 * i + 1]);
-                    if (m_.has_proxies()) m_.port({nullptr, nullptr, 0, false, at});
-                    else m_.fence_add(at, 1);
-                }
+            case Kind::signal:
+                for (u64 i = lane_; i < count; i += lanes_) m_.fence_add(counter(items[2 * i], items[2 * i + 1]), 1);
                 return true;
             case Kind::wait: return hear(items, count);
             case Kind::acquire:
@@ -203,14 +189,8 @@ private:
                 for (u64 i = lane_; i < count; i += lanes_) m_.fence_add(semaphores_ + items[i], 1);
                 return true;
             case Kind::move: return transfer(action);
-            case Kind::port_move: return by_port(action);
             default: return true;
         }
-    }
-
-    CHORALE_CODE bool tell(const i64* items, u64 count) {
-        for (u64 i = lane_; i < count; i += lanes_) m_.fence_add(counter(items[2 * i], items[2 * i + 1]), 1);
-        return true;
     }
 
     // A thread claims the next signal of a channel before it waits, so that two waits without a nop get different
@@ -423,42 +403,6 @@ private:
             const u64 two[2] = {(value & 0xffffffffu) | flag, value >> 32 | flag};
             m_.store_packets(reinterpret_cast<u64*>(at), two);
         }
-    }
-
-    // Executed by a proxy, or by the threads of this block, which wait for each other before and after.
-    CHORALE_CODE bool by_port(const i64* action) {
-        const Stretches some = stretches(action);
-        const i64* more = some.place + 4;  // one source, one target: counters, whether to wait before and after
-        u64* at = more[0] > 0 ? counter(more[1], more[2]) : nullptr;
-        more += 1 + 2 * more[0];
-        const u64 scale = some.takes > 0 ? 2 : 1;
-        if (!m_.has_proxies()) {
-            if (!entered_ && !m_.sync()) return give_up();  // what the thread that tells a port knows, all must know
-            entered_ = true;
-            if (!transfer(action)) return false;
-            if (!m_.sync()) return give_up();
-            if (lane_ == 0 && at != nullptr) m_.fence_add(at, 1);
-            return true;
-        }
-        if (!entered_) {
-            if (more[0] != 0 && some.takes > 0 && !arrived(some)) return false;
-            ticket_ = m_.port({place(some, 0, 0), place(some, 1, 0), scale * some.bytes, some.takes > 0, at});
-            entered_ = true;
-        }
-        return more[1] == 0 || m_.done(ticket_);
-    }
-
-    // Returns whether all packets have arrived; arrived packets are not checked again.
-    CHORALE_CODE bool arrived(const Stretches& some) {
-        for (; progress_ < some.bytes / 8; progress_++) {
-            u64 two[2];
-            m_.load_packets(reinterpret_cast<const u64*>(place(some, 0, progress_ * 8)), two);
-            if (two[0] >> 32 != (call_ & 0xffffffffu) || two[1] >> 32 != (call_ & 0xffffffffu)) {
-                absent_ = u64(some.place[1]) + (some.from + progress_ * 8) / b_.piece;
-                return false;
-            }
-        }
-        return true;
     }
 
     const Binding& b_;

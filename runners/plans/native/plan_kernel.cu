@@ -37,9 +37,6 @@ struct GpuMachine {
     __device__ u64 lane() const { return threadIdx.x; }
     __device__ u64 lanes() const { return blockDim.x; }
     __device__ bool sync() { return !any_of_block(false); }
-    __device__ bool has_proxies() const { return false; }
-    __device__ u64 port(const PortTask&) { return 0; }
-    __device__ bool done(u64) const { return true; }
 
     __device__ static u64 load(const u64* at) {
         u64 value;

@@ -86,7 +86,11 @@ private:
                 number(1, most_numbers, "number of blocks");
                 break;
             case Kind::signal:
-            case Kind::port_signal: counters(most_items); break;
+                for (i64 left = items("list"); left > 0; left--) {
+                    number(0, words_[Head::all] - 1, "rank");
+                    number(0, words_[Head::slots] - 1, "counter");
+                }
+                break;
             case Kind::wait:
                 for (i64 left = items("list"); left > 0; left--) {
                     number(0, words_[Head::slots] - 1, "counter");
@@ -98,55 +102,29 @@ private:
                 for (i64 left = items("list"); left > 0; left--)
                     number(0, words_[Head::semaphores] - 1, "semaphore");
                 break;
-            case Kind::move: stretches(false); break;
-            case Kind::port_move:
-                counters_of_port(stretches(true));
-                number(0, 1, "flag");
-                number(0, 1, "flag");
-                break;
+            case Kind::move: stretches(); break;
             default: number(0, 0, "operand"); break;
         }
     }
 
-    // Returns the rank of the last range, which is the target of a port.
-    i64 stretches(bool by_port) {
+    void stretches() {
         i64 counts[4];
         for (i64& each : counts) each = items("number of stretches");
         const i64 pieces = number(1, most_pieces, "number of pieces");
         number(0, 1, "flag");
         if (counts[0] + counts[1] == 0) throw wrong("moves data from nowhere");
-        const bool plain = counts[0] == 1 && counts[2] == 1 && counts[1] + counts[3] == 0;
-        const bool packed = counts[1] == 1 && counts[3] == 1 && counts[0] + counts[2] == 0;
-        if (by_port && !plain && !packed) throw wrong("has a port that leads nowhere");
         const i64 own = words_[Head::own];
-        i64 rank = own;
         for (i64 list = 0; list < 4; list++)
             for (i64 left = counts[list]; left > 0; left--) {
                 const i64 window = number(0, words_[Head::all] * Window::windows - 1, "place");
-                rank = window / Window::windows;
-                const i64 kind = window % Window::windows;
+                const i64 rank = window / Window::windows, kind = window % Window::windows;
                 if (kind == Window::counters || (kind == Window::packets) != (list % 2 == 1))
                     throw wrong("has a wrong place: " + std::to_string(window));
                 const i64 first = number(0, most_pieces, "first piece");
                 const i64 room = words_[Head::sizes + rank * Window::counters + kind];
                 if (first > room || pieces > room - first) throw wrong("goes beyond its memory");
-                if (rank != own && (list == 1 || (by_port && list == 0))) throw wrong("waits for packets elsewhere");
+                if (rank != own && list == 1) throw wrong("waits for packets elsewhere");
             }
-        if (by_port && rank == own) throw wrong("has a port that leads nowhere");
-        return rank;
-    }
-
-    void counters_of_port(i64 target) {
-        const i64 from = at_;
-        counters(1);
-        if (at_ > from + 1 && words_[from + 1] != target) throw wrong("has a port that signals somebody else");
-    }
-
-    void counters(i64 most) {
-        for (i64 left = number(0, most, "number of counters"); left > 0; left--) {
-            number(0, words_[Head::all] - 1, "rank");
-            number(0, words_[Head::slots] - 1, "counter");
-        }
     }
 
     const i64* words_;

@@ -1,5 +1,4 @@
-// The `Machine` of plan_core.hpp for CPUs with shared memory: threads, and a proxy thread for ports.
-// runners/plans/rank_plans.py calls the functions at the end; one thread at a time calls those of an executor.
+// The `Machine` of plan_core.hpp for CPUs with shared memory. runners/plans/rank_plans.py calls the functions at the end.
 #include <sched.h>
 
 #include <condition_variable>
@@ -18,65 +17,6 @@
 using namespace chorale::plans;
 
 namespace {
-
-// Ports: blocks put tasks into a queue, and a proxy thread executes them in this order.
-class Ports {
-public:
-    Ports() = default;
-    Ports(const Ports&) = delete;
-    Ports& operator=(const Ports&) = delete;
-    ~Ports() {
-        {
-            const std::lock_guard lock(mutex_);
-            stopped_ = true;
-        }
-        work_.notify_all();
-        if (proxy_.joinable()) proxy_.join();
-    }
-
-    // Returns the number of the task, for `done`.
-    u64 push(const PortTask& task) {
-        const std::lock_guard lock(mutex_);
-        if (!proxy_.joinable()) proxy_ = std::thread([this] { serve(); });
-        tasks_.push_back(task);
-        work_.notify_one();
-        return ++pushed_;
-    }
-    bool done(u64 number) const { return __atomic_load_n(&done_, __ATOMIC_ACQUIRE) >= number; }
-    bool idle() {
-        const std::lock_guard lock(mutex_);
-        return done(pushed_);
-    }
-
-private:
-    void serve() {
-        for (std::unique_lock lock(mutex_);;) {
-            work_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
-            if (stopped_) return;
-            const PortTask task = tasks_.front();
-            tasks_.pop_front();
-            lock.unlock();
-            if (task.are_packets) {
-                for (u64 at = 0; at < task.bytes; at += sizeof(u64))
-                    __atomic_store_n(reinterpret_cast<u64*>(task.target + at),
-                                     __atomic_load_n(reinterpret_cast<const u64*>(task.source + at), __ATOMIC_ACQUIRE),
-                                     __ATOMIC_RELEASE);
-            } else if (task.bytes > 0) {
-                std::memcpy(task.target, task.source, task.bytes);
-            }
-            if (task.counter != nullptr) __atomic_fetch_add(task.counter, 1, __ATOMIC_RELEASE);
-            __atomic_fetch_add(&done_, 1, __ATOMIC_RELEASE);
-            lock.lock();
-        }
-    }
-
-    std::mutex mutex_;
-    std::condition_variable work_;
-    std::deque<PortTask> tasks_;
-    u64 pushed_ = 0, done_ = 0;
-    bool stopped_ = false;
-    std::thread proxy_;
-};
 
 // A barrier for the threads of a block.
 class Meeting {
@@ -114,7 +54,6 @@ struct CpuMachine {
     static constexpr bool has_switch = false;
     u64 number, threads;
     Meeting& meeting;
-    Ports* ports;  // null: the threads of a block execute port tasks, as on GPUs
 
     u64 lane() const { return number; }
     u64 lanes() const { return threads; }
@@ -132,9 +71,6 @@ struct CpuMachine {
         __atomic_store_n(at, two[0], __ATOMIC_RELEASE);
         __atomic_store_n(at + 1, two[1], __ATOMIC_RELEASE);
     }
-    bool has_proxies() const { return ports != nullptr; }
-    u64 port(const PortTask& task) { return ports->push(task); }
-    bool done(u64 ticket) const { return ports->done(ticket); }
 
     template <class Work>
     static bool with_elements(const Binding& call, Work work) {
@@ -171,10 +107,10 @@ private:
     int idle_ = 0;
 };
 
-// Runs all blocks in turns, each as far as possible; returns when the ports have finished all tasks.
-void in_turns(const Binding& call, Ports& ports, int64_t deadline_ns) {
+// Runs all blocks in turns in this thread, each as far as possible.
+void in_turns(const Binding& call, int64_t deadline_ns) {
     Meeting alone(1);
-    CpuMachine machine{0, 1, alone, &ports};
+    CpuMachine machine{0, 1, alone};
     std::deque<Thread<CpuMachine>> blocks;
     for (u64 block = 0; block < u64(call.words[Head::blocks]); block++) blocks.emplace_back(call, machine, block);
     for (Pause pause(deadline_ns);;) {
@@ -184,11 +120,10 @@ void in_turns(const Binding& call, Ports& ports, int64_t deadline_ns) {
             moved |= block.advance();
             unfinished |= !block.ended();
         }
-        if (!unfinished && ports.idle()) return;
+        if (!unfinished) return;
         if (!pause.after(moved)) continue;
         for (auto& block : blocks)
             if (!block.ended()) block.stop();
-        while (!ports.idle()) sched_yield();  // the caller may free the memory into which they write
         throw Unfinished();
     }
 }
@@ -201,7 +136,7 @@ void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
         Meeting& meeting = meetings.emplace_back(threads);
         for (u64 number = 0; number < threads; number++)
             all.emplace_back([&call, &meeting, block, number, threads, deadline_ns] {
-                CpuMachine machine{number, threads, meeting, nullptr};
+                CpuMachine machine{number, threads, meeting};
                 Thread<CpuMachine> thread(call, machine, block);
                 for (Pause pause(deadline_ns); !thread.ended() && !thread.gave_up();) {
                     const bool moved = thread.advance();
@@ -219,50 +154,45 @@ void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
 
 enum { PLANS_OK = 0, PLANS_INVALID = 1, PLANS_TIMEOUT = 2, PLANS_SYSTEM = 3 };
 
-struct chorale_plans {
-    std::string error;
-    Ports ports;
+static thread_local std::string error;
 
-    int guarded(const std::function<void()>& work) {
-        try {
-            work();
-            return PLANS_OK;
-        } catch (const Unfinished& late) {
-            error = late.what();
-            return PLANS_TIMEOUT;
-        } catch (const WrongPlan& wrong) {
-            error = wrong.what();
-            return PLANS_INVALID;
-        } catch (const std::exception& other) {
-            error = other.what();
-            return PLANS_SYSTEM;
-        }
+static int guarded(const std::function<void()>& work) {
+    try {
+        work();
+        return PLANS_OK;
+    } catch (const Unfinished& late) {
+        error = late.what();
+        return PLANS_TIMEOUT;
+    } catch (const WrongPlan& wrong) {
+        error = wrong.what();
+        return PLANS_INVALID;
+    } catch (const std::exception& other) {
+        error = other.what();
+        return PLANS_SYSTEM;
     }
-};
+}
 
 extern "C" {
 
-chorale_plans* chorale_plans_new(void) { return new chorale_plans(); }
-void chorale_plans_free(chorale_plans* plans) { delete plans; }
-// Returns the error of the last failed call.
-const char* chorale_plans_error(const chorale_plans* plans) { return plans->error.c_str(); }
+// Returns the error of this thread's last failed call.
+const char* chorale_plans_error(void) { return error.c_str(); }
 
 // Checks that `words` (see runners/plans/rank_plans.py) are a plan for `rank` that accesses only its memory.
-int chorale_plan_check(chorale_plans* plans, const int64_t* words, size_t count, int rank, int ranks) {
-    return plans->guarded([&] { Checker(reinterpret_cast<const i64*>(words), count).plan(rank, ranks); });
+int chorale_plan_check(const int64_t* words, size_t count, int rank, int ranks) {
+    return guarded([&] { Checker(reinterpret_cast<const i64*>(words), count).plan(rank, ranks); });
 }
 
 // Participates in the next call of a checked plan, not before `not_before_ns` of CLOCK_MONOTONIC; sets `end_ns`.
 //
 // binding: see plan_core.hpp; after a timeout its record contains what each unfinished block waited for
-// threads: number of system threads for each block; 0: all blocks take turns in this thread, and another serves ports
-int chorale_plan_call(chorale_plans* plans, const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns) {
-    return plans->guarded([&] {
+// threads: number of system threads for each block; 0: all blocks take turns in this thread
+int chorale_plan_call(const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns) {
+    return guarded([&] {
         const Binding& call = *static_cast<const Binding*>(binding);
         chorale::pause_until(not_before_ns);
         const int64_t deadline_ns = chorale::deadline_after(double(call.limit_ns) / 1e9);
         if (threads == 0)
-            in_turns(call, plans->ports, deadline_ns);
+            in_turns(call, deadline_ns);
         else
             at_once(call, u64(threads), deadline_ns);
         *end_ns = chorale::monotonic_ns();
