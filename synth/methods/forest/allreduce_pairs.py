@@ -7,15 +7,14 @@ the vector to the roots, the rest to spread the results (ForestColl, appendix E)
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from math import gcd, lcm
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import COARSE_K, FEW_TREES, fixed_k_optimum, optima
-from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers
 from chorale.synth.bounds.tree_pairs import (
     PairSplit,
     is_within_limits,
@@ -26,21 +25,22 @@ from chorale.synth.bounds.tree_pairs import (
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import (
-    ForestNetwork,
-    Trees,
     apportioned,
     at_least_scale,
     carries_all_trees,
     network_of_links,
     overflow_error,
-    tree_heights,
 )
-from chorale.synth.methods.forest.packing import pack_trees
-from chorale.synth.methods.forest.switch_removal import remove_switches
-from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
-from chorale.synth.methods.method import SynthesisTask
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
-from chorale.synth.schedule.transforms import joined_routes, reversed_routes
+from chorale.synth.methods.forest.reversible_trees import (
+    PairedTrees,
+    ReversibleTrees,
+    packed_trees,
+    schedule_of_pairs,
+    there_and_back,
+)
+from chorale.synth.methods.method import Options, SynthesisTask
+from chorale.synth.schedule.schedule import Parameter, Schedule
+from chorale.synth.topology.expansions import Relabelled
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 MAX_PAIRS = 2**17
@@ -190,74 +190,31 @@ def _integers(amounts: Sequence[int | Fraction]) -> Integers:
     return np.array([int(amount) for amount in amounts], dtype=np.int64)
 
 
-Pack: TypeAlias = Callable[[ForestNetwork], Trees]
-
-
 def pair_schedule(
     topology: Topology,
     pairs: IntegralPairs,
-    pack: Pack,
-    *,
-    method: str,
+    options: Options,
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
 ) -> Schedule:
-    """Return the unverified pipelined allreduce, without a barrier, along trees that `pack` makes for each half.
+    """Return the unverified pipelined allreduce, without a barrier, along trees that are packed for each half.
 
     In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
     roots own intervals of units in rank order, independently of shards. An out-tree starts when its sums are complete,
-    so the units of a root's tallest out-trees are summed by its shortest in-trees. Raises InvalidInput if a switch
-    cannot be removed, like `remove_switches`.
+    so the units of a root's highest out-trees are summed by its lowest in-trees.
+
+    Raises:
+        InvalidInput: if a switch cannot be removed, like `remove_switches`.
     """
     turned, origin = transpose_with_links(topology)
-    inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack, highest_first=False)
-    outward = _packed(topology, pairs.gather, pairs.roots, pack, highest_first=True)
-    if topology.switch_count == 0:
-        routes, inward_route, outward_route = outward.rows.routes, origin[inward.rows.route], outward.rows.route
-    else:
-        turned_routes = reversed_routes(inward.rows.routes, origin)
-        routes, inward_route = joined_routes(turned_routes, outward.rows.routes), inward.rows.route
-        outward_route = outward.rows.route + np.int32(len(turned_routes))
-    summed = np.repeat(inward.height, inward.weight)  # number of steps until each unit's sum is complete
-    first = np.cumsum(outward.weight) - outward.weight
-    start = np.repeat(np.maximum.reduceat(summed, first), outward.weight)  # step in which each unit's out-tree starts
-    backwards = slice(None, None, -1)
-    lo = np.concatenate([inward.lo[backwards], outward.lo])
-    hi = lo + np.concatenate([(inward.rows.hi - inward.rows.lo)[backwards], outward.rows.hi - outward.rows.lo])
-    inward_step = summed[inward.lo] - 1 - inward.rows.depth
-    step = np.concatenate([inward_step[backwards], start[outward.lo] + outward.rows.depth])
-    route = np.concatenate([inward_route[backwards], outward_route])
-    reduce = (np.arange(len(step)) < len(inward_step)).astype(np.uint8)
-    ranks, steps = topology.compute_count, int(step.max(initial=-1)) + 1
-    chunks, (row, *intervals) = split_over_shards(lo, hi, ranks, int(pairs.roots.sum()))
-    transfers = ColumnBounds(steps, len(routes), ranks, chunks).pack((step[row], route[row], *intervals, reduce[row]))
-    return Schedule(
-        topology, ALLREDUCE, "pipelined", steps, chunks, transfers, routes, method, parameters, certificate
-    )  # fmt: skip
 
+    def packed(network: Topology, carried: Integers, highest_first: bool) -> ReversibleTrees:
+        itself = Relabelled(network, np.arange(len(network.links), dtype=np.int32), network.compute_count)
+        return packed_trees(network, itself, (carried, pairs.roots), options, highest_first=highest_first)
 
-class _Half(NamedTuple):
-    """The trees for one half of an allreduce (sums or results), with roots in rank order.
-
-    weight, height: per tree
-    lo: first unit of the vector, per row
-    """
-
-    rows: TreeTransfers
-    weight: Integers
-    height: Ranks
-    lo: Integers
-
-
-def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, highest_first: bool) -> _Half:
-    split = remove_switches(network_of_links(topology, carried, roots), names=topology.node_ids)
-    packed = pack(split.network)
-    height = tree_heights(packed, split.network.src)
-    order = np.lexsort((-height if highest_first else height, packed.root))
-    trees = Trees(packed.root[order], packed.weight[order], packed.parent_arc[order])
-    rows = tree_transfers(topology, carried, split, trees)
-    before = np.cumsum(roots) - roots
-    return _Half(rows, trees.weight, height[order], before[rows.root] + rows.lo)
+    inward = there_and_back(packed(turned, pairs.reduce[origin], highest_first=False), origin).inward
+    both = PairedTrees(inward, packed(topology, pairs.gather, highest_first=True))
+    return schedule_of_pairs(topology, ALLREDUCE, both, method="forest", parameters=parameters, certificate=certificate)
 
 
 def faster_pairs(task: SynthesisTask) -> Schedule | None:
@@ -294,6 +251,4 @@ def faster_pairs(task: SynthesisTask) -> Schedule | None:
     parameters: dict[str, Parameter] = {"k": k, "objective": options.objective, "seed": options.seed}
     if k is None and options.gap and whole.time_per_byte * pairs.split.rate > 1:
         parameters["gap"] = str(options.gap)
-    pack = partial(pack_trees, objective=options.objective, seed=options.seed)
-    proof = pairs.certificate
-    return pair_schedule(topology, whole, pack, method="forest", parameters=parameters, certificate=proof)
+    return pair_schedule(topology, whole, options, parameters, pairs.certificate)

@@ -8,21 +8,23 @@ from chorale.synth.bounds.lower_bound import in_network_bound, reduce_scatter_al
 from chorale.synth.bounds.optimum import COARSE_K, Bound
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.methods.forest.reversible_trees import (
+    PairedTrees,
+    packed_trees,
+    schedule_of_pairs,
+    there_and_back,
+)
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
 from chorale.synth.methods.in_network.trees import (
-    PairedTrees,
     best_split,
     mates_of,
-    packed_trees,
     rate_of_pairs,
-    schedule_of_pairs,
     spreading_trees,
-    there_and_back,
     whole_units,
     with_equal_widths,
 )
 from chorale.synth.methods.method import Options
-from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.schedule.schedule import AnySchedule, Parameter
 from chorale.synth.topology.expansions import promoted
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
@@ -66,7 +68,14 @@ def in_network_schedule(
                 best = rate, name, pairs
     if best is None or 1 / reduce_scatter_allgather_time(topology) > best[0]:
         return ranks_alone()
-    return schedule_of_pairs(topology, collective, best[2], options, best[1], certificate)
+    parameters = _parameters(options, best[1])
+    return schedule_of_pairs(
+        topology, collective, best[2], method="in-network", parameters=parameters, certificate=certificate
+    )
+
+
+def _parameters(options: Options, construction: str) -> Mapping[str, Parameter]:
+    return {"construction": construction, "k": options.k, "objective": options.objective, "seed": options.seed}
 
 
 def _builders(topology: Topology, options: Options, enough: Fraction) -> Iterator[_Builder]:
@@ -153,7 +162,10 @@ def _one_way(
         network, back = transpose_with_links(topology)
     trees, time = spreading_trees(network, spread, switches, options)
     pairs = PairedTrees(trees, trees) if back is None else there_and_back(trees, back)
-    schedule = schedule_of_pairs(topology, collective, pairs, options, "promotion", bound.to_json(topology))
+    parameters, proof = _parameters(options, "promotion"), bound.to_json(topology)
+    schedule = schedule_of_pairs(
+        topology, collective, pairs, method="in-network", parameters=parameters, certificate=proof
+    )
     if time <= bound.value:
         return schedule
     try:

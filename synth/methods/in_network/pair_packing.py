@@ -29,7 +29,8 @@ from chorale.synth.bounds.tree_pairs import exact_vertex
 from chorale.synth.errors import CheckFailed
 from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
-from chorale.synth.methods.in_network.trees import MAX_UNITS, PairedTrees, ReversibleTrees
+from chorale.synth.methods.forest.reversible_trees import PairedTrees, ReversibleTrees
+from chorale.synth.methods.in_network.trees import MAX_UNITS
 from chorale.synth.methods.spanning_trees import cheapest_tree, spanning_tree
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology

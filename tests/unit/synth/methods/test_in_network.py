@@ -15,10 +15,10 @@ from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.forest.reversible_trees import schedule_of_pairs
 from chorale.synth.methods.in_network import trees as undirected_split
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
-from chorale.synth.methods.in_network.trees import best_split, mates_of, rate_of_pairs, schedule_of_pairs, whole_units
-from chorale.synth.methods.method import Options
+from chorale.synth.methods.in_network.trees import best_split, mates_of, rate_of_pairs, whole_units
 from chorale.synth.topology.expansions import promoted
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
@@ -182,7 +182,9 @@ def test_random_networks_reach_what_prices_prove(seed):
     packing = pair_packing(topology, Fraction(10**6))
     least = check_pair_certificate(topology, packing.certificate)
     pairs = pairs_of_packing(packing, None)
-    schedule = schedule_of_pairs(topology, ALLREDUCE, pairs, Options(), "pairs", packing.certificate)
+    schedule = schedule_of_pairs(
+        topology, ALLREDUCE, pairs, method="in-network", parameters={}, certificate=packing.certificate
+    )
     verified = verify(schedule)
     assert verified.cost.time_per_byte == 1 / rate_of_pairs(topology, pairs)
     assert least <= verified.cost.time_per_byte <= least * (1 + Fraction(1, 10**5))

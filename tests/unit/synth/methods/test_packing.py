@@ -57,7 +57,7 @@ STAR = Topology("star", tuple("0123"), 4, Links.build(Link(*ends) for n in (1, 2
 
 
 def scheduled(topology: Topology, whole: IntegralPairs) -> VerifiedSchedule:
-    return verify(pair_schedule(topology, whole, pack_trees, method="forest", parameters={}, certificate={}))
+    return verify(pair_schedule(topology, whole, Options(), {}, {}))
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
@@ -151,9 +151,7 @@ def test_senseless_numbers_of_trees_are_refused(k: int) -> None:
 def test_more_trees_than_a_cut_carries_are_found_out() -> None:
     whole = integral_pairs(STAR, tree_pairs(STAR).split)
     with pytest.raises(CheckFailed, match="more trees start in a set of nodes than can leave it"):
-        pair_schedule(
-            STAR, replace(whole, roots=2 * whole.roots), pack_trees, method="forest", parameters={}, certificate={}
-        )
+        pair_schedule(STAR, replace(whole, roots=2 * whole.roots), Options(), {}, {})
 
 
 def carries(network: ForestNetwork) -> bool:
