@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
-
-import numpy as np
+from functools import lru_cache, partial
 
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
@@ -19,7 +17,6 @@ from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.simulation.simulate import Congestion, NetworkModel, congestion_of
-from chorale.synth.topology.distance import diameter, distances_to
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import cost_if_sound
 
@@ -39,9 +36,9 @@ class Auto(Method):
     The schedule contains the name of the method that made it. On large networks, only two methods are tried:
     breadth-first broadcast, which takes the fewest possible steps, and tree packing, which is optimal on every network
     if a rank may be the root of many trees. Tree packing is tried first if breadth-first broadcast is known to miss the
-    optimum, for example on meshes. A method is skipped if `Floors` proves that it cannot beat the best schedule so
-    far. Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises
-    InvalidInput if no method is suitable.
+    optimum, for example on meshes. The second one is skipped if the first reaches a lower bound. Algorithms with a
+    closed form are compared by their traffic. The caller must verify the result. Raises InvalidInput if no method is
+    suitable.
     """
 
     def __init__(
@@ -70,7 +67,6 @@ class Auto(Method):
         if len(candidates) == 1:
             return candidates[0].schedule(topology, collective, options, task.executor, task.progress)
         best: tuple[Cost, Callable[[], AnySchedule]] | None = None
-        floors = Floors(topology, collective)
         for method in candidates:
             make = partial(method.schedule, topology, collective, options, task.executor, task.progress)
             if topology.compute_count > self._most_second:
@@ -78,14 +74,12 @@ class Auto(Method):
                     return make()
                 except InvalidInput:  # the method does not support this network
                     continue
-            has_pattern = isinstance(method, Algorithm) and not options.non_default()
-            if best is not None:
-                if not tries_all and floors.is_optimal(best[0][0]):
-                    break  # on small networks, other methods may need fewer steps
-                if not has_pattern and floors.rules_out(method.name, best[0]):
-                    continue
+            if best is not None and not tries_all:  # on small networks, other methods may need fewer steps
+                time = best[0][0]
+                if lower_bound(topology, collective, time).value >= time:
+                    break
             try:
-                if isinstance(method, Algorithm) and has_pattern:
+                if isinstance(method, Algorithm) and not options.non_default():
                     traffic, streams = _traffic_of_pattern(method, topology, collective)
                     cost = sum((stream.time_per_byte for stream in streams), Fraction(0)), len(traffic.steps)
                 else:
@@ -150,10 +144,6 @@ def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
 Cost = tuple[Fraction, int]
 """(time per byte, number of steps)."""
 
-_BY_RANK_0 = ("blink",)
-_TREES_OF_ANY_ROOTS = ("forest",)
-"""Allreduce methods in which sums may end at only some ranks. All other methods distribute the sums over all ranks."""
-
 
 def _same(schedule: AnySchedule) -> AnySchedule:
     return schedule
@@ -191,17 +181,14 @@ class TimedChoice:
 class TimedChoices:
     """Predicts which of `methods` is the fastest for a vector size. The results of a method are reused for other sizes.
 
-    Algorithms with a closed form are tried first, because their traffic is known without a schedule. Other methods are
-    skipped if a lower bound shows that they are slower: a bound on the bandwidth time plus the latency between the two
-    ranks that are furthest apart. Times are predicted with the congestion model, as in verification.
+    Times are predicted with the congestion model, as in verification. If times and steps are equal, an algorithm with a
+    closed form is preferred.
     """
 
     def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:
         self._task, self._model = task, model
         self._methods = sorted(methods, key=lambda method: method.name not in ALGORITHMS)
-        self._floors = Floors(task.topology, task.collective)
         self._known: dict[tuple[str, int | None], tuple[TimedChoice, list[Congestion]] | None] = {}
-        self._achieved: Fraction | None = None
 
     def at(self, size_bytes: int, without: Collection[str] = ()) -> TimedChoice:
         """Return the fastest choice for vectors of `size_bytes`. Raises InvalidInput if no method is suitable.
@@ -210,10 +197,7 @@ class TimedChoices:
         """
         best: TimedChoice | None = None
         for method in self._methods:
-            if method.name in without:
-                continue
-            is_slower = best is not None and method.name not in ALGORITHMS and self._is_slower(method, size_bytes, best)
-            known = None if is_slower else self._of(method, size_bytes)
+            known = None if method.name in without else self._of(method, size_bytes)
             if known is not None:
                 seconds = sum((part.seconds(self._model, size_bytes) for part in known[1]), Fraction(0))
                 choice = replace(known[0], seconds=seconds)
@@ -222,22 +206,6 @@ class TimedChoices:
         if best is None:
             raise _no_method(self._task.topology, self._task.collective)
         return best
-
-    def _is_slower(self, method: Method, size_bytes: int, best: TimedChoice) -> bool:
-        """Return whether a lower bound on the time of `method` is above the time of `best`."""
-        topology = self._task.topology
-        self._achieved = self._achieved or best.time_per_byte
-        byte_s = self._floors.least_time(method.name, self._achieved) / self._model.unit_bytes_per_s(topology)
-        hops = self._farthest
-        if self._task.collective == ALLREDUCE and method.name not in (*_BY_RANK_0, *_TREES_OF_ANY_ROOTS):
-            hops *= 2
-        hop_s = min(topology.links.latencies_s, default=Fraction(0)) + self._model.per_hop_s
-        return byte_s * size_bytes + hops * hop_s + self._model.alpha_s > best.seconds
-
-    @cached_property
-    def _farthest(self) -> int:
-        ranks = self._task.topology.compute_count
-        return int(distances_to(self._task.topology, np.arange(ranks))[:, :ranks].max())
 
     def _of(self, method: Method, size_bytes: int) -> tuple[TimedChoice, list[Congestion]] | None:
         """Return (choice without its seconds, costs of its streams), or None if the method is unsuitable."""
@@ -258,61 +226,3 @@ class TimedChoices:
             time_per_byte = sum((stream.time_per_byte for stream in streams), Fraction(0))
             self._known[key] = TimedChoice(method.name, Fraction(0), time_per_byte, traffic, make), streams
         return self._known[key]
-
-
-class Floors:
-    """Lower bounds on the cost of methods without a closed form, for a collective and topology. Computed on demand."""
-
-    def __init__(self, topology: Topology, collective: Collective) -> None:
-        self._topology = topology
-        self._collective = collective
-
-        @lru_cache
-        def bound(part: Collective, achieved: Fraction | None = None) -> Fraction:
-            return lower_bound(topology, part, achieved).value
-
-        self._bound = bound
-
-    def rules_out(self, method: str, best: Cost) -> bool:
-        """Return whether bounds prove that `method` is neither faster than `best` nor equally fast with fewer steps."""
-        time, steps = best
-        least = time if self.is_optimal(time) else self.least_time(method, time)
-        return least > time or (least == time and self.least_steps(method) >= steps)
-
-    def is_optimal(self, time: Fraction) -> bool:
-        """Return whether no schedule can take less than `time` per byte, which must be the time of a known schedule."""
-        return self._bound(self._collective, time) >= time
-
-    def least_time(self, method: str, achieved: Fraction) -> Fraction:
-        """Return a lower bound on the time per byte of `method`.
-
-        achieved: time per byte of a known schedule; the result is larger only if a bound specific to `method` is
-        """
-        least = min(self._bound(self._collective, achieved), achieved)
-        if self._collective == ALLREDUCE:
-            if method in _TREES_OF_ANY_ROOTS:
-                return least
-            parts = [REDUCE_SCATTER, ALLGATHER]
-            if method in _BY_RANK_0:
-                parts = [Collective(name, 0) for name in (CollectiveName.REDUCE, CollectiveName.BROADCAST)]
-            floors = {part: self._bound(part) for part in parts}
-            if method == "bfb":
-                for part, floor in floors.items():
-                    floors[part] = max(floor, breadth_first_floor(self._topology, part.name) or floor)
-            return max(least, sum(floors.values(), Fraction(0)))
-        if method == "bfb":
-            return max(least, breadth_first_floor(self._topology, self._collective.name) or least)
-        return least
-
-    def least_steps(self, method: str) -> int:
-        """Return a lower bound on the number of steps of `method`. Without switches, data move one hop per step."""
-        if self._collective not in (ALLGATHER, REDUCE_SCATTER, ALLREDUCE):
-            return 0
-        phases = 2 if self._collective == ALLREDUCE else 1
-        if self._topology.switch_count:
-            return 0
-        if phases == 2 and method in (*_BY_RANK_0, *_TREES_OF_ANY_ROOTS):
-            # The fewest steps in which the data of all ranks can reach one rank and then spread from it to all ranks.
-            hops = distances_to(self._topology, np.arange(self._topology.compute_count)).astype(np.int64)
-            return int((hops.max(axis=1) + hops.max(axis=0)).min())
-        return diameter(self._topology) * phases
