@@ -4,8 +4,7 @@ Splitting off replaces a path through switches by a single arc between its ends,
 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum flows. Here, all pairs
 in a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the next proposal,
 and after a few failures the longest feasible prefix is kept. By theorem 7, some pair is always possible as long as all
-switches have as much capacity in as out, so the final network has room for as many trees. Switches with two neighbours
-are removed first.
+switches have as much capacity in as out, so the final network has room for as many trees.
 """
 
 from __future__ import annotations
@@ -168,46 +167,6 @@ def _ends(network: ForestNetwork, splits: Splits) -> tuple[Ranks, Ranks]:
     return network.src[splits.arcs[splits.offsets[:-1]]], network.dst[splits.arcs[splits.offsets[1:] - 1]]
 
 
-Flags = NDArray[np.bool_]
-
-
-def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
-    """Return (flags of switches that have at most two neighbours, splits after which these switches can be dropped).
-
-    No cut between the other nodes gets smaller, because a switch forwards at most the smaller of both capacities. If
-    two such switches are neighbours, the higher-numbered switch is left for the next call. O(arcs log arcs).
-    """
-    # The lowest- and highest-numbered neighbour of each node, in either direction; the node itself if it has none.
-    first = np.arange(network.nodes, dtype=np.int64)
-    last = first.copy()
-    nodes, others = np.concatenate([network.src, network.dst]), np.concatenate([network.dst, network.src])
-    alone = np.ones(network.nodes, dtype=bool)
-    alone[nodes] = False
-    first[~alone], last[~alone] = network.nodes, -1
-    np.minimum.at(first, nodes, others)
-    np.maximum.at(last, nodes, others)
-    # Narrow: a switch with arcs, but without neighbours other than `first` and `last`.
-    wide = np.zeros(network.nodes, dtype=bool)
-    wide[nodes[(others != first[nodes]) & (others != last[nodes])]] = True
-    narrow = ~alone & ~wide & (np.arange(network.nodes) >= network.compute_count)
-    chosen = narrow.copy()
-    for neighbour in (first, last):
-        middle = np.flatnonzero(narrow)
-        beside = neighbour[middle]
-        waits = narrow[beside] & (beside < middle)
-        chosen[middle[waits]] = False
-    # Split off the arcs between the two neighbours of each chosen switch.
-    keys = network.dst.astype(np.int64) * network.nodes + network.src
-    entry = np.flatnonzero(chosen[network.dst])
-    switch = network.dst[entry]
-    wanted = (first[switch] + last[switch] - network.src[entry]) * network.nodes + switch
-    leave = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    real = (keys[leave] == wanted) & (network.src[entry] != network.dst[leave])
-    pairs = np.stack([entry[real], leave[real]], axis=1)
-    offsets = 2 * np.arange(len(pairs) + 1, dtype=np.int64)
-    return chosen, Splits(network.capacity[pairs].min(axis=1), offsets, pairs.ravel())
-
-
 PATIENCE = 8
 """After this number of infeasible proposals, the longest feasible prefix is used."""
 
@@ -229,10 +188,6 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
         InvalidInput: if a switch cannot be removed; the message names it.
     """
     removal = _Removal(network, patience)
-    chosen, splits = series_switches(network)
-    while chosen.any():
-        removal.split = without_switches(split_off(removal.split, splits), chosen)
-        chosen, splits = series_switches(removal.split.network)
     rounds = FABRIC_ROUNDS
     while rounds and removal.anything_left() and removal.remove_fabrics():
         rounds -= 1
