@@ -84,7 +84,7 @@ def wait_for_keys(
 
 
 class StoreExchange:
-    """A single exchange of strings among the ranks of a group through `store`, see `wait_for_keys`."""
+    """Exchanges strings among the ranks of a group through `store` (see `wait_for_keys`), any number of times."""
 
     def __init__(
         self,
@@ -98,12 +98,13 @@ class StoreExchange:
         """Prepare the exchange `name`, unique within the store. is_stopped: returns whether to stop waiting"""
         self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
         self._name, self._is_stopped = name, is_stopped
-        self._has_spoken = False
+        self._turn = 0
 
     def __call__(self, texts: list[str]) -> list[list[str]]:
         """Return the strings of all ranks. Raises Unavailable, with the reason, if a rank gave up."""
         self._set({"texts": texts})
-        keys = [f"{self._name}/{rank}" for rank in range(self._ranks)]
+        keys = [f"{self._name}/{self._turn}/{rank}" for rank in range(self._ranks)]
+        self._turn += 1
         if missing := wait_for_keys(self._store, keys, self._limit_s, self._is_stopped):
             ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
             rule = f"all ranks of a group must take part within {self._limit_s} s"
@@ -117,9 +118,8 @@ class StoreExchange:
 
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this rank will not take part. Has no effect once it has sent its strings."""
-        if not self._has_spoken:
+        if self._turn == 0:
             self._set({"error": reason})
 
     def _set(self, value: dict[str, Any]) -> None:
-        self._has_spoken = True
-        self._store.set(f"{self._name}/{self._rank}", json.dumps(value))
+        self._store.set(f"{self._name}/{self._turn}/{self._rank}", json.dumps(value))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from chorale.runners.api.base import (
+    Completion,
     FailureKind,
     Measurement,
     Outcome,
@@ -16,7 +17,6 @@ from chorale.runners.api.base import (
     RunRequest,
     SizeMeasurement,
 )
-from chorale.runners.api.workers import Completion
 from chorale.runners.workers.campaign_worker import measure_in_rungs
 from chorale.synth.build.build import CachingBuilder
 from chorale.synth.programs.program import Program

@@ -48,7 +48,7 @@ class ChoraleRayGroup(BaseGroup):
         devices = Devices(settings.interface, TORCH_VARIABLES, node)
         self._engine = GroupEngine(table, digest, ranks, rank, exchange, devices, _LIMIT_S)
         # Remove the strings of `rank`, so that a later group of the same name starts empty
-        internal_kv._internal_kv_del(f"{name}/{rank}".encode())
+        internal_kv._internal_kv_del(f"{name}/0/{rank}".encode())
         self._inner: Any = None
         if "th" in vars(types):  # torch is installed
             from ray.util.collective.collective_group.torch_gloo_collective_group import (  # noqa: PLC0415

@@ -222,21 +222,17 @@ def comparison(before: Table, after: Table) -> dict[str, Any]:
 
 def _of_key(key: _Key, before: Table, after: Table) -> Iterator[TableChange]:
     tables = [[entry for entry in table.entries if entry.key == key] for table in (before, after)]
-    pending: TableChange | None = None
     entries = [*tables[0], *tables[1]]
     starts = {0, *(entry.min_bytes for entry in entries)}
     starts |= {entry.max_bytes + 1 for entry in entries if entry.max_bytes is not None}
-    for first, following in pairwise([*sorted(starts), None]):  # no entry begins or ends inside a range
-        sizes = SizeRange(int(first or 0), None if following is None else following - 1)
-        old, new = (_at(entries, sizes.first) for entries in tables)
-        if pending is not None and (pending.before, pending.after) == (old, new):
-            pending = TableChange(key, SizeRange(pending.sizes.first, sizes.last), old, new)
-            continue
-        if pending is not None and pending.before != pending.after:
-            yield pending
-        pending = TableChange(key, sizes, old, new)
-    if pending is not None and pending.before != pending.after:
-        yield pending
+    ordered = sorted(starts)  # no entry begins or ends inside a range between two of them
+    ends = [*(start - 1 for start in ordered[1:]), None]
+    for (old, new), ranges in groupby(
+        zip(ordered, ends, strict=True), key=lambda sizes: tuple(_at(entries, sizes[0]) for entries in tables)
+    ):
+        first, *more = ranges
+        if old != new:
+            yield TableChange(key, SizeRange(first[0], (more or [first])[-1][1]), old, new)
 
 
 def _at(entries: Sequence[JobEntry], size_bytes: int) -> str:

@@ -188,7 +188,7 @@ def device_transport(
     name:  name for this table, different from all names used before in this group
     texts: text of each plan -> largest size in bytes that it has to handle
     """
-    exchange, transport, reason = member.exchanges(f"plans-{name}"), None, ""
+    exchange, transport, reason = member.exchange(f"plans-{name}"), None, ""
     stands_in = settings.transport == "stand-in"
     facts = [] if stands_in else exchange(_facts())
     sharing = max(Counter(gpu for _, gpu, _ in filter(None, facts)).values(), default=0)
@@ -225,7 +225,7 @@ def device_transport(
         transport = DeviceTransport(device.name, "CPUs that stand in for GPUs" if stands_in else "kernel", plans)
     except Exception as error:  # after any error, no rank runs plans
         reason = f"{type(error).__name__}: {error}"
-    for rank, (other,) in enumerate(member.exchanges(f"ready-{name}")([reason])):
+    for rank, (other,) in enumerate(member.exchange(f"ready-{name}")([reason])):
         if other:
             if member.rank == 0:
                 sys.stderr.write(f"chorale: no plans run on a group of the job, of which rank {rank} says: {other}\n")

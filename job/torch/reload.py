@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -45,17 +44,8 @@ class GroupMember:
     limit_s: float
 
     def exchange(self, name: str = "chorale", is_stopped: Callable[[], bool] = lambda: False) -> StoreExchange:
-        """Return an exchange that can be called once. name, is_stopped: see StoreExchange"""
+        """Return an exchange among the members. name, is_stopped: see StoreExchange"""
         return StoreExchange(self.store, self.rank, len(self.members), self.limit_s, name, is_stopped)
-
-    def exchanges(self, name: str) -> Callable[[list[str]], list[list[str]]]:
-        """Return an exchange that can be called repeatedly. All members must call it equally often for each `name`."""
-        turns = count()
-
-        def exchange(texts: list[str]) -> list[list[str]]:
-            return self.exchange(f"{name}-{next(turns)}")(texts)
-
-        return exchange
 
 
 class PeriodicThread:

@@ -260,18 +260,30 @@ class BatchedTransport:
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:
             return
+        if entry.program not in self._parts:
+            program = lift(self._programs[entry.program].text)
+            self._parts[entry.program] = program, rounds_of(program)[self._rank]
+        program, rounds = self._parts[entry.program]
+        name, ranks, layout = program.collective.name, len(program.ranks), rounds.layout
+        shards = ranks if name in SPLIT_BY_RANK else 1
+        shard, chunks = max(source.numel(), target.numel()) // shards, program.chunks // shards  # elements, per shard
+        chunk = -(-shard // chunks)
         with torch.no_grad():
-            if entry.program not in self._parts:
-                program = lift(self._programs[entry.program].text)
-                self._parts[entry.program] = program, rounds_of(program)[self._rank]
-            program, rounds = self._parts[entry.program]
-            memory = _Memory(program, rounds, self._rank, source.detach(), target.detach())
+            # A cell holds one chunk, padded to a common size
+            cells = target.new_zeros(layout.cells + rounds.spare_cells, chunk)
+            given = cells[layout.input_base :][: source.numel() // shard * chunks]
+            copy_shards(given.view(-1), chunks * chunk, source.detach().view(-1), shard)
             deadline_s = monotonic() + limit_s
             for turn in rounds.rounds:
-                memory.do(turn.local, operation)
-                self._exchange(turn, memory, deadline_s)
-            memory.do(rounds.after, operation)
-            memory.finish(operation)
+                _do(turn.local, cells, operation)
+                self._exchange(turn, cells, deadline_s)
+            _do(rounds.after, cells, operation)
+            if name != CollectiveName.REDUCE or self._rank == program.collective.root:
+                result = cells[layout.output_base :][: target.numel() // shard * chunks]
+                copy_shards(target.view(-1), shard, result.view(-1), chunks * chunk)
+                if operation == ReduceOp.AVG and name.reduces:
+                    rounding = None if target.is_floating_point() else "trunc"
+                    torch.div(target, ranks, rounding_mode=rounding, out=target)
         self.is_connected = self.is_connected or not is_captured(source.device)
 
     def close(self) -> None:
@@ -279,15 +291,15 @@ class BatchedTransport:
         if group is not None:
             group.shutdown()
 
-    def _exchange(self, turn: Round, memory: _Memory, deadline_s: float) -> None:
+    def _exchange(self, turn: Round, cells: Any, deadline_s: float) -> None:
         if not turn.sends and not turn.receives:
             return
-        device = memory.device
+        device = cells.device
         is_batch = bool(self._group._get_backend(device).supports_coalescing)
         if is_batch:
             self._group._start_coalescing(device)
-        works = [self._group.recv([memory.cells(first, count)], peer, 0) for peer, first, count in turn.receives]
-        works += [self._group.send([memory.cells(first, count)], peer, 0) for peer, first, count in turn.sends]
+        works = [self._group.recv([cells[first : first + count]], peer, 0) for peer, first, count in turn.receives]
+        works += [self._group.send([cells[first : first + count]], peer, 0) for peer, first, count in turn.sends]
         if is_batch:
             works = [self._group._end_coalescing(device)]
         for work in works:
@@ -300,76 +312,10 @@ class BatchedTransport:
             work.wait(timedelta(seconds=left_s))
 
 
-class _Memory:
-    """A rank's memory during one run: the caller's tensors if they fit, otherwise padded copies."""
-
-    def __init__(self, program: Program, rounds: RankRounds, rank: int, source: Any, target: Any) -> None:
-        self._rank, self._ranks, self._name = rank, len(program.ranks), program.collective.name
-        self._target, self.device, flat = target.view(-1), source.device, source.view(-1)
-        shards = self._ranks if self._name in SPLIT_BY_RANK else 1
-        self._shard = max(source.numel(), target.numel()) // shards
-        chunks = program.chunks // shards  # chunks per shard
-        self._chunk = -(-self._shard // chunks)
-        self._padded = self._chunk * chunks
-        self._output: Any = None
-        is_bystander = rank != program.collective.root  # of a broadcast, whose input is not read, or a reduce
-        self._ignores_input = self._name == CollectiveName.BROADCAST and is_bystander
-        self._keeps_target = self._name == CollectiveName.REDUCE and is_bystander
-        pieces = [self._whole(flat)] if program.in_place else self._input_and_output(flat)
-        layout = rounds.layout
-        spare = layout.cells - layout.scratch_base + rounds.spare_cells
-        pieces.append(target.new_empty(spare * self._chunk))
-        starts = [0, layout.scratch_base] if program.in_place else [0, layout.output_base, layout.scratch_base]
-        self._pieces = list(zip(starts, pieces, strict=True))[::-1]
-
-    def cells(self, first: int, count: int) -> Any:
-        """Return the elements of `count` cells (each holds one chunk), starting with cell number `first`."""
-        start, piece = next(entry for entry in self._pieces if entry[0] <= first)
-        return piece[(first - start) * self._chunk : (first - start + count) * self._chunk]
-
-    def do(self, steps: Sequence[LocalStep], operation: ReduceOp) -> None:
-        for target, left, right, count in steps:
-            result = self.cells(target, count)
-            if right is None:
-                result.copy_(self.cells(left, count))
-            else:
-                _COMBINE[operation](self.cells(left, count), self.cells(right, count), out=result)
-
-    def finish(self, operation: ReduceOp) -> None:
-        """Copy the result into the caller's tensor if it is not there already."""
-        if self._keeps_target:
-            return
-        if self._output.data_ptr() != self._target.data_ptr():
-            copy_shards(self._target, self._shard, self._output, self._padded)
-        if operation == ReduceOp.AVG and self._name.reduces:
-            is_whole = self._target.is_floating_point()
-            torch.div(self._target, self._ranks, rounding_mode=None if is_whole else "trunc", out=self._target)
-
-    def _input_and_output(self, source: Any) -> list[Any]:
-        target, fits = self._target, self._shard == self._padded
-        outputs, inputs = target.numel() // self._shard, source.numel() // self._shard
-        self._output = target if fits and not self._keeps_target else target.new_zeros(outputs * self._padded)
-        if fits and not self._ignores_input and not _overlap(source, self._output):
-            return [source, self._output]
-        given = source.new_zeros(inputs * self._padded)
-        if not self._ignores_input:
-            copy_shards(given, self._padded, source, self._shard)
-        return [given, self._output]
-
-    def _whole(self, source: Any) -> Any:
-        """Return the memory that contains both the input and the output of an in-place program."""
-        target, fits = self._target, self._shard == self._padded
-        shards = max(source.numel(), target.numel()) // self._shard
-        is_target = target.numel() == shards * self._shard and not self._keeps_target
-        whole = target if fits and is_target else target.new_zeros(shards * self._padded)
-        own = slice(self._rank * self._padded, (self._rank + 1) * self._padded)
-        given = whole[own] if self._name == CollectiveName.ALLGATHER else whole
-        self._output = whole[own] if self._name == CollectiveName.REDUCE_SCATTER else whole
-        if not self._ignores_input and given.data_ptr() != source.data_ptr():
-            copy_shards(given, self._padded, source.clone() if _overlap(source, given) else source, self._shard)
-        return whole
-
-
-def _overlap(first: Any, second: Any) -> bool:
-    starts = first.data_ptr(), second.data_ptr()
-    return bool(starts[0] < starts[1] + second.nbytes and starts[1] < starts[0] + first.nbytes)
+def _do(steps: Sequence[LocalStep], cells: Any, operation: ReduceOp) -> None:
+    for target, left, right, count in steps:
+        result, first = cells[target : target + count], cells[left : left + count]
+        if right is None:
+            result.copy_(first)
+        else:
+            _COMBINE[operation](first, cells[right : right + count], out=result)

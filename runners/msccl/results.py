@@ -9,14 +9,11 @@ from statistics import median
 from chorale.runners.api.units import format_size
 from chorale.runners.msccl.commands import Runtime
 
-_CELLS, _DATE, _ITERATION_CELLS = 8, 2, 16  # with -S date and time at the end; with -I four more after each cell
-_COLUMNS = (*range(3 + _CELLS, 6 + _CELLS), 5 + _CELLS + _DATE, 5 + _ITERATION_CELLS)
-"""Until 2.11, tables have an error instead of a count of wrong elements, and omit operation and root if meaningless."""
-
 _WHOLE = re.compile(r"[0-9]+")
 _ROOT = re.compile(r"-1|[0-9]+")
-_WORD = re.compile(r"[a-z][a-z0-9_]*")
-_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf")
+_WORD = re.compile(r"(?!nan$|inf$)[a-z][a-z0-9_]*")
+_NUMBER = re.compile(r"(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf)\**")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,6 @@ class TableRow:
     """A row of a table. size_bytes: as the test program counts it; root: -1 or None if the collective has no root"""
 
     size_bytes: int
-    count: int
-    dtype: str
     redop: str
     root: int | None
     out_of_place: TableCell
@@ -47,46 +42,38 @@ class TableRow:
 
 
 def parse_row(line: str) -> TableRow | None:
-    """Parse a table row; return None if `line` is not one."""
+    """Parse a table row; return None if `line` is not one.
+
+    A row has size, count, type, operation and root, then 8 numbers (16 with -I), and with -S date and time.
+    Until 2.11, rows have an error instead of a count of wrong elements, and omit operation and root if meaningless.
+    """
     words = line.split()
-    head = _head(words)
-    if len(words) not in _COLUMNS or head is None:
+    rest = words[3:]
+    redop = rest.pop(0) if rest and _WORD.fullmatch(rest[0]) else None
+    rest = rest[:-2] if len(rest) > 2 and _DATE.fullmatch(rest[-2]) else rest
+    root = rest.pop(0) if len(rest) % 8 == 1 and _ROOT.fullmatch(rest[0]) else None
+    if not _begins_row(words) or len(rest) not in (8, 16) or not all(map(_NUMBER.fullmatch, rest)):
         return None
-    cells = words[head:]
-    if len(words) == 5 + _CELLS + _DATE:
-        cells = cells[:-_DATE]
-    if len(cells) not in (_CELLS, _ITERATION_CELLS) or not all(_NUMBER.fullmatch(cell.rstrip("*")) for cell in cells):
-        return None
-    half, about = len(cells) // 2, words[3:head]
+    half, counts_wrong = len(rest) // 2, redop is not None and root is not None
     return TableRow(
-        size_bytes=int(words[0]),
-        count=int(words[1]),
-        dtype=words[2],
-        redop=about[0] if about and _WORD.fullmatch(about[0]) else "none",
-        root=int(about[-1]) if about and _ROOT.fullmatch(about[-1]) else None,
-        out_of_place=_cell(cells[:half], len(about) == 2),
-        in_place=_cell(cells[half:], len(about) == 2),
+        int(words[0]),
+        redop or "none",
+        None if root is None else int(root),
+        _cell(rest[:half], counts_wrong),
+        _cell(rest[half:], counts_wrong),
     )
 
 
 def is_part_of_row(line: str) -> bool:
     """Return whether `line` may be the beginning of a row that continues on another line."""
     words = line.split()
-    head = _head(words)
-    return head is not None and head >= 4 and all(_NUMBER.fullmatch(word.rstrip("*")) for word in words[head:])
+    is_head = len(words) > 3 and bool(_WORD.fullmatch(words[3]) or _ROOT.fullmatch(words[3]))
+    return is_head and _begins_row(words) and all(map(_NUMBER.fullmatch, (word.lstrip("-") for word in words[4:])))
 
 
-def _head(words: list[str]) -> int | None:
-    """Return the number of words that describe a row: size, count, type, and any operation and root."""
-    if len(words) < 3 or not all(
-        shape.fullmatch(word) for shape, word in zip((_WHOLE, _WHOLE, _WORD), words, strict=False)
-    ):
-        return None
-    head = 3
-    if len(words) > head and _WORD.fullmatch(words[head]) and not _NUMBER.fullmatch(words[head]):
-        head += 1
-    has_root = len(words) > head and _ROOT.fullmatch(words[head]) and (len(words) - head - 1 != _CELLS - 1)
-    return head + bool(has_root)
+def _begins_row(words: list[str]) -> bool:
+    shapes = zip((_WHOLE, _WHOLE, _WORD), words, strict=False)
+    return len(words) > 3 and all(shape.fullmatch(word) for shape, word in shapes)
 
 
 def _cell(words: list[str], counts_wrong: bool) -> TableCell:

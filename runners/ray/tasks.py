@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from chorale.runners.api.workers import Completion
-from chorale.runners.process_launch.observation import memory_guard
+from chorale.runners.api.base import Completion
+from chorale.runners.process_launch.processes import memory_guard
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from chorale.runners.api.base import FailureKind, Outcome, ResourceRequest, RunFailure, RunRequest
-from chorale.runners.api.workers import Completion
+from chorale.runners.api.base import Completion, FailureKind, Outcome, ResourceRequest, RunFailure, RunRequest
 from chorale.runners.ray.cluster import START_ATTEMPTS, RayCluster, ray
 from chorale.runners.ray.watch import ClusterLost
 from chorale.runners.workers.campaign_worker import (

@@ -11,8 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, Race, RunFailure, Runner, RunRequest
-from chorale.runners.api.workers import Completion, Value
+from chorale.runners.api.base import (
+    Completion,
+    FailureKind,
+    Measurement,
+    Outcome,
+    Race,
+    RunFailure,
+    Runner,
+    RunRequest,
+    Value,
+)
 from chorale.runners.measurement.driver import believable
 from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.synth.build.build import CachingBuilder

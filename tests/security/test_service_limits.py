@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chorale.runners.process_launch.observation import memory_guard
+from chorale.runners.process_launch.processes import memory_guard
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology

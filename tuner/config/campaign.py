@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from chorale.runners.api.base import Workers
 from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, ByteCount
-from chorale.runners.api.workers import Workers
 from chorale.runners.workers.campaign_worker import LocalWorkers, RunnerFactory
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.processors import core_count

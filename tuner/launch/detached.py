@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chorale.runners.api.workers import Workers
+from chorale.runners.api.base import Workers
 from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign, make_workers

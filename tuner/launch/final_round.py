@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chorale.runners.api.base import Outcome, RunFailure, RunRequest, library_result
-from chorale.runners.api.workers import Workers, completions
+from chorale.runners.api.base import Outcome, RunFailure, RunRequest, Workers, completions, library_result
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.lift import lift_code
 from chorale.synth.topology.topology import Topology

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from chorale.runners.api import base
+from chorale.runners.api.base import Completion, Workers, completions
 from chorale.runners.api.units import format_size
-from chorale.runners.api.workers import Completion, Workers, completions
 from chorale.runners.nccl.config import NcclConfig
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import parse_collective

@@ -10,11 +10,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from chorale.runners.api.base import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
+from chorale.runners.api.base import (
+    FailureKind,
+    Outcome,
+    RunFailure,
+    SizeMeasurement,
+    Workers,
+    completions,
+    library_result,
+)
 from chorale.runners.api.config import TimeSource
 from chorale.runners.api.registry import is_simulated
 from chorale.runners.api.units import format_size
-from chorale.runners.api.workers import Workers, completions
 from chorale.runners.measurement.precision import ratio_interval
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import BuildFailure, BuildResult

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.api.workers import Workers
+from chorale.runners.api.base import Workers
 from chorale.runners.measurement.driver import LinkLimit, link_limit
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError

@@ -76,7 +76,7 @@ class Rank:
         self.rank, self.ranks, self.device, self.folder = rank, ranks, torch.device(name), folder
         self.store = store = dist.FileStore(str(folder / "store"), ranks)
         member = GroupMember(rank, tuple(range(ranks)), store, 60.0)
-        self.meet = member.exchanges("cases")
+        self.meet = member.exchange("cases")
         device: PlanDevice
         if name == "cuda":
             torch.cuda.set_device(0)

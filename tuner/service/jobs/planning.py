@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
-from chorale.runners.process_launch.observation import LOOK_S, resident_bytes
+from chorale.runners.process_launch.processes import LOOK_S, resident_bytes
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.shadowing import outside_working_folder
 from chorale.tuner.service.access import TooManyRequests

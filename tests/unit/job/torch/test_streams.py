@@ -242,6 +242,6 @@ def test_only_messages_of_the_processor_are_waited_for_with_a_limit(device: str,
 def test_why_no_plan_runs(
     facts: list[list[str]], reason: Fallback, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    member = SimpleNamespace(rank=0, exchanges=lambda _: lambda _: facts)
+    member = SimpleNamespace(rank=0, exchange=lambda _: lambda _: facts)
     assert device_transport(member, "table", {}, JobSettings()) is reason  # type: ignore[arg-type]
     assert told in capsys.readouterr().err

@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, ResourceRequest, RunFailure, RunRequest
+from chorale.runners.api.base import (
+    FailureKind,
+    Measurement,
+    Outcome,
+    ResourceRequest,
+    RunFailure,
+    RunRequest,
+    Workers,
+    completions,
+)
 from chorale.runners.api.registry import create_runner
-from chorale.runners.api.workers import Workers, completions
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.workers import RayWorkers
 from chorale.runners.workers.campaign_worker import LocalWorkers

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from chorale.runners.api.workers import Completion
+from chorale.runners.api.base import Completion
 from chorale.runners.ray.tasks import TaskFailure, TaskFailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.files.home import Home
