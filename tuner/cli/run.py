@@ -19,7 +19,7 @@ from chorale.runners.api.registry import LocalConfig, runner_named
 from chorale.runners.api.units import format_size, format_us
 from chorale.runners.measurement.driver import LinkLimit, believable, link_limit
 from chorale.runners.measurement.machine import exclusive, machine_lock
-from chorale.runners.measurement.precision import analyse
+from chorale.runners.measurement.precision import median_interval, ratio_interval
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
 from chorale.synth import InvalidInput, Program, Topology, Unavailable
@@ -215,27 +215,26 @@ class RunReport:
     def result(self) -> Result:
         """Return the result of the command: times, compared with the reference and with the limit of the links."""
         measurement, reference = self.measurement, self.reference
-        analyses = analyse(measurement, self.file, reference)
         pieces = " in pieces of 16 bytes" if self.program.one_sided else ""
-        for size, analysis in zip(measurement.results[self.file], analyses, strict=True):
+        for size in measurement.results[self.file]:
             if size.size_bytes != size.requested_bytes:
                 chunks = f"so that its elements fill {self.program.chunks} chunks{pieces}"
                 requested = format_size(size.requested_bytes)
                 people.print(f"{requested} is rounded up to {size.size_bytes} bytes, {chunks}")
-            if analysis.drift.is_flagged:
-                drifted = f"{reference or self.file} drifted by {analysis.drift.relative_change:+.0%}"
-                people.print(f"warning: {drifted} while {format_size(size.size_bytes)} ran")
         for key in ("memory_channels", "port_channels", "switch_channels", "switches", "warning"):
             if measurement.environment.get(key) is not None:
                 people.print(f"{key.replace('_', ' ')}: {measurement.environment[key]}")
-        rows = [
-            self.row(size) | analysis.to_json(reference)
-            for size, analysis in zip(measurement.results[self.file], analyses, strict=True)
-        ]
+        rows = []
+        for number, size in enumerate(measurement.results[self.file]):
+            times = median_interval(size.times_s)
+            row = self.row(size) | {"time_us_interval": [times.low * 1e6, times.high * 1e6]}
+            rows.append(row | {"confidence": times.confidence})
+            if reference is not None and self.crowded is None:
+                ratio = ratio_interval(size.times_s, measurement.results[reference][number].times_s)
+                interval = {name: getattr(ratio, name) for name in ("median", "low", "high", "confidence")}
+                rows[-1]["ratio_to_reference"] = {"reference": reference, **interval}
         document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
         if self.crowded is not None:
-            for row in rows:
-                row.pop("ratio_to_reference", None)
             document["not_compared"] = self.crowded
         if reference is not None:
             others = [self.row(size) for size in measurement.results[reference]]

@@ -47,8 +47,6 @@ def test_a_schedule_runs_and_the_json_is_that_of_the_contract(schedule, capsys):
         "correct": True,
         "time_us_interval": [large["time_us_min"], large["time_us_min"]],
         "confidence": 0.75,
-        "outliers": [],
-        "drift": {"relative_change": 0, "p_value": 1, "flagged": False},
     }
     assert "reference" not in document
     done = chorale(capsys, "run", schedule, "--spec", "hypercube:2", *SIMULATED, "4097")  # the same network
