@@ -331,7 +331,7 @@ def expanded_schedule(tree: SpecTree, schedule_of_base: ScheduleOfBase, transpos
         return expanded_schedule(_inner(tree), schedule_of_base, not transposed)
     if tree.name == "bidirectional":
         forwards, backwards = (expanded_schedule(_inner(tree), schedule_of_base, each) for each in (False, True))
-        both = bidirectional(forwards.topology, f"bidirectional({forwards.topology.spec})")
+        both = bidirectional(forwards.topology)
         joined = bidirectional_schedule(forwards, backwards, both)
         other = backwards.parameters.get("base_method")
         return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})

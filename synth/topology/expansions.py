@@ -34,7 +34,7 @@ def require_direct(topology: Topology, function: str) -> None:
         raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
 
 
-def bidirectional(topology: Topology, spec: str) -> Topology:
+def bidirectional(topology: Topology) -> Topology:
     """Return topology G with an additional link from v to u for every link from u to v, with the same rates.
 
     Degree d becomes 2 d; if G is already bidirectional, every link is doubled. The nodes and symmetries of G are kept,
@@ -48,7 +48,7 @@ def bidirectional(topology: Topology, spec: str) -> Topology:
         np.tile(links.bandwidth_class, 2), links.bandwidths, np.tile(links.latency_class, 2), links.latencies_s
     )
     both_src, both_dst = np.concatenate([links.src, links.dst]), np.concatenate([links.dst, links.src])
-    return replace(topology, spec=spec, links=sorted_links(both_src, both_dst, rates))
+    return replace(topology, spec=f"bidirectional({topology.spec})", links=sorted_links(both_src, both_dst, rates))
 
 
 def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
@@ -56,8 +56,8 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
 
     Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep their bandwidth
     and latency. The result keeps the symmetries of G and gains a symmetry that rotates the copies of every node. If G
-    is reverse-symmetric, so is the result. Raises InvalidInput for switches, and for self-loops, because they would
-    join copies of the same node. O(links of the result).
+    is reverse-symmetric, so is the result, and bandwidth optimality is kept (theorem 11). Raises InvalidInput for
+    switches, and for self-loops, because they would join copies of the same node. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 13.
     """
     require_direct(topology, "degree")
@@ -94,8 +94,8 @@ def line_graph(topology: Topology, spec: str) -> Topology:
     Nodes are ranked by (source, target, parallel index) of the link. A self-loop of G becomes a node with a self-loop.
     N nodes of degree d become d N nodes of degree d; the diameter grows by one. All links of G must have the same
     bandwidth and latency, which the links of the result inherit. The symmetries of G become symmetries of the
-    result, and if G is reverse-symmetric, so is the result. Raises InvalidInput if there are switches, if links differ,
-    or if the result is too large. O(links of the result).
+    result. Reverse symmetry and Moore optimality are kept; the bandwidth factor grows by at most 1/N. Raises
+    InvalidInput if there are switches, if links differ, or if the result is too large. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix D.1.
     """
     require_direct(topology, "line")
@@ -134,7 +134,8 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
 
     Ranks are mixed-radix numbers; the coordinate of the last factor varies fastest. Node counts multiply; degrees and
     diameters add up. Links keep their bandwidth and latency, and self-loops remain self-loops. The result has the
-    symmetries of every factor, and is reverse-symmetric if all factors are. Raises InvalidInput for switches and for
+    symmetries of every factor, and is reverse-symmetric if all factors are. BFB is bandwidth-optimal on it if it is on
+    every factor and the factors have no parallel links (theorem 13). Raises InvalidInput for switches and for
     different bandwidth units. `function` is the name in error messages. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 3.
     """

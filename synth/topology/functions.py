@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -33,37 +33,19 @@ _ABLE = "able(spec;switch=S;…;multicast=yes|no;reduce=yes|no;reduce-bandwidth=
 _USABLE = "usable(spec;switch=S;…;share=p/q)"
 
 
-def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Reverse every link. Diameter and degree stay the same; a reduce-scatter is scheduled on the transpose."""
-    inner = _single_argument(call, plan_of)
-    return TopologyPlan(str(call), inner.nodes, inner.links, lambda: transpose(inner.build()))
+def _of_one_topology(change: Callable[[Topology], Topology], links: int = 1) -> Callable[..., TopologyPlan]:
+    """Return the planner of a function whose only argument is a topology. `links`: factor of the number of links."""
 
+    def plan(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+        way_out = f"write {call.name}(spec)"
+        require(len(call.arguments) == 1, f"{call.name} must have exactly one argument", call, way_out)
+        inner = _inner_plan(call, plan_of, way_out)
+        return TopologyPlan(str(call), inner.nodes, links * inner.links, lambda: change(inner.build()))
 
-def plan_bidirectional(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Add the reverse of every link: the degree becomes 2 d.
-
-    Costs stay the same on reverse-symmetric networks: half of the data travels in each direction (appendix A.6).
-    """
-    inner = _single_argument(call, plan_of)
-    return TopologyPlan(str(call), inner.nodes, 2 * inner.links, lambda: bidirectional(inner.build(), str(call)))
-
-
-def plan_processes(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Turn switches that multicast or add into compute nodes, numbered after the ranks: `processes(able(…))`.
-
-    The local runner emulates each of these switches with a process. On a fabric of this network (`chorale fabric up`),
-    the processes run on separate hosts.
-    """
-    inner = _single_argument(call, plan_of)
-    return TopologyPlan(str(call), inner.nodes, inner.links, lambda: process_network(inner.build()))
+    return plan
 
 
 def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Line graph, applied n times: every link becomes a node, linked to the links that follow it.
-
-    The degree d stays the same, N nodes become d N, the diameter grows by one each time. Reverse symmetry and Moore
-    optimality are kept; the bandwidth factor grows by at most 1/N (appendix D.1). Self-loops count as links.
-    """
     times = 1 if len(call.arguments) == 1 else _times(call, "line(spec) or line(spec;n)", "a spec and at most one")
     spec, plan = str(call), _inner_plan(call, plan_of, "write line(spec) or line(spec;n)")
     nodes, links = plan.nodes, plan.links
@@ -90,10 +72,6 @@ def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
 
 
 def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Degree expansion: n copies of every node, each linked to all copies of the node's neighbours.
-
-    Degree d becomes n d, N nodes n N. Reverse symmetry and bandwidth optimality are kept (theorem 11). No self-loops.
-    """
     copies = _times(call, "degree(spec;n)", largest=MAX_NODES)
     inner, spec = _inner_plan(call, plan_of, "write degree(spec;n)"), str(call)
     links = inner.links * copies**2
@@ -101,21 +79,11 @@ def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def plan_power(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Cartesian power: the product of n copies.
-
-    Degree d becomes n d, N nodes N^n, the diameter is multiplied by n. Reverse symmetry and bandwidth optimality are
-    kept (theorem 12).
-    """
     times = _times(call, "power(spec;n)")
     return _plan_product(str(call), [_inner_plan(call, plan_of, "write power(spec;n)")] * times, "power")
 
 
 def plan_product(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Cartesian product: nodes are tuples, and each link changes one coordinate.
-
-    Degrees and diameters add up; the rank in the last factor varies fastest. BFB is bandwidth-optimal on the product if
-    it is on every factor and the factors have no parallel links (theorem 13).
-    """
     way_out = "write product(spec;spec;…)"
     require(len(call.arguments) >= 2, "product must have at least two arguments", call, way_out)
     inner: list[TopologyPlan] = []
@@ -268,13 +236,6 @@ def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     return TopologyPlan(str(call), inner.nodes, inner.links, build)
 
 
-def _single_argument(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Return the plan for the only argument of `call`, which must be a topology."""
-    way_out = f"write {call.name}(spec)"
-    require(len(call.arguments) == 1, f"{call.name} must have exactly one argument", call, way_out)
-    return _inner_plan(call, plan_of, way_out)
-
-
 def _inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPlan:
     """Return the plan for the first argument of `call`, which must be a topology."""
     first = call.arguments[0]
@@ -342,7 +303,11 @@ FUNCTION_LIST = (
     Function("power", "power(spec;n)", "power(uniring:1,4;2)", "Cartesian product of n copies", plan_power),
     Function("product", "product(spec;spec;…)", "product(biring:2,8;uniring:1,4)", "Cartesian product", plan_product),
     Function(
-        "bidirectional", "bidirectional(spec)", "bidirectional(kautz:2,2)", "with its transpose", plan_bidirectional
+        "bidirectional",
+        "bidirectional(spec)",
+        "bidirectional(kautz:2,2)",
+        "with its transpose",
+        _of_one_topology(bidirectional, 2),
     ),
     Function(
         "scaled",
@@ -351,7 +316,9 @@ FUNCTION_LIST = (
         "some links slower or faster by a factor",
         plan_scaled,
     ),
-    Function("transpose", "transpose(spec)", "transpose(uniring:1,4)", "every link reversed", plan_transpose),
+    Function(
+        "transpose", "transpose(spec)", "transpose(uniring:1,4)", "every link reversed", _of_one_topology(transpose)
+    ),
     Function(
         "without",
         _WITHOUT,
@@ -372,6 +339,6 @@ FUNCTION_LIST = (
         "processes(spec)",
         "processes(able(switch:4,1))",
         "switches that multicast and add become compute nodes, for emulation",
-        plan_processes,
+        _of_one_topology(process_network),
     ),
 )

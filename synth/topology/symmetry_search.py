@@ -119,7 +119,7 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
     """
     if automorphisms_are_transitive(topology):
         return True
-    symmetries, is_decided = _to_every_rank(topology, tries // topology.node_count)
+    symmetries, is_decided = transitive_symmetries(topology, tries // topology.node_count)
     return bool(symmetries) if is_decided else None
 
 
@@ -127,20 +127,15 @@ def with_symmetries_found(topology: Topology) -> Topology:
     """Return `topology`. If it is large and has no known symmetries, those that map rank 0 to every rank are added."""
     if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
         return topology
-    return replace(topology, automorphisms=transitive_symmetries(topology))
+    return replace(topology, automorphisms=transitive_symmetries(topology)[0])
 
 
-def transitive_symmetries(topology: Topology) -> tuple[Renaming, ...]:
-    """Return symmetries, each checked exactly, whose products map rank 0 to every rank, or () if none are found.
+def transitive_symmetries(topology: Topology, tries: int = MAX_TRIES) -> tuple[tuple[Renaming, ...], bool]:
+    """Return (symmetries whose products map rank 0 to every rank, whether an empty result proves that there are none).
 
-    An empty result proves nothing: the search gives up after `MAX_TRIES` wrong choices. The result is deterministic.
+    Each symmetry is checked exactly. The search gives up after `tries` wrong choices. The result is deterministic.
     O(degree * links * log N) without wrong choices, as on tori and hypercubes.
     """
-    return _to_every_rank(topology, MAX_TRIES)[0]
-
-
-def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...], bool]:
-    """Return (result of `transitive_symmetries`, whether an empty result proves that there are none)."""
     colouring = _Colouring.of(topology)
     if colouring.cells.size[0] != topology.compute_count:  # the ranks are not all in one cell
         return (), True

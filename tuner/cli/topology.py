@@ -100,7 +100,7 @@ def import_topology(
 
     Args:
         file: A dump of NCCL or RCCL, an output of nvidia-smi topo -m, rocm-smi --showtopo, amd-smi topology or
-            ibnetdiscover or iblinkinfo, XML of hwloc, GraphML, or JSON.
+            ibnetdiscover, XML of hwloc, GraphML, or JSON.
         output: Write the network to this .json file, to be used as file:FILE.
 
     Example: chorale topology import dump.xml --boxes 4 --nic-gbps 200 -o cluster.json

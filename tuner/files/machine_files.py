@@ -67,7 +67,7 @@ class ReadNetwork:
     notes: tuple[str, ...] = field(default=())
 
 
-_FABRIC = "an output of ibnetdiscover or iblinkinfo"
+_FABRIC = "an output of ibnetdiscover"
 _ONLY_PLACES = (
     "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
     "For the whole machine, run NCCL or RCCL on it with NCCL_TOPO_DUMP_FILE set."

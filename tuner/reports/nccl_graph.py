@@ -1,7 +1,7 @@
 """Evaluate NCCL's channels on a machine: the rates that they reach, and the rings that Chorale finds instead."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,8 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
     ranks, rates = topology.compute_count, _rates(topology)
     width = np.zeros((topology.node_count, topology.node_count))
     np.add.at(width, (topology.links.src, topology.links.dst), rates)
-    rings = list(_rings(width[:ranks, :ranks] > 0))
+    everyone = ((0, *others) for others in permutations(range(ranks - 1, 0, -1)))
+    rings = [ring for ring in everyone if all(width[pair] > 0 for pair in pairwise((*ring, 0)))]
     pairs = {pair: row for row, pair in enumerate(zip(*np.nonzero(width[:ranks, :ranks]), strict=True))}
     uses = np.zeros((len(pairs) + 1, len(rings)))
     uses[-1] = 1  # the last row limits the number of channels
@@ -135,18 +136,6 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
     channels = [NcclChannel(ring) for ring, count in zip(rings, best[2], strict=True) for _ in range(count)]
     counted = round(best[1] * fabric.share, 3)
     return NcclGraph(0, RING, counted, counted, tuple(channels), kind)
-
-
-def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
-    ranks = len(linked)
-    stack: list[tuple[int, ...]] = [(0,)]
-    while stack:
-        path = stack.pop()
-        if len(path) == ranks:
-            if linked[path[-1], 0]:
-                yield path
-            continue
-        stack += [(*path, after) for after in range(ranks) if after not in path and linked[path[-1], after]]
 
 
 def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclGraph | None) -> dict[str, Any]:

@@ -334,7 +334,19 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
     model = chosen or (named[0] if len({model.link_rate.physical for model in named}) == 1 else None)
     devices = sorted(set(device.values()))
     routed = len(direct) < len({(device[a], device[b]) for a, b in joined})
-    each, counts, facts = _xgmi_of(direct, routed, len(devices), tables, model)
+    facts: list[Assumption] = []
+    if not direct:
+        each, counts = xgmi_rate("gfx942"), dict[Pair, int]()
+    elif (model is None and routed) or (model is not None and not model.links):
+        counts, fact = _mi200_links(direct, len(devices), tables)
+        each, facts = xgmi_rate("gfx90a"), [fact]
+        if fact.source == "guess":
+            each = each.as_guess(fact.what, fact.reference)
+    elif model is None:
+        each = xgmi_rate("gfx942").as_guess("xGMI of MI300X; MI355X has 76.8 GB/s, MI100 50", _ASK_MODEL)
+        counts = dict.fromkeys(direct, 1)
+    else:
+        each, counts = model.link_rate, dict.fromkeys(direct, model.links)
     if (links := sum(number for pair, number in counts.items() if 0 in pair)) > _MOST_XGMI:
         raise InvalidInput(f"a GPU has at most {_MOST_XGMI} xGMI links, got {{}} of GPU 0", links, _PARTITIONS)
     cpu = _amd_cpus(text, count, tables)
@@ -361,24 +373,6 @@ _ONE_DEVICE_WEIGHT = 13
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
-
-
-def _xgmi_of(
-    direct: Sequence[Pair], routed: bool, count: int, tables: Mapping[str, Cells], model: GpuModel | None
-) -> tuple[Rate, dict[Pair, int], list[Assumption]]:
-    """Return (rate of one xGMI link, number of xGMI links between each pair, assumptions made)."""
-    if not direct:
-        return xgmi_rate("gfx942"), {}, []
-    if (model is None and routed) or (model is not None and not model.links):
-        each = xgmi_rate("gfx90a")
-        counts, fact = _mi200_links(direct, count, tables)
-        if fact.source == "guess":
-            each = each.as_guess(fact.what, fact.reference)
-        return each, counts, [fact]
-    if model is None:
-        each = xgmi_rate("gfx942").as_guess("xGMI of MI300X; MI355X has 76.8 GB/s, MI100 50", _ASK_MODEL)
-        return each, dict.fromkeys(direct, 1), []
-    return model.link_rate, dict.fromkeys(direct, model.links), []
 
 
 def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]) -> tuple[dict[Pair, int], Assumption]:
@@ -443,20 +437,18 @@ def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
 
 def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
     """Return the tables in JSON or CSV output of rocm-smi or amd-smi, as `_amd_tables` does, or None for other text."""
-    # rocm-smi's values by (table, GPU, other GPU), from JSON or from either of its CSV formats
-    flat: dict[tuple[str, int, int], str] = {}
+    flat: dict[tuple[str, int, int], str] = {}  # rocm-smi's values by (table, GPU, other GPU)
+    pairs: list[tuple[str, str]] = re.findall(r'"(\(Topology\)[^"]*)"\s*[:,]\s*"?([^",}\n]*)', text)
     lines = text.splitlines()
     for number, line in enumerate(lines):
-        cells = line.split(",")
-        pairs = re.findall(r'"(\(Topology\)[^"]*)"\s*[:,]\s*"?([^",}\n]*)', line)
-        if sum(_AMD_PAIR.fullmatch(cell) is not None for cell in cells) > 1:
-            values = next((row for row in lines[number:] if row.startswith("system,")), "").split(",")
-            pairs = list(zip(cells, values, strict=False))
-        for key, value in pairs:
-            if (match := _AMD_PAIR.fullmatch(key)) is not None:
-                name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
-                if flat.setdefault((name, int(match[2]), int(match[3])), value) != value:
-                    raise _several(f"two values for {key}")
+        if len(_AMD_PAIR.findall(line)) > 1:  # the header of a CSV file with one row of values
+            values = next((row for row in lines[number:] if row.startswith("system,")), "")
+            pairs += zip(line.split(","), values.split(","), strict=False)
+    for key, value in pairs:
+        if (match := _AMD_PAIR.fullmatch(key)) is not None:
+            name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
+            if flat.setdefault((name, int(match[2]), int(match[3])), value) != value:
+                raise _several(f"two values for {key}")
     if flat:
         devices = sorted({device for _, *pair in flat for device in pair})
         number_of = {device: number for number, device in enumerate(devices)}

@@ -6,7 +6,7 @@ guessed from NVSwitches among the PCI devices and from GPU names.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
@@ -83,7 +83,6 @@ class _Reader:
         )
         self.hosts: list[HostSwitch] = []
         self.place: dict[Element, tuple[int, Rate]] = {}
-        self.cpu_of: dict[str, int] = {}
         if len(devices) > _MAX_DEVICES * 8 or len(self.gpus) > _MAX_DEVICES:
             raise InvalidInput(f"a machine must have at most {_MAX_DEVICES} GPUs", len(self.gpus), "export one machine")
 
@@ -97,7 +96,6 @@ class _Reader:
             family, kind = about.get("CPUFamilyNumber", "0"), about.get("CPUModelNumber", "0")
             arch = _ARCHITECTURES.get(self.architecture, self.architecture)
             between = cpu_rate({"arch": arch, "vendor": about.get("CPUVendor", "")}, int(family), int(kind))
-            self.cpu_of[package.get("gp_index", str(number))] = len(self.hosts)
             self.hosts.append(HostSwitch(f"cpu:{number}", None, between))
         for number, package in enumerate(packages):
             self.walk(package, number, ())
@@ -189,33 +187,24 @@ class _Reader:
         """Yield (bus id, links) of each GPU, read from the bandwidth matrices in the file."""
         owner = {each.get("gp_index"): each for each in root.iter("object") if each.get("type") == "PCIDev"}
         bus_of = {inner.get("gp_index"): _bus(each) for each in owner.values() for inner in each.iter("object")}
-        gpus = [_bus(gpu) for gpu in self.gpus]
-        switches = {_bus(each) for each in owner.values() if _kind(each) == "0680 10de"}
-        for name in ("NVLinkBandwidth", "XGMIBandwidth"):
-            for matrix in (each for each in root if each.get("name") == name):
-                indexes = "".join(each.text or "" for each in matrix.findall("indexes")).split()
-                values = [int(word) for each in matrix.findall("u64values") for word in (each.text or "").split()]
-                if len(values) != len(indexes) ** 2:
-                    raise ValueError(f"{name} with {len(values)} values of {len(indexes)} devices")
-                names = [self.end(index, bus_of) for index in indexes]
-                for row, end in enumerate(names):
-                    if end in gpus:
-                        cells = zip(names, values[row * len(names) : (row + 1) * len(names)], strict=True)
-                        yield end, [*self.row(end, cells, switches)]
-
-    def end(self, index: str, bus_of: Mapping[str | None, str]) -> str:
-        """Return the bus id of the device at one end of a link, or "cpu N" for CPU N."""
-        kind, _, number = index.rpartition(":")
-        if kind in ("Package", "Socket", "NUMANode"):
-            return f"cpu {self.cpu_of.get(number, 0)}"
-        return bus_of.get(number, index)
-
-    def row(self, gpu: str, cells: Iterator[tuple[str, int]], switches: set[str]) -> Iterator[Wire]:
-        for other, megabytes in cells:
-            if other == gpu or megabytes <= 0:
-                continue
-            kind: WireKind = "nvswitch" if other in switches else "cpu" if other.startswith("cpu ") else "gpu"
-            yield Wire(kind, other if kind == "gpu" else "", self.link(Fraction(megabytes, 1000)))
+        gpus = {_bus(gpu) for gpu in self.gpus}
+        kinds: dict[str, WireKind] = {_bus(each): "nvswitch" for each in owner.values() if _kind(each) == "0680 10de"}
+        kinds["cpu"] = "cpu"
+        for matrix in (each for each in root if each.get("name") in ("NVLinkBandwidth", "XGMIBandwidth")):
+            indexes = "".join(each.text or "" for each in matrix.findall("indexes")).split()
+            values = [int(word) for each in matrix.findall("u64values") for word in (each.text or "").split()]
+            if len(values) != len(indexes) ** 2:
+                raise ValueError(f"{matrix.get('name')} with {len(values)} values of {len(indexes)} devices")
+            ends = []  # bus ids of devices, and "cpu" for CPUs
+            for index in indexes:
+                kind, _, number = index.rpartition(":")
+                is_cpu = kind in ("Package", "Socket", "NUMANode")
+                ends.append("cpu" if is_cpu else bus_of.get(number, index))
+            for row, gpu in enumerate(ends):
+                if gpu in gpus:
+                    cells = zip(ends, values[row * len(ends) : (row + 1) * len(ends)], strict=True)
+                    linked = [(end, self.link(Fraction(mb, 1000))) for end, mb in cells if end != gpu and mb > 0]
+                    yield gpu, [Wire(kinds.get(end, "gpu"), "" if end in kinds else end, each) for end, each in linked]
 
     def link(self, stated: Fraction) -> Rate:
         """Return `stated` GB/s as a rate, rounded to a whole number of links if the GPU model is known."""

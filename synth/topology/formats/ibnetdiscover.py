@@ -1,4 +1,4 @@
-"""Reads InfiniBand fabrics from `ibnetdiscover` or `iblinkinfo` output: switches, hosts with adapters, and cables.
+"""Reads InfiniBand fabrics from `ibnetdiscover` output: switches, hosts with adapters, and cables.
 
 Each port's line has its width and speed, such as 4xHDR. Rates are data rates, without line-code overhead.
 """
@@ -12,7 +12,7 @@ from fractions import Fraction
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import ABILITY_KEYS, NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.formats.json_document import ability_members
-from chorale.synth.topology.formats.labels import labelled_parts, plain_text
+from chorale.synth.topology.formats.labels import labelled_parts
 from chorale.synth.topology.formats.machine_network import FABRIC_FACT, BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.topology import Assumption, Topology
 
@@ -36,12 +36,6 @@ _PORT = re.compile(
     r".*?(\d{1,4}x|\?+)([A-Z]+[0-9]*|\?+)(?: s=\d+ w=\d+ v=\d+)?(?: slot \d+| \(scp\))?\s*$"
 )
 """Lines of chassis switches also have external port numbers, and the option --full adds numbers."""
-_SIGNALS = dict(zip((2.5, 5, 10, 10.3125, 14.0625, 25.78125, 53.125, 106.25, 212.5), LANE_GBIT_PER_S, strict=True))
-"""Gbit/s of a lane with line code, as `iblinkinfo` prints it, and the name of the speed."""
-_LINK = re.compile(
-    r"(\d+) +(\d+)\[[^]]*\] *==\( *(\d+)X +([\d.]+) Gbps *(?:\((FDR10)\) *)?Active/ *LinkUp\)==>"
-    r' *(?:0x[0-9a-f]+ +)?(\d+) +(\d+)\[[^]]*\] *"([^"]*)"'
-)
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
 NO_RANKS = "no ranks"
 _NUMBERED = re.compile(r"((?:[a-z]+:)?)([0-9]+)(.*)")
@@ -55,8 +49,6 @@ _NO_RANK = re.compile(
 
 
 def is_ibnetdiscover(text: str) -> bool:
-    if _LINK.search(text) is not None:
-        return True
     return _ANYWHERE.search(text) is not None and re.search(_HEAD.pattern, _unlabelled(text), re.MULTILINE) is not None
 
 
@@ -203,67 +195,26 @@ class InfiniBand:
         return [NamedNode(name, "switch", able if adds else {}) for name, adds in names if name in used]
 
 
-_Names = dict[str, tuple[str, str]]
-"""Kind and description of each device, by GUID."""
-_Cables = dict[frozenset[tuple[str, str]], Fraction]
-"""Gbit/s of each cable, by its two ends (GUID, port)."""
-
-
-def _discovered(text: str) -> tuple[_Names, _Cables]:
-    """Return the devices and cables in ibnetdiscover output."""
-    names: _Names = {}
-    cables: _Cables = {}
-    here = ""
-    for line in _unlabelled(text).splitlines():
-        if (head := _HEAD.match(line.strip())) is not None:
-            here = head[2]
-            names[here] = (head[1], head[3])
-        elif (port := _PORT.match(line.strip())) is not None and here:
-            lane = _lane(port[5] if port[4].endswith("x") else "?", line)
-            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4][:-1]) * lane
-            cables[ends] = min(rate, cables.get(ends, rate))  # both ends state a rate; the slower one counts
-    return names, cables
-
-
-def _linked(text: str) -> tuple[_Names, _Cables]:
-    """Return the devices and cables in iblinkinfo output, with LIDs instead of GUIDs.
-
-    Every link is printed at both ends. Only a switch has several ports with the same LID.
-    """
-    names: dict[str, str] = {}
-    ports: dict[str, set[str]] = {}
-    cables: dict[tuple[str, str, str, str], Fraction] = {}
-    for line in plain_text(text).splitlines():
-        if (link := _LINK.search(line)) is not None:
-            lid, port, width, signal, is_fdr10, far, far_port, names[far] = link.groups()
-            nearest = min(_SIGNALS, key=lambda known: abs(known - float(signal)))
-            speed = is_fdr10 or (_SIGNALS[nearest] if abs(nearest - float(signal)) < nearest / 50 else signal)
-            cables[lid, port, far, far_port] = int(width) * _lane(speed, line)
-            ports.setdefault(lid, set()).add(port)
-            ports.setdefault(far, set()).add(far_port)
-        elif "Active/" in line and "==(" in line:
-            _lane("?", line)
-    of = {lid: f"{'S' if len(ports[lid]) > 1 else 'H'}-{lid}" for lid in ports}
-    kinds = {of[lid]: ("Switch" if len(ports[lid]) > 1 else "Ca", names.get(lid, "")) for lid in ports}
-    return kinds, {frozenset(((of[a], port), (of[b], other))): rate for (a, port, b, other), rate in cables.items()}
-
-
-def _lane(speed: str, line: str) -> Fraction:
-    """Return the rate of one lane in Gbit/s. For an unknown `speed`, raises InvalidInput, which quotes `line`."""
-    if speed not in LANE_GBIT_PER_S:
-        value, known = f"{speed} in {line.strip()!r}", ", ".join(LANE_GBIT_PER_S)
-        raise InvalidInput("unknown speed of an InfiniBand link: {}", value, f"known are {known}")
-    return LANE_GBIT_PER_S[speed]
-
-
 def read_fabric(text: str) -> InfiniBand:
-    """Return the fabric described by ibnetdiscover or iblinkinfo output.
+    """Return the fabric described by ibnetdiscover output.
 
     Adapters whose descriptions name the same host, such as `node7 HCA-1` and `node7 HCA-2`, belong to one host.
     Aggregation nodes are treated as part of their switch; routers and gateways are omitted. Raises InvalidInput for
     unknown speeds.
     """
-    names, cables = _linked(text) if _LINK.search(text) else _discovered(text)
+    names: dict[str, tuple[str, str]] = {}  # kind and description of each device, by GUID
+    cables: dict[frozenset[tuple[str, str]], Fraction] = {}  # Gbit/s of each cable, by its two ends (GUID, port)
+    here = ""
+    for line in _unlabelled(text).splitlines():
+        if (head := _HEAD.match(line)) is not None:
+            here = head[2]
+            names[here] = (head[1], head[3])
+        elif (port := _PORT.match(line)) is not None and here:
+            if port[5] not in LANE_GBIT_PER_S or not port[4].endswith("x"):
+                value, known = f"{port[5]} in {line!r}", ", ".join(LANE_GBIT_PER_S)
+                raise InvalidInput("unknown speed of an InfiniBand link: {}", value, f"known are {known}")
+            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4][:-1]) * LANE_GBIT_PER_S[port[5]]
+            cables[ends] = min(rate, cables.get(ends, rate))  # both ends state a rate; the slower one counts
     if missing := sorted({guid for ends in cables for guid, _ in ends} - set(names)):
         value = f"none of {missing[0]}" + (f" and of {len(missing) - 1} others" if len(missing) > 1 else "")
         rule = "an output of ibnetdiscover must have a section for each device that a cable leads to"

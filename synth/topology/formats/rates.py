@@ -193,9 +193,6 @@ def cpu_rate(attributes: Mapping[str, str], family: int, model: int) -> Rate:
         if model in (0xAD, 0xAE, 0xAF):  # newer than their model numbers suggest
             return _between_cpus(*_INTEL_CPUS[1][1:])
         return _between_cpus(*next(entry[1:] for entry in _INTEL_CPUS if model >= entry[0] and entry[0] != 0xAD))
-    if vendor in ("CentaurHauls", "  Shanghai  "):
-        expected = "9" if (family, model) == (7, 0x5B) else "6"
-        return _between_cpus("Zhaoxin CPU", "64", expected).as_guess("links between Zhaoxin CPUs", "measure them")
     return LOCAL.as_guess("links between CPUs of an unknown kind", "add arch, vendor, familyid and modelid")
 
 

@@ -80,7 +80,7 @@ def test_expansions_verify_and_deliver_nothing_twice(network, count):
         line_schedule(base, line_graph(network, "line")),
         degree_schedule(base, count, degree_expansion(network, count, "degree")),
         power_schedule(base, times, cartesian_product([network] * times, "power")),
-        bidirectional_schedule(base, breadth_first(transpose(network)), bidirectional(network, "both")),
+        bidirectional_schedule(base, breadth_first(transpose(network)), bidirectional(network)),
     ):
         assert verify(expanded).link_loads.duplicate_deliveries == 0
 

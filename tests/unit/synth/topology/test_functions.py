@@ -114,7 +114,7 @@ def test_definition_of_product(factors):
 def test_definition_of_bidirectional(topology):
     there = [tuple(link) for link in topology.links]
     back = [(link.dst, link.src, *link[2:]) for link in topology.links]
-    both = bidirectional(topology, "bidirectional(random)")
+    both = bidirectional(topology)
     assert Counter(map(tuple, both.links)) == Counter(there + back)
     assert transpose(both).id == both.id
     assert both.node_ids == topology.node_ids

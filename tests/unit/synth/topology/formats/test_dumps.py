@@ -383,7 +383,6 @@ AMD, INTEL = "AuthenticAMD", "GenuineIntel"
     [("x86_64", AMD, 23, 49, 16), ("x86_64", AMD, 25, 1, 24), ("x86_64", AMD, 26, 2, 32), ("x86_64", AMD, 175, 1, 24),
      ("x86_64", INTEL, 6, 63, 6), ("x86_64", INTEL, 6, 85, 10), ("x86_64", INTEL, 6, 143, 22),
      ("x86_64", INTEL, 6, 207, 40), ("x86_64", INTEL, 6, 173, 40), ("x86_64", INTEL, 15, 207, 6),
-     ("x86_64", "CentaurHauls", 7, 91, 9), ("x86_64", "CentaurHauls", 7, 59, 6),
      ("ppc64", "", 0, 0, 32), ("arm64", "", 0, 0, 6), ("riscv", "", 0, 0, 5000)],
 )  # fmt: skip
 def test_cpus(architecture, vendor, family, model, bandwidth):

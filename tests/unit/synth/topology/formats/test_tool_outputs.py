@@ -181,37 +181,6 @@ def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
         fabric.topology("a", ("gpu9",))
 
 
-LINKS = """CA: n{0} mlx5_0:
-      0x{0}b    1{0}    1[  ] ==( 4X          {1} Active/  LinkUp)==>       1    {0}[  ] "MF0;leaf:MQM8700/U1" ( )
-"""
-PORT = '           1    {0}[  ] ==( 4X          {1} Active/  LinkUp)==>      1{0}    1[  ] "n{0} mlx5_0" ( )\n'
-DOWN = '           1    9[  ] ==(                Down/ Polling)==>             [  ] "" ( )\n'
-LINE = (
-    '0xaa "      leaf"     1    {0}[  ] ==( 4X          {1} Active/  LinkUp)==>  0x{0}b     1{0}    1[  ] '
-    '"n{0} mlx5_0" ( )\n'
-)
-
-
-@pytest.mark.parametrize(
-    "form", ["both", "switches only", "lines"], ids=["iblinkinfo", "iblinkinfo --switches-only", "iblinkinfo -l"]
-)
-@pytest.mark.parametrize(
-    ("signal", "gbit"),
-    [("10.0 Gbps", 32), ("10.0 Gbps (FDR10)", 40), ("25.78125 Gbps", 100), ("25.78 Gbps", 100), ("106.25 Gbps", 400)],
-)
-def test_iblinkinfo_is_read_as_ibnetdiscover(form: str, signal: str, gbit: int) -> None:
-    texts = {
-        "both": "".join(LINKS.format(n, signal) for n in (1, 2, 3)),
-        "lines": "".join(LINE.format(n, signal) for n in (1, 2, 3)),
-    }
-    text = texts.get(form, "")
-    if form != "lines":
-        text += "Switch: 0xaa MF0;leaf:MQM8700/U1:\n" + "".join(PORT.format(n, signal) for n in (1, 2, 3)) + DOWN
-    topology = from_bytes(text.encode(), "file:links.txt")
-    assert topology.node_ids == ("n1", "n2", "n3", "S_1")
-    assert set(rates_of(topology).values()) == {gbit}
-
-
 def test_a_mesh_of_xgmi() -> None:
     topology = read("rocm-smi-topo-xgmi.txt")
     assert (topology.compute_count, topology.switch_count, len(topology.links)) == (8, 0, 56)
@@ -262,8 +231,6 @@ def test_other_text_is_neither() -> None:
         (leaf + '[1] "H-bb"[1](1) # "x" lid 1 4xABC\n', "unknown speed of an InfiniBand link: ABC"),
         (leaf + '[1] "H-bb"[1](1) # "x" lid 1 4x???\n', r"unknown speed of an InfiniBand link: \?\?\?"),
         (leaf, "this output of ibnetdiscover has fewer than two hosts"),
-        (LINE.format(1, "77.7 Gbps"), "unknown speed of an InfiniBand link: 77.7"),
-        (LINE.format(1, "10.0 Gbps") + LINE.format(2, "?"), r"unknown speed of an InfiniBand link: \?"),
     ):
         with pytest.raises(InvalidInput, match=rule):
             from_ibnetdiscover(text, "a")
