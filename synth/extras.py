@@ -8,7 +8,7 @@ from chorale.synth.errors import Unavailable
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "plot": ("matplotlib",),
     "tune": ("ray", "optuna", "mlflow", "sqlalchemy", "threadpoolctl", "jinja2"),
-    "serve": ("ray.serve", "fastapi", "starlette", "uvicorn", "limits", "prometheus_client"),
+    "serve": ("fastapi", "starlette", "uvicorn", "limits", "prometheus_client"),
 }
 """Maps the name of each extra to the modules that it installs. The distributions are listed in pyproject.toml."""
 

@@ -240,7 +240,7 @@ def test_other_missing_modules_are_no_extras():
         missing_extra(ModuleNotFoundError("no", name="ray")).way_out == "run: pip install 'chorale-collectives[tune]'"
     )
     assert missing_extra(ModuleNotFoundError("no", name="mlflow.tracking")).way_out.endswith("[tune]'")
-    assert missing_extra(ModuleNotFoundError("no", name="ray.serve")).way_out.endswith("[serve]'")
+    assert missing_extra(ModuleNotFoundError("no", name="limits.storage")).way_out.endswith("[serve]'")
     with pytest.raises(AttributeError):
         ch.nothing  # noqa: B018
     assert issubclass(Unavailable, Exception)
@@ -255,7 +255,7 @@ def test_the_extras_of_the_project_bring_these_modules():
         for module in modules:
             names = {name.lower().replace("_", "-") for name in distributions[module.partition(".")[0]]}
             assert not names & core
-            assert names & brought or module in {"starlette", "uvicorn"}, module  # of FastAPI and Ray Serve
+            assert names & brought or module in {"starlette", "uvicorn"}, module  # of FastAPI
 
 
 def _name(requirement: str) -> str:
