@@ -1,12 +1,10 @@
-"""What pyproject.toml cannot say: the native kernels, what else is compiled, and manual pages."""
+"""What pyproject.toml cannot say: the native kernels, and what else is compiled."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from sysconfig import get_path
 
@@ -14,7 +12,6 @@ from setuptools import Extension, setup  # before distutils, which it provides
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py  # isort: split
 
-from distutils.command.install_data import install_data
 from distutils.errors import CompileError
 
 ROOT = Path(__file__).parent
@@ -24,8 +21,6 @@ KERNELS = "chorale/synth/kernels/cpp"
 ABI3 = sys.version_info >= (3, 12)
 """Whether one build does for all later versions of Python: nanobind needs the stable ABI of 3.12."""
 SHIPPED_CODE = "chorale/runners/engine/shipped"
-SHARED = "build/shared"
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 def kernels() -> Extension:
@@ -105,26 +100,9 @@ def _compiler_needed() -> list[str]:
     return [] if has_compiler() or "build_ext" in sys.argv else ["ziglang"]
 
 
-class InstallManual(install_data):
-    """Installs manual pages and completions, which the built command writes itself."""
-
-    def run(self) -> None:
-        built = self.get_finalized_command("build").build_lib
-        command = [sys.executable, "-m", "chorale.tuner.cli.manual", str(ROOT / SHARED), VERSION]
-        subprocess.run(command, check=True, cwd=built)  # noqa: S603 - our own, as it was built
-        folders: dict[str, list[str]] = {}
-        for path in sorted((ROOT / SHARED).rglob("*")):
-            if path.is_file():
-                folder = path.parent.relative_to(ROOT / SHARED).as_posix()
-                folders.setdefault(folder, []).append(path.relative_to(ROOT).as_posix())
-        self.data_files = list(folders.items())
-        super().run()
-
-
 setup(
     ext_modules=[kernels()],
-    cmdclass={"build_ext": BuildKernels, "build_py": BuildWithCode, "install_data": InstallManual},
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildWithCode},
     options={"bdist_wheel": {"py_limited_api": "cp312"}} if ABI3 else {},
     setup_requires=_compiler_needed(),
-    data_files=[("share/man/man1", [])],  # written by `install_data`
 )

@@ -47,9 +47,6 @@ def test_the_wheel_owns_one_import_name(wheel):
     assert not [name for name in names if "synth/kernels/cpp" in name]
     shipped = {Path(name).name for name in names if name.startswith("chorale/runners/engine/shipped/")}
     assert shipped == {"libchorale_engine.so", "chorale_network", "libnccl-tuner-chorale.so"}
-    shared = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
-    assert {"share/man/man1/chorale.1", "share/man/man1/chorale-synth.1"} <= shared
-    assert {"share/bash-completion/completions/chorale", "share/zsh/site-functions/_chorale"} <= shared
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
     assert "chorale = chorale.__main__:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
 

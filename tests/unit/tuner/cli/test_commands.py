@@ -19,7 +19,6 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.extras import EXTRAS, missing_extra
 from chorale.tuner.cli import fabric, output
 from chorale.tuner.cli.main import COMMANDS, command_line, load_command, main
-from chorale.tuner.cli.manual import COMPLETIONS, shared_files
 from chorale.tuner.cli.process import STOP_SIGNALS, stop_before_the_job_ends, stopping_in_order
 from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.reports.tables import WordConsole
@@ -180,35 +179,6 @@ def test_campaigns_of_the_data_folder(tmp_path, monkeypatch, complete):
     assert complete("chorale campaign check q") == ["quick", "quickstart"]
     assert complete("chorale tune --follow o") == ["other"]
     assert "token" in " ".join(complete("chorale tok", "zsh"))
-
-
-MACROS = {".TH", ".SH", ".SS", ".TP", ".PP"}
-
-
-@pytest.fixture(scope="module")
-def shared() -> dict[str, str]:
-    return shared_files("1.2.3")
-
-
-@pytest.fixture(scope="module")
-def manual_pages(shared: dict[str, str]) -> dict[str, str]:
-    return {name.rpartition("/")[2]: text for name, text in shared.items() if "/man1/" in name}
-
-
-def test_manual_pages_have_every_command_and_shells_their_completions(manual_pages, shared):
-    assert set(manual_pages) == {"chorale.1", *(f"chorale-{name}.1" for name in COMMANDS)}
-    for name, text in manual_pages.items():
-        for line in text.splitlines():
-            assert not line.startswith("'"), name
-            assert not line.startswith(".") or line.split()[0] in MACROS, (name, line)
-        assert text.startswith('.TH "CHORALE')
-    synth = manual_pages["chorale-synth.1"]
-    assert "\\fB\\-\\-collective\\fR \\fINAME\\fR" in synth
-    assert "Example: chorale synth torus:4x4" in synth
-    assert '.SH "CHORALE FABRIC UP"' in manual_pages["chorale-fabric.1"]
-    assert '.SH "CHORALE SYNTH"' in manual_pages["chorale.1"]
-    assert set(COMPLETIONS.values()) <= set(shared)
-    assert "_CHORALE_COMPLETE=complete_bash" in shared[COMPLETIONS["bash"]]
 
 
 @pytest.fixture
