@@ -337,6 +337,10 @@ def _name(verified: VerifiedSchedule) -> str:
     return f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
 
 
+_MAX_SHOWN_LINKS = 5_000
+"""Networks with more links are shown as text in notebooks, because drawing them takes seconds."""
+
+
 class NetworkTopology(Methods, Topology):
     """A topology that notebooks show as a drawing, with methods to synthesize, bound, tune and plot."""
 
@@ -359,8 +363,7 @@ class NetworkTopology(Methods, Topology):
         return Picture(lambda path: plots.plot_topology(self, path))
 
     def _repr_svg_(self) -> str | None:
-        drawing: str | None = plots.topology_svg(self)
-        return drawing
+        return self.plot()._repr_svg_() if len(self.links) <= _MAX_SHOWN_LINKS else None
 
     def _repr_html_(self) -> str:
         return self._repr_svg_() or f"<code>{escape(repr(self))}</code>"

@@ -1,10 +1,9 @@
 """`chorale auto` shows a fabric's limit and what to run next; `chorale demo` tunes an allreduce within a minute."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html import escape
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -15,7 +14,7 @@ from chorale.tuner import Home, plots, save_schedule
 from chorale.tuner.auto.roofline import EMULATED, contest, discover, roofline, roofline_table, synthesized_allreduce
 from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, sized_options
 from chorale.tuner.cli.output import people
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.costs.pricing import goodput_row
 from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
@@ -24,9 +23,6 @@ BASELINE = "rabenseifner"
 """The allreduce algorithm that MPICH uses at these sizes."""
 SIZES = "16KiB,64KiB,256KiB"
 _LIMIT_S = 45.0
-_COLOURS = ("#0f766e", "#f59e0b", "#64748b", "#7c3aed")
-_WIDTH, _LEFT, _BAR, _GAP, _TOP = 640, 90, 16, 14, 34
-_STYLE = "text{font:12px sans-serif;dominant-baseline:central;fill:#334155}.title{font-size:14px}"
 
 
 def auto(
@@ -74,7 +70,8 @@ def demo(
     """Tune an allreduce of eight processes, connected like the corners of a cube, and draw it.
 
     Three schedules are designed, verified and run over emulated links; every element of every result is checked. If
-    processes cannot be started, times are simulated, and a notice says so. Takes less than a minute.
+    processes cannot be started, times are simulated, and a notice says so. Takes less than a minute. The drawings need
+    the extra `plot`.
 
     Args:
         output: Folder to write to; created if it does not exist.
@@ -95,12 +92,17 @@ def demo(
     rows = measured.rows()
     winner = min(METHODS, key=lambda name: sum(row["times_us"][name] / row["times_us"][BASELINE] for row in rows))
     output.mkdir(parents=True, exist_ok=True)
-    picture, drawing, best = output / "times.svg", output / "network.svg", output / "best.parquet"
-    title = f"allreduce on {EMULATED}, {runner} runner"
-    write_file(picture, _bars_svg(title, rows).encode())
-    write_file(drawing, (plots.topology_svg(network) or "").encode())
+    best, title = output / "best.parquet", f"allreduce on {EMULATED}, {runner} runner"
     save_schedule(schedules[winner], str(best))
-    files = {"picture": str(picture), "network": str(drawing), "schedule": str(best)}
+    files: dict[str, str | None] = {"picture": None, "network": None, "schedule": str(best)}
+    if find_spec("matplotlib") is not None:
+        picture, drawing = output / "times.svg", output / "network.svg"
+        series = {
+            name: [goodput_row(row["size_bytes"], row["times_us"][name] / 1e6) for row in rows] for name in METHODS
+        }
+        plots.plot_goodput(title, series, picture)
+        plots.plot_topology(network, drawing)
+        files |= {"picture": str(picture), "network": str(drawing)}
     table = Table(title=title)
     for heading in ("size", *METHODS, "best", "against MPICH (rabenseifner)"):
         table.add_column(heading, justify="right")
@@ -113,33 +115,6 @@ def demo(
         {"runner": runner, "notice": notice, "results": rows, "best": winner, **files},
         table,
         *([notice] if notice else []),
-        f"the answer: {winner}; picture {picture}, network {drawing}, schedule {best}",
+        f"the answer: {winner}; files: {', '.join(filter(None, files.values()))}",
         f"next: chorale auto, chorale show {best}, chorale tune examples/quickstart.yaml",
     )
-
-
-def _bars_svg(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return an SVG with a group of bars for each of `rows`, which have `size_bytes` and `times_us` (name -> time).
-
-    A bar's length is its time relative to the longest time in its group.
-    """
-    names = list(rows[0]["times_us"])
-    body = [f'<text class="title" x="8" y="16">{escape(title)}</text>']
-    y = float(_TOP)
-    for row in rows:
-        most = max(row["times_us"].values())
-        middle = y + len(names) * _BAR / 2
-        body.append(f'<text x="{_LEFT - 8}" y="{middle:.0f}" text-anchor="end">{format_size(row["size_bytes"])}</text>')
-        for index, name in enumerate(names):
-            time_us = row["times_us"][name]
-            length = (_WIDTH - _LEFT - 190) * time_us / most
-            shape = f'x="{_LEFT}" y="{y:.0f}" width="{length:.1f}" height="{_BAR - 2}"'
-            body.append(f'<rect {shape} fill="{_COLOURS[index % len(_COLOURS)]}"/>')
-            label = f"{name}, {seconds_text(time_us / 1e6)}"
-            body.append(f'<text x="{_LEFT + length + 6:.1f}" y="{y + _BAR / 2:.0f}">{escape(label)}</text>')
-            y += _BAR
-        y += _GAP
-    size = f'viewBox="0 0 {_WIDTH} {y:.0f}" width="{_WIDTH}" height="{y:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">'
-    background = f'<rect width="{_WIDTH}" height="{y:.0f}" fill="#fff"/>'
-    return f"{head}<style>{_STYLE}</style>{background}{''.join(body)}</svg>\n"

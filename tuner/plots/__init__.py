@@ -10,6 +10,5 @@ __getattr__ = lazy_names(
     {
         "chorale.tuner.plots.charts": "plot_frontier plot_goodput plot_program plot_training",
         "chorale.tuner.plots.network_plots": "plot_cabling plot_schedule plot_topology",
-        "chorale.tuner.plots.layout": "topology_svg",
     },
 )
