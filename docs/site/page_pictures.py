@@ -14,15 +14,14 @@ from pathlib import Path
 from PIL import Image
 
 IMAGES = Path(__file__).parents[1] / "images"
-VIEWS = ("design", "bound", "campaign", "fabric")
-"""The screenshots that pages show; `fabric` is a watched fabric after a cable was cut."""
+VIEWS = ("design", "bound", "campaign")
+"""The screenshots that pages show."""
 WIDTH, COLOURS = 900, 96
 
 
 def take(folder: Path) -> None:
     """Run the browser tests, which write `folder`/VIEW.png. Raises CalledProcessError if a test fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/browser/test_page.py"]
-    command += ["tests/browser/test_live_fabric.py"]
     subprocess.run(command, check=True, env={**os.environ, "CHORALE_SCREENSHOTS": str(folder)})  # noqa: S603 - our own
 
 

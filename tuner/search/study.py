@@ -1,4 +1,4 @@
-"""A launch's Optuna study: its storage, sampler and plug-ins, the data stored per trial, and parameter importances."""
+"""A launch's Optuna study: its storage, sampler and plug-ins, and the data stored per trial."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from chorale.job.files import open_regular
 from chorale.runners.api.base import FailureKind
@@ -30,7 +30,7 @@ from chorale.tuner.config.values import Value, with_password
 from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.journal import drop_torn_end
-from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial, SizeResult, TrialRecord
 
 Distribution = CategoricalDistribution | IntDistribution
 
@@ -205,36 +205,6 @@ def log_speedup(size: SizeResult) -> float:
         return math.log(size.speedup)
     except (ValueError, ArithmeticError):
         return math.nan
-
-
-MIN_TRIALS = 4
-
-
-def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
-    """Return the importance of each parameter, the most important first. Importances add up to 1.
-
-    Computed with PED-ANOVA (Watanabe, Bansal and Hutter, 2023), which compares the distribution of a parameter's values
-    among the best trials with its distribution among all trials. Parameters that never varied are left out. The result
-    is empty if there are too few trials, or if all were equally fast.
-    """
-    values = {
-        name: {trial.candidate.parameters[name]: None for trial in trials}
-        for name in (list(trials[0].candidate.parameters) if trials else [])
-    }
-    varied = {name: list(choices) for name, choices in values.items() if len(choices) > 1}
-    if len(trials) < MIN_TRIALS or len({trial.speedup for trial in trials}) == 1 or not varied:
-        return {}
-    distributions: dict[str, BaseDistribution] = {
-        name: CategoricalDistribution(choices) for name, choices in varied.items()
-    }
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # noqa: PLC0415 - only if there are results
-
-    study = optuna.create_study(direction="maximize")
-    for trial in trials:
-        parameters = {name: trial.candidate.parameters[name] for name in varied}
-        study.add_trial(create_trial(params=parameters, distributions=distributions, value=trial.speedup))
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)  # a tenth would usually be too few
-    return dict(get_param_importances(study, evaluator=evaluator))
 
 
 _NO_STORAGE = "`storage` is neither a database, nor Redis, nor the path of a journal file: {}"

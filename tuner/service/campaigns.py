@@ -23,7 +23,7 @@ from chorale.tuner.launch.priors import RECORD
 from chorale.tuner.service.access import Caller, CallerRole, NotFound, ServerSettings, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.views import registered, trial_importances
+from chorale.tuner.service.views import registered
 from chorale.tuner.trials.journal import launch_folders
 from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.store import LaunchSnapshot, read_snapshot
@@ -238,10 +238,6 @@ class Campaigns:
         check_methods(campaign)
         check_runner(campaign, topology)
         return campaign, profile, topology
-
-    def importances(self, name: str, caller: Caller) -> dict[str, float]:
-        trials = [trial for trial in self.snapshot(name, caller).trials if isinstance(trial, CompleteTrial)]
-        return self._networks.planning.call(caller.name, trial_importances, trials)
 
     @property
     def limits(self) -> JobLimits:

@@ -1,6 +1,5 @@
-"""Responses that are computed in separate processes: pictures, registered versions, parameter importances."""
+"""Responses that are computed in separate processes: pictures and registered versions."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,9 @@ from chorale.synth import CheckFailed, InvalidInput, Topology, traffic_of
 from chorale.synth.collective import CollectiveName
 from chorale.synth.schedule.codec import from_parquet
 from chorale.tuner import Home, MlflowStore, load_best, load_topology
-from chorale.tuner.costs.pricing import Pricing, traffic_of_content
 from chorale.tuner.plots.layout import node_positions
-from chorale.tuner.plots.trace_events import schedule_trace
 from chorale.tuner.reports.synthesis import able_text, describe_topology
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkSource, built_network
-from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.tuning_table import SizeClass
 
 MAX_NODES, MAX_LINKS = 512, 8192
@@ -126,23 +122,6 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
         "tree": [{"step": step, "hop": hop, "src": src, "dst": dst} for step, hop, src, dst in sorted(edges)],
         "root": root,
     }
-
-
-def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us: float) -> str:
-    """Return a simulated run of a schedule for Perfetto; see `schedule_trace`.
-
-    link_gbps: link rate in Gbit/s if the network has no bandwidths
-    """
-    pricing = Pricing.usual(alpha_us=alpha_us, link_gbps=link_gbps)
-    priced = traffic_of_content(content, pricing)
-    return schedule_trace(priced.traffic, pricing.network(priced.traffic.topology), size_bytes)
-
-
-def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
-    """Return the importance of each parameter. Run in another process, so the service need not import Optuna."""
-    from chorale.tuner.search.study import importances  # noqa: PLC0415 - takes a second to import
-
-    return importances(trials)
 
 
 def registered(

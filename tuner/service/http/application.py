@@ -12,7 +12,7 @@ from typing import Any
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
@@ -23,7 +23,6 @@ from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access, load_access, load_settings
 from chorale.tuner.service.campaigns import Campaigns, DetachedLaunches
-from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.http import job_routes, middleware
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.events import EventStreams, event_router
@@ -37,24 +36,8 @@ from chorale.tuner.service.jobs.tasks import JobPlanner
 TITLE = "Chorale"
 ROUTERS = (
     *(job_routes.submission_router, job_routes.job_router, job_routes.result_router, job_routes.topology_router),
-    *(campaign_router, best_router, job_routes.fabric_router, event_router),
+    *(campaign_router, best_router, event_router),
 )
-_SWAGGER_VERSION = "5.35.0"
-_EXPLORER = f"""<!doctype html>
-<html lang="en">
-<head>
-  <meta charset="utf-8">
-  <meta name="viewport" content="width=device-width, initial-scale=1">
-  <title>Chorale: the API</title>
-  <link rel="icon" href="icon.svg" type="image/svg+xml">
-  <link rel="stylesheet" href="vendor/swagger-ui-{_SWAGGER_VERSION}.css">
-  <script src="vendor/swagger-ui-{_SWAGGER_VERSION}.js"></script>
-  <script src="explorer.js" type="module"></script>
-</head>
-<body><main id="explorer"></main></body>
-</html>
-"""
-"""Swagger UI with files from this package, so that it works offline and under the content security policy."""
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
 """Threads for requests, and threads for planning jobs, most of which wait for a free process."""
 PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES = 2, 60.0, 2 * 2**30
@@ -87,7 +70,6 @@ def create_api(
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
     metrics = middleware.Metrics(lambda: scheduler.counts)
     api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
-    api.state.fabrics = WatchedFabrics(campaigns.home)
     api.state.stopping = threading.Event()
     api.state.streams = EventStreams(api.state.stopping)
 
@@ -105,10 +87,6 @@ def create_api(
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])
     def scrape(_caller: CurrentCaller) -> Response:
         return Response(generate_latest(metrics), media_type=middleware.CONTENT_TYPE)
-
-    @api.get("/docs", include_in_schema=False)
-    async def explorer() -> HTMLResponse:
-        return HTMLResponse(_EXPLORER)
 
     for router in ROUTERS:
         api.include_router(router)

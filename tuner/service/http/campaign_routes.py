@@ -75,12 +75,6 @@ def check(body: CampaignBody, caller: CurrentPlanner, campaigns: CurrentCampaign
     }
 
 
-@campaign_router.get("/{name}/importances", summary="Importance of each parameter")
-def importances(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Return how much each parameter decides which trials are among the best (Optuna's PED-ANOVA); the sum is 1."""
-    return {"importances": campaigns.importances(name, caller)}
-
-
 @campaign_router.get("", summary="List the caller's campaigns")
 def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """List campaigns by name; administrators see all users' campaigns.

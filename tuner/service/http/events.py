@@ -1,4 +1,4 @@
-"""Server-sent events about health, jobs, campaigns and fabrics, sent whenever a subscribed topic changes."""
+"""Server-sent events about health, jobs and campaigns, sent whenever a subscribed topic changes."""
 
 import json
 import time
@@ -104,7 +104,7 @@ TopicNames = Annotated[
     list[str],
     Query(
         max_length=MAX_TOPICS,
-        description="Some of `health`, `jobs`, `campaigns`, `fabrics`, `job/ID`, `campaign/NAME`, `fabric/NAME`.",
+        description="Some of `health`, `jobs`, `campaigns`, `job/ID`, `campaign/NAME`.",
     ),
 ]
 
@@ -113,9 +113,9 @@ TopicNames = Annotated[
 async def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> EventSourceResponse:
     """Send an event named after the topic immediately and after every change of its state; its data are JSON.
 
-    `jobs`, `campaigns`, `fabrics`, `job/ID` and `fabric/NAME` have the content of their routes. `campaign/NAME` first
-    has the content of its route; later, `trials` contains only new ones, and `known` the number of earlier ones. A
-    refusal is `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
+    `jobs`, `campaigns` and `job/ID` have the content of their routes. `campaign/NAME` first has the content of its
+    route; later, `trials` contains only new ones, and `known` the number of earlier ones. A refusal is
+    `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
     """
     state = request.app.state
     return state.streams.response(caller.name, {name: _topic(name, caller, state) for name in topic})  # type: ignore[no-any-return]
@@ -129,18 +129,13 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
         case ["jobs"]:
             listed = partial(scheduler.jobs, owner, (), LISTED_JOBS)
             return Topic(lambda: {"jobs": [job.model_dump(mode="json") for job in listed()]}, 0.5)
-        case ["fabrics"]:
-            return Topic(lambda: {"fabrics": state.fabrics.rows()}, 1.0)
         case ["campaigns"]:
             return Topic(lambda: {"campaigns": campaign_rows(state.campaigns, caller)}, 2.0)
-        case ["fabric", fabric]:
-            return Topic(lambda: state.fabrics.state(fabric), 0.5)
         case ["job", job]:
             return Topic(lambda: scheduler.job(job, caller).model_dump(mode="json"), 0.15)
         case ["campaign", campaign]:
             return Topic(_new_trials(state.campaigns, campaign, caller), 1.0)
-    way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
-    raise InvalidInput("unknown topic '{}'", name[:80], way_out)
+    raise InvalidInput("unknown topic '{}'", name[:80], "choose from health, jobs, campaigns, job/ID and campaign/NAME")
 
 
 def _new_trials(campaigns: Campaigns, name: str, caller: Caller) -> Callable[[], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Routes for jobs, results, networks and fabrics: submit a job specification, watch the job, fetch its result."""
+"""Routes for jobs, results and networks: submit a job specification, watch the job, fetch its result."""
 
 from typing import Annotated, Any
 
@@ -10,18 +10,17 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.targets.registry import TARGETS
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
 from chorale.tuner.config.values import Strict
-from chorale.tuner.service.access import CallerRole, NotFound
+from chorale.tuner.service.access import NotFound
 from chorale.tuner.service.campaigns import open_runners
 from chorale.tuner.service.http.schema import (
     CurrentCaller,
     CurrentCampaigns,
-    CurrentFabrics,
     CurrentPlanner,
     CurrentScheduler,
 )
 from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE, Job, JobState
-from chorale.tuner.service.views import schedule_view, simulated_trace, topology_view
+from chorale.tuner.service.views import schedule_view, topology_view
 
 submission_router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -130,26 +129,6 @@ def picture(
     return scheduler.planning.call(caller.name, schedule_view, scheduler.store.schedule(key), root)
 
 
-TraceSize = Annotated[int, Query(ge=1, le=2**40, description="Buffer size in bytes.")]
-LinkRate = Annotated[float, Query(gt=0, le=10**6, description="Gbit/s of a link, for networks without bandwidths.")]
-Alpha = Annotated[float, Query(ge=0, le=10**6, description="Fixed cost of each message in microseconds.")]
-
-
-@result_router.get("/{key}/trace", summary="Simulated run of a schedule, for Perfetto", response_class=Response)
-def trace(
-    key: Key,
-    caller: CurrentCaller,
-    scheduler: CurrentScheduler,
-    size_bytes: TraceSize = 2**20,
-    link_gbps: LinkRate = 100.0,
-    alpha_us: Alpha = 1.0,
-) -> Response:
-    """Return an event for each message, in the format of Perfetto and chrome://tracing."""
-    content = scheduler.store.schedule(key)
-    text = scheduler.planning.call(caller.name, simulated_trace, content, size_bytes, link_gbps, alpha_us)
-    return Response(text, media_type="application/json")
-
-
 topology_router = APIRouter(prefix="/v1", tags=["networks"])
 
 Spec = Annotated[str, Query(max_length=4096, description="A topology spec.", examples=["torus:4x4"])]
@@ -202,41 +181,3 @@ def catalog(_caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, An
         "profiles": campaigns.profiles,
         "dashboards": campaigns.dashboards,
     }
-
-
-FabricName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Name of a watch.")]
-
-fabric_router = APIRouter(prefix="/v1/fabrics", tags=["fabrics"])
-
-
-@fabric_router.get("", summary="List watched fabrics")
-def watched(_caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """List fabrics whose watches write to the service's data folder: link counts by state, and the published
-    table's digest.
-    """
-    return {"fabrics": fabrics.rows()}
-
-
-@fabric_router.get("/{name}", summary="Latest state of a watched fabric")
-def fabric(name: FabricName, _caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """Return a fabric's links with state, rate and latency, its current table, and past events."""
-    return fabrics.state(name)
-
-
-def control(name: FabricName, request: Request, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """Send a request to a fabric's watch and return the fabric's state. Requires the role operator.
-
-    `hold` keeps the current table, whatever the watch plans; `release` ends the hold; `roll-back` publishes the
-    previous table and holds it.
-    """
-    caller.require(CallerRole.OPERATOR, "controlling a fabric")
-    verb = request.url.path.rpartition("/")[2]
-    return fabrics.roll_back(name) if verb == "roll-back" else fabrics.hold(name, verb == "hold")
-
-
-for _verb, _does in {
-    "hold": "Stop publishing tables",
-    "release": "Publish tables again",
-    "roll-back": "Go back",
-}.items():
-    fabric_router.post(f"/{{name}}/{_verb}", status_code=202, summary=_does)(control)

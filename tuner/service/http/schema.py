@@ -8,7 +8,6 @@ from pydantic import BaseModel
 
 from chorale.tuner.service.access import Access, Caller, CallerRole
 from chorale.tuner.service.campaigns import Campaigns
-from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.jobs.job_store import ErrorFacts
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 
@@ -43,7 +42,6 @@ async def _planner(caller: CurrentCaller) -> Caller:
 
 CurrentPlanner = Annotated[Caller, Depends(_planner)]
 """The caller; requests from readers are refused."""
-CurrentFabrics = Annotated[WatchedFabrics, _of_application("fabrics")]
 CurrentCampaigns = Annotated[Campaigns, _of_application("campaigns")]
 CurrentScheduler = Annotated[JobScheduler, _of_application("scheduler")]
 

@@ -5,12 +5,11 @@ import { OFFLINE, events, takeToken } from "./api.js";
 import { campaigns } from "./campaigns.js";
 import { compare } from "./compare.js";
 import { bound, design } from "./design.js";
-import { fabrics } from "./fabrics.js";
 import { find } from "./find.js";
 import { jobs } from "./jobs.js";
 import { judge } from "./judge.js";
 
-const VIEWS = { design, bound, find, judge, jobs, compare, campaigns, fabrics };
+const VIEWS = { design, bound, find, judge, jobs, compare, campaigns };
 const TAB = { bound: "design" };
 let current = new AbortController(), before = null;
 

@@ -1,8 +1,8 @@
-// Campaigns: launch one, watch its trials, see which parameters matter, download the best schedules.
+// Campaigns: launch one, watch its trials, download the best schedules.
 
 import { catalog, download, get, post } from "./api.js";
 import { launchPanel } from "./campaign_form.js";
-import { barOption, chart, lineOption, parallelOption } from "./chart.js";
+import { chart, lineOption } from "./chart.js";
 import { bytes, dataTable, duration, element, errorText, facts, liveList, number, panel, saveText } from "./dom.js";
 
 export async function campaigns(main, { parts: [name] }, shown) {
@@ -38,13 +38,13 @@ function dashboardLinks() {
 }
 
 function watch(main, name, shown) {
-  const head = element("div"), best = element("div"), graphs = element("div", { class: "stack" });
+  const head = element("div"), best = element("div"), progress = element("div");
   const trials = dataTable("Newest first", TRIALS, `${name}-trials`);
-  main.append(panel(name, head), panel("Best so far", best), panel("Progress and parameters", graphs), panel("Trials", trials));
+  main.append(panel(name, head), panel("Best so far", best), panel("Progress", progress), panel("Trials", trials));
   const path = `/v1/campaigns/${encodeURIComponent(name)}`;
-  const views = viewsOf(path, graphs), leaders = bestOf(path, name, best);
+  const history = historyOf(progress), leaders = bestOf(path, name, best);
   let known = [], missing = null;
-  graphs.append(element("p", { class: "hint" }, "Charts come with the first complete trial."));
+  progress.append(element("p", { class: "hint" }, "A chart appears after the first complete trial."));
   const late = setTimeout(() => { if (missing) head.replaceChildren(element("p", { class: "error" }, errorText(missing))); }, LAUNCH_MS);
   shown.signal.addEventListener("abort", () => clearTimeout(late));
   head.replaceChildren(element("p", { class: "row" }, element("progress", { "aria-label": "progress" }), "The launch begins."));
@@ -59,7 +59,7 @@ function watch(main, name, shown) {
     head.replaceChildren(headOf(path, name, now, known));
     if (!now.trials.length && best.childElementCount) return;
     leaders(now.best);
-    views(known);
+    history(known);
     trials.show([...known].reverse());
   });
 }
@@ -101,22 +101,14 @@ function bestOf(path, name, box) {
   };
 }
 
-// Charts of all trials, which keep their zoom while new trials arrive.
-function viewsOf(path, graphs) {
-  const drawn = {};
-  const show = (name, title, option, height) => {
-    if (drawn[name]) drawn[name].update(option);
-    else if (!Object.keys(drawn).length) graphs.replaceChildren((drawn[name] = chart(title, option, height)));
-    else graphs.append((drawn[name] = chart(title, option, height)));
-  };
-  return async (known) => {
+// The speed-up of each trial; the chart keeps its zoom while new trials arrive.
+function historyOf(box) {
+  let graph = null;
+  return (known) => {
     const complete = known.filter((trial) => trial.speedup !== null);
     if (!complete.length) return;
-    show("history", "Speed-up, as trials come in", historyOption(complete), 300);
-    show("parallel", "Parameters of each trial: drag along an axis to select", parallelOption(complete, dimensionsOf(complete)), 350);
-    const { importances } = await get(`${path}/importances`);
-    const rows = Object.entries(importances);
-    if (rows.length) show("importance", "How much each parameter decided (PED-ANOVA)", barOption(rows, { label: "importance", text: (value) => number(value, 3) }), 104 + 30 * rows.length);
+    if (graph) graph.update(historyOption(complete));
+    else box.replaceChildren((graph = chart("Speed-up, as trials come in", historyOption(complete), 300)));
   };
 }
 
@@ -128,16 +120,6 @@ function historyOption(complete) {
     { name: "best so far", points: leading, step: true },
     { name: "each trial", points: complete.map((trial) => [trial.number, trial.speedup, trial.label]), dots: true },
   ], axes);
-}
-
-function dimensionsOf(complete) {
-  const names = [...new Set(complete.flatMap((trial) => Object.keys(trial.parameters)))];
-  const varied = names.filter((name) => new Set(complete.map((trial) => JSON.stringify(trial.parameters[name]))).size > 1);
-  const text = (value) => (value === null || value === undefined ? "optimal" : String(value));
-  return [...varied.map((name) => ({
-    name, value: (trial) => text(trial.parameters[name]),
-    categories: [...new Set(complete.map((trial) => text(trial.parameters[name])))].toSorted((a, b) => a.localeCompare(b, undefined, { numeric: true })),
-  })), { name: "speed-up", value: (trial) => Number(trial.speedup.toPrecision(4)) }];
 }
 
 const TRIALS = [

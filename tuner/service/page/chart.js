@@ -22,17 +22,16 @@ function themed(option) {
     ...one, nameTextStyle: { color: ink }, axisLabel: { color: ink, hideOverlap: true, ...one.axisLabel },
     axisLine: { lineStyle: { color: ink } }, splitLine: { lineStyle: { color: line } },
   });
-  const each = (axes) => (Array.isArray(axes) ? axes.map(axis) : axes && axis(axes));
-  const tools = { feature: { ...(option.xAxis ? { dataZoom: { title: { zoom: "zoom", back: "undo" } } } : {}), restore: { title: "reset" }, saveAsImage: { title: "save", name: "chorale", pixelRatio: 2, backgroundColor: colour("ground") } }, iconStyle: { borderColor: ink }, right: 8, top: 0 };
+  const tools = { feature: { dataZoom: { title: { zoom: "zoom", back: "undo" } }, restore: { title: "reset" }, saveAsImage: { title: "save", name: "chorale", pixelRatio: 2, backgroundColor: colour("ground") } }, iconStyle: { borderColor: ink }, right: 8, top: 0 };
   return {
     color: COLOURS, backgroundColor: "transparent", textStyle: { color: ink, fontFamily: "system-ui, sans-serif", fontSize: 13 },
     animation: !matchMedia("(prefers-reduced-motion: reduce)").matches, animationDuration: 200, toolbox: tools,
     aria: { enabled: true },
     ...option,
-    legend: option.legend && { textStyle: { color: ink }, type: "scroll", left: 0, right: 110, top: 0, ...option.legend },
+    legend: { textStyle: { color: ink }, type: "scroll", left: 0, right: 110, top: 0 },
     // as text on the canvas, because the content security policy forbids styles in markup
     tooltip: { renderMode: "richText", confine: true, ...option.tooltip },
-    xAxis: each(option.xAxis), yAxis: each(option.yAxis),
+    xAxis: axis(option.xAxis), yAxis: axis(option.yAxis),
   };
 }
 
@@ -41,12 +40,8 @@ export function chart(title, option, height = 340) {
   const canvas = element("div", { class: "chart", role: "img", "aria-label": title });
   canvas.style.height = `${height}px`;
   const whole = element("figure", {}, element("figcaption", {}, title), canvas);
-  let instance = null, before = "";
-  const draw = () => {
-    const axes = (option.parallelAxis ?? []).map((axis) => axis.name).join(" "), isOther = axes !== before;
-    before = axes;
-    instance?.setOption(themed(option), isOther ? { notMerge: true } : { replaceMerge: ["series"] }); // merging keeps the axes in place
-  };
+  let instance = null;
+  const draw = () => instance?.setOption(themed(option), { replaceMerge: ["series"] }); // merging keeps the axes in place
   const begin = async () => {
     const echarts = await load();
     if (!canvas.isConnected) return;
@@ -75,7 +70,7 @@ export function lineOption(series, axes) {
     scale: true, axisLabel: { formatter: one.text }, ...(one.whole ? { minInterval: 1, boundaryGap: ["4%", "4%"] } : {}),
   });
   return {
-    legend: {}, grid: { left: 70, right: 24, top: 40, bottom: 48 }, dataZoom: zoom, xAxis: axis(axes.x), yAxis: axis(axes.y),
+    grid: { left: 70, right: 24, top: 40, bottom: 48 }, dataZoom: zoom, xAxis: axis(axes.x), yAxis: axis(axes.y),
     tooltip: {
       trigger: "item",
       formatter: ({ seriesName, data }) => `${seriesName}\n${axes.x.label} ${axes.x.text(data[0])}: ${axes.y.text(data[1])} ${axes.y.unit ?? ""}${data[2] ? `\n${data[2]}` : ""}`,
@@ -83,32 +78,5 @@ export function lineOption(series, axes) {
     series: series.filter((one) => one.points.length).map((one) => ({
       name: one.name, data: one.points, type: one.dots ? "scatter" : "line", step: one.step ? "end" : undefined, symbolSize: 8, emphasis: { focus: "series" },
     })),
-  };
-}
-
-export function barOption(rows, axes) {
-  return {
-    grid: { left: 110, right: 40, top: 44, bottom: 40 },
-    xAxis: { type: "value", name: axes.label, nameLocation: "middle", nameGap: 26, min: 0 },
-    yAxis: { type: "category", data: rows.map(([name]) => name), inverse: true },
-    tooltip: { trigger: "item", formatter: ({ name, value }) => `${name}: ${axes.text(value)}` },
-    series: [{ type: "bar", data: rows.map(([, value]) => value), barMaxWidth: 26 }],
-  };
-}
-
-// dimensions: [{name, values(row), categories?, log?}]; a row is coloured by its last dimension
-export function parallelOption(rows, dimensions) {
-  const ink = colour("ink");
-  const cells = rows.map((row) => dimensions.map((one) => one.value(row)));
-  const last = cells.map((row) => row.at(-1)).filter((value) => typeof value === "number");
-  return {
-    parallelAxis: dimensions.map((one, dim) => ({
-      dim, name: one.name, ...(one.categories ? { type: "category", data: one.categories } : { type: "value", scale: true }),
-      nameTextStyle: { color: ink }, axisLabel: { color: ink }, axisLine: { lineStyle: { color: ink } }, areaSelectStyle: { width: 24 },
-    })),
-    parallel: { left: 50, right: 70, top: 78, bottom: 30 },
-    visualMap: { show: false, dimension: dimensions.length - 1, min: Math.min(...last), max: Math.max(...last), inRange: { color: ["#8f8fd0", "#1f77b4", "#e0740c"] } },
-    tooltip: { trigger: "item", formatter: ({ dataIndex }) => dimensions.map((one, index) => `${one.name}: ${cells[dataIndex][index]}`).join("\n") },
-    series: [{ type: "parallel", data: cells, lineStyle: { width: 2, opacity: 0.75 }, inactiveOpacity: 0.06, emphasis: { lineStyle: { width: 4 } }, smooth: false }],
   };
 }

@@ -1,4 +1,4 @@
-// Networks as SVG: nodes, connections with a state or a load, and a root's tree.
+// Networks as SVG: nodes, connections with a load, and a root's tree.
 
 import { save } from "./api.js";
 import { element, shape } from "./dom.js";
@@ -49,16 +49,15 @@ function roomsOf(nodes) {
   return nodes.map((node) => Math.min(4 * UNIT, ...rows.get(Math.round(node.y)).filter((other) => other !== node).map((other) => Math.abs(other.x - node.x))));
 }
 
-// lines: [{src, dst, colour, width, title, dashed?}]; marked: a class for each node by number, or none. Returns the
+// lines: [{src, dst, colour, width, title}]; marked: a class for each node by number, or none. Returns the
 // picture, and a function that changes the lines' colours, widths and titles.
-export function drawing(picture, caption, lines, marked = () => "", bend = 0.09) {
+function drawing(picture, caption, lines, marked = () => "", bend = 0.09) {
   const nodes = picture.nodes.map((node) => ({ ...node, x: UNIT * node.x, y: UNIT * node.y }));
   const paths = lines.map((line) => shape("path", { d: bent(nodes[line.src], nodes[line.dst], bend), fill: "none" }, shape("title", {})));
   const paint = (changed) => changed.forEach((line, index) => {
     const path = paths[index];
     path.setAttribute("stroke", line.colour);
     path.setAttribute("stroke-width", line.width * UNIT);
-    path.setAttribute("stroke-dasharray", line.dashed ? "4 4" : "none");
     path.firstChild.textContent = line.title;
   });
   paint(lines);
@@ -68,7 +67,7 @@ export function drawing(picture, caption, lines, marked = () => "", bend = 0.09)
 }
 
 // name: name of the file in which the picture is saved
-export function figure(caption, image, legend = [], name = "network") {
+function figure(caption, image, legend = [], name = "network") {
   const head = element("figcaption", {}, caption);
   return element("figure", {}, element("div", { class: "row figurehead" }, head, zoomTools(image, name)), image, legend.length ? element("ul", { class: "legend" }, legend) : null);
 }
@@ -161,7 +160,7 @@ export function loadRows(picture) {
   return picture.connections.map((line) => ({ name: ends(picture, line), bandwidth: line.bandwidth, load: line.load, share: line.share }));
 }
 
-export function swatch(colour) {
+function swatch(colour) {
   return shape("svg", { viewBox: "0 0 14 4", width: 14, height: 4, class: "swatch", "aria-hidden": "true" }, shape("rect", { width: 14, height: 4, fill: colour }));
 }
 
@@ -236,7 +235,7 @@ function zoomTools(image, name) {
     tool("⤢", "Show all", () => { [x, y, width, height] = whole; draw(); }), tool("↓", "Save as SVG", () => saveImage(image, whole, name)));
 }
 
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-family", "text-anchor", "dominant-baseline", "paint-order", "stroke-linejoin"];
+const STYLES = ["fill", "stroke", "stroke-width", "font-family", "text-anchor", "dominant-baseline", "paint-order", "stroke-linejoin"];
 
 // The picture as a separate file, into which its styles from the style sheet are written.
 function saveImage(image, whole, name) {

@@ -11,10 +11,8 @@ const SHOWN_NODES = 24;
 
 export async function resultOf(key, { document: report, files }, shown) {
   const buttons = files.map((name) => button(`Download ${name}`, () => download(`/v1/results/${key}/files/${name}`, name)));
-  const trace = button("Trace for Perfetto", () => download(`/v1/results/${key}/trace`, "trace.json"));
-  const links = element("div", { class: "row" }, buttons, trace, element("a", { href: hashOf(["compare", key]) }, "Compare"));
-  const head = panel(`${report.method} ${report.collective}`, aboutOf(report), ...report.warnings?.map((one) => element("p", { class: "hint" }, one.message)) ?? [], links,
-    element("p", { class: "hint" }, "The trace is simulated for 1 MiB; open it at ui.perfetto.dev or in chrome://tracing."));
+  const links = element("div", { class: "row" }, buttons, element("a", { href: hashOf(["compare", key]) }, "Compare"));
+  const head = panel(`${report.method} ${report.collective}`, aboutOf(report), ...report.warnings?.map((one) => element("p", { class: "hint" }, one.message)) ?? [], links);
   return element("div", { class: "result" }, head, await fabricPanel(key, report, shown), programPanel(key, report, shown));
 }
 

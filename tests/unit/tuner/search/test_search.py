@@ -18,7 +18,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, search_failure
 from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.study import distribution_of, importances, make_sampler, open_storage
+from chorale.tuner.search.study import distribution_of, make_sampler, open_storage
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
@@ -266,15 +266,3 @@ def test_each_mistake_has_its_message(mistakes, address, words):
     with pytest.raises(ChoraleError, match=words):
         open_storage(address.format(mistakes), mistakes / "unused")
     assert (mistakes / "mlflow.db").read_bytes() == before
-
-
-def test_the_parameter_that_decides_is_the_important_one():
-    trials = [
-        complete(Candidate("bfb", channels=channels, instances=instances), float(channels), number)
-        for number, (channels, instances) in enumerate([(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 2)])
-    ]
-    found = importances(trials)
-    assert list(found) == ["channels", "instances"]
-    assert found["channels"] > 0.9
-    assert importances(trials[:2]) == {}
-    assert importances([complete(Candidate("bfb", channels=channels)) for channels in (1, 2, 3, 4)]) == {}

@@ -1,4 +1,4 @@
-"""What the page is drawn from: networks while they are typed, trees through switches, traces, names, events."""
+"""What the page is drawn from: networks while they are typed, trees through switches, names, events."""
 
 import json
 import threading
@@ -59,17 +59,6 @@ def test_a_network_is_described_and_drawn_from_its_spec_and_from_a_document(serv
     assert "at most 512 nodes" in view["why"]
 
 
-def test_a_trace_has_every_message_and_ends_when_the_simulation_does(service):
-    key = service.synthesis("ring:4", collective="allgather")["result"]
-    query = {"size_bytes": 4096, "link_gbps": 8, "alpha_us": 1}
-    trace = service.client.get(f"/v1/results/{key}/trace", params=query).json()
-    messages = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    assert sum(event["args"]["bytes"] for event in messages) == pytest.approx(12 * 1024)
-    price = service.finished(service.post("/v1/prices", result=key, sizes_bytes=[4096], alpha_us=1, link_gbps=8).json())
-    (row,) = service.document(price)["results"]
-    assert max(event["ts"] + event["dur"] for event in messages) == pytest.approx(row["time_us"], rel=1e-6)
-
-
 def test_the_catalog_names_what_requests_may_name(service):
     names = service.client.get("/v1/catalog").json()
     assert "auto" in {method["name"] for method in names["methods"]}
@@ -80,10 +69,7 @@ def test_the_catalog_names_what_requests_may_name(service):
     assert names["dashboards"] == {"mlflow": None, "ray": None, "optuna": None}
 
 
-def test_the_explorer_and_its_files_come_from_the_service(service):
-    page = service.client.get("/docs")
-    assert page.status_code == 200
-    assert "<script>" not in page.text
+def test_vendored_files_come_from_the_service_and_may_be_cached(service):
     for name in json.loads(service.client.get("/vendor/vendored.json").text):
         for file in name["sha256"]:
             response = service.client.get(f"/vendor/{file}")
@@ -105,16 +91,6 @@ def test_a_campaign_as_yaml_is_checked_and_launched(service):
     assert service.post("/v1/campaigns", yaml=CAMPAIGN).json()["name"] == "small"
     assert service.post("/v1/campaigns", yaml=CAMPAIGN, campaign={}).status_code == 422
     assert service.post("/v1/campaigns").status_code == 422
-
-
-def test_importances_are_of_the_complete_trials(service, tmp_path):
-    store = written(tmp_path)
-    for number in range(12):
-        candidate = Candidate("bfb", channels=1 + number % 2, chunks=1 + number // 2)
-        store.add(complete(candidate, 1.0 + number % 2 + number / 1000, number + 1, seconds=number))
-    importances = service.client.get("/v1/campaigns/small/importances").json()["importances"]
-    assert next(iter(importances)) == "channels"
-    assert sum(importances.values()) == pytest.approx(1)
 
 
 def told(streams: EventStreams, topics: dict[str, Topic], stopping: threading.Event, count: int) -> list[str]:
