@@ -22,7 +22,7 @@ PICTURES = {
         "synth double-binary-tree dbt:8 --collective allreduce -o it.json",
         "show it.json --plot PICTURE",
     ],
-    "all-to-all": ["alltoall torus:4x4 -o it.json", "show it.json --plot PICTURE"],
+    "all-to-all": ["synth alltoall torus:4x4 --collective alltoall -o it.json", "show it.json --plot PICTURE"],
     "line": ["topology show 'line(complete:4)' --plot PICTURE"],
     "frontier": ["find --nodes 32 --degree 4 --search 0 --plot PICTURE"],
     "program": [

@@ -244,30 +244,3 @@ def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> L
 
 def _is_plan_text(text: bytes) -> bool:
     return text.lstrip()[:1] == b"{"
-
-
-_BOUND = re.compile(r'(?<= maxBytes=")[^"]*(?=")')
-_END = re.compile(r" */?>\Z")
-
-
-def with_max_bytes(text: bytes, max_bytes: int) -> bytes:
-    """Return `text` (an XML program) restricted to vectors of at most `max_bytes` bytes by the attribute `maxBytes`.
-
-    If the text contains several documents, the attribute is set in the first <algo>. O(bytes).
-
-    Raises:
-        InvalidInput: The text is not a program, or the element already has the maximum number of attributes.
-    """
-    document = read_xml(text)
-    characters = text.decode()
-    first, tag = next((at, tag) for at, tag in tags_of(characters) if re.match(r"<algo\b", tag))
-    value = document.target.stated_max_bytes(max_bytes)
-    changed, count = _BOUND.subn(str(value), tag, count=1)
-    if count == 0:
-        if tag.count('="') >= MAX_ATTRIBUTES:
-            rule = f"<algo> must have fewer than {MAX_ATTRIBUTES} attributes to be given maxBytes"
-            raise InvalidInput(rule, MAX_ATTRIBUTES, "remove one that no runtime reads")
-        end = _END.search(tag)
-        assert end is not None
-        changed = f'{tag[: end.start()]} maxBytes="{value}"{end.group().strip()}'
-    return (characters[:first] + changed + characters[first + len(tag) :]).encode()

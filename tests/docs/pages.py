@@ -16,7 +16,7 @@ NOT_RUN = {
     r"chorale bound file:(got|preferred)\.json": "needs a Slurm cluster; tests/live/slurm has one",
     r"chorale (lift|run) scan\.xml": "a program by hand; tests/unit/tuner/cli/test_collective_file.py has one",
     r"chorale watch\b": "needs a fabric that is up; tests/live/watch has one",
-    r"chorale serve(?! --make-token)": "serves until it is stopped; tests/integration starts it",
+    r"chorale serve": "serves until it is stopped; tests/integration starts it",
     r"chorale ui\b": "serves until it is stopped",
     r"chorale (demo|auto)\b": "measures for a minute; tests/unit/tuner/auto and tests/packaging/pythons.py do",
     r"chorale fabric (up|down|status|exec)\b(?!.* ip route)": "changes this machine's networks; tests/live does",

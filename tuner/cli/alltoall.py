@@ -11,11 +11,8 @@ import typer
 from rich.table import Table
 
 from chorale.synth import CheckFailed, InvalidInput, Topology, VerifiedSchedule, parse_collective
-from chorale.synth.bounds.certificate import check_alltoall_certificate
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
-from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
-from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group
 from chorale.synth.methods.groups.packing import CHUNK_COUNTS, loads_alone, pack_groups, shared_schedules, time_together
@@ -66,7 +63,7 @@ def alltoall(
 
     Args:
         gap: Stop when the bounds differ by at most this fraction; only the method prices can stop early.
-        chunks: Chunks per shard of the schedule (with --traffic: of the largest shard); default: as few as suffice.
+        chunks: With --traffic: chunks of the largest shard; default: as few as suffice.
         traffic: Amounts that ranks send to each other: a .json, .csv or .npy file, or zipf:S for skewed experts.
         following: Afterwards plan again for this traffic, starting from the previous plan; may be repeated.
         routing: File with the experts of each token. A token for several experts on a node is sent to that node once.
@@ -75,22 +72,18 @@ def alltoall(
         seed: Seed for the order of the experts with zipf:S; each --next uses the next seed.
         transposed: Plan the reverse of the traffic, as for the combine after a dispatch to experts.
 
-    Example: chorale alltoall torus:4x4 -o alltoall.parquet
+    Example: chorale alltoall torus:4x4
 
     Example: chorale alltoall a100:4 --traffic zipf:1.2 --next zipf:1.2
     """
-    has_amounts = traffic is not None or routing is not None
     if output is not None:
         require_schedule_suffix(output)
-    elif chunks is not None and not has_amounts:
-        raise InvalidInput(
-            "{}: chunks matter only for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet"
-        )
+    if (output is not None or chunks is not None) and traffic is None and routing is None:
+        way_out = f"write `chorale synth alltoall {quote(spec)} --collective alltoall -o schedule.parquet`"
+        raise InvalidInput("--output and --chunks need --traffic or --routing", "", way_out)
     rate_method, allowed, stages = parse_method(method), parse_rational(gap, "--gap"), Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-        if output is not None and not has_amounts:
-            require_schedule_size(topology, chunks)
     ranks = topology.compute_count
     if routing is not None:
         if traffic is not None or following or chunks is not None or method is not None:
@@ -109,46 +102,14 @@ def alltoall(
     if following or transposed:
         rule = "--next and --combine need the traffic"
         raise InvalidInput(rule, "", "add --traffic zipf:1.2")
-    return _rate_result(topology, allowed, rate_method, chunks, output, stages)
-
-
-def _rate_result(
-    topology: Topology,
-    allowed: Fraction,
-    method: RateMethod | None,
-    chunks: int | None,
-    output: str | None,
-    stages: Stopwatch,
-) -> Result:
-    """Bound the rate of an all-to-all. If `output` is given, also build, verify and save a schedule."""
     with status_line(f"all-to-all on {topology.spec}") as show, stages.stage("rate"):
 
         def tell(lower: Fraction, upper: Fraction) -> None:
             show(f"{float(lower):.5g} to {float(upper):.5g}, {float(upper / lower - 1):.2%} apart")
 
-        rate = alltoall_rate(topology, allowed, method, tell)
+        rate = alltoall_rate(topology, allowed, rate_method, tell)
     if rate.gap > allowed:
         people.print(f"the bounds still differ by {float(rate.gap):.3%} after the largest number of iterations")
-    written: dict[str, Any] = {}
-    if output is not None:
-        with stages.stage("schedule"):
-            schedule = alltoall_schedule(topology, chunks, max(rate.gap, DEFAULT_GAP), method)
-        with stages.stage("verification"):
-            verified = verify(schedule)
-            proven = check_alltoall_certificate(topology, schedule.certificate)
-        with stages.stage("writing"):
-            save_schedule(verified, output)
-        # The schedule's rate and its bound also limit the optimal rate
-        reached = 1 / (verified.cost.time_per_byte * topology.compute_count)
-        rate = AllToAllRate(max(rate.lower, reached), min(rate.upper, proven), rate.method)
-        behind = rate.upper / reached - 1
-        facts: dict[str, Any] = {"rate": float(reached), "gap": float(behind), "transfers": len(schedule.transfers)}
-        facts |= {"hops": schedule.steps, "chunks_per_shard": schedule.chunks_per_shard, "id": schedule.id}
-        written = {"schedule": {**facts, "output": output}, "warnings": []}
-        if behind > _LARGE_GAP:
-            tried = "tried up to 4096 chunks per shard" if chunks is None else f"tried chunks = {chunks} as given"
-            message = f"{float(behind):.2%} behind its bound; {tried}"
-            written["warnings"] = [{"kind": "bandwidth", "gap": str(behind), "tried": tried, "message": message}]
     document = {
         **network_facts(topology),
         "rate": float(rate.rate),
@@ -157,8 +118,7 @@ def _rate_result(
         "exact": rational_text(rate.rate) if rate.gap == 0 else None,
         "gap": float(rate.gap),
         "method": rate.method,
-        **written,
-        **stages.closing("topology", "schedule", "verification", "writing"),
+        **stages.closing("topology"),
     }
     unit, exact = topology.bandwidth_unit, "" if document["exact"] is None else f", exactly {document['exact']}"
     rows = [
@@ -167,14 +127,6 @@ def _rate_result(
         (proof(topology), f"{document['lower']:.6g} to {document['upper']:.6g} ({document['gap']:.3%} apart)"),
         ("method", rate.method),
     ]
-    if written:
-        facts = written["schedule"]
-        rows += [
-            ("schedule", f"{facts['transfers']} transfers over up to {facts['hops']} links, verified"),
-            ("chunks per shard", str(facts["chunks_per_shard"])),
-            ("rate of the schedule", f"{facts['rate']:.6g} ({facts['gap']:.3%} below the bound)"),
-            ("written to", facts["output"]),
-        ]
     table = _table(f"all-to-all on {topology.spec}", rows, document)
     step = f"chorale synth alltoall {quote(topology.spec)} --collective alltoall -o schedule.parquet"
     return Result(document, table, next_step=step)

@@ -1,11 +1,10 @@
-"""What all commands share: help, `--json`, link rates in Gbit/s or Mbit/s, one error for all missing arguments."""
+"""What all commands share: help, `--json`, one error for all missing arguments."""
 
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
-from fractions import Fraction
 from functools import wraps
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
@@ -15,35 +14,12 @@ from typer.core import TyperCommand
 from chorale.synth.errors import InvalidInput
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-_RATES = {"--link-gbps": ("--link-mbps", Fraction(1, 1000)), "--link-mbps": ("--link-gbps", Fraction(1000))}
-"""Option for a rate -> the option for the same rate in the other unit, and the factor that converts its value."""
 
 
 class ChoraleCommand(TyperCommand):
-    """A command that accepts link rates in Gbit/s or Mbit/s and names all missing arguments in one error."""
+    """A command that names all missing arguments in one error."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse `args`, after converting rates to the unit of the command's option."""
-        names = {name for parameter in self.params for name in parameter.opts}
-        for own, (other, factor) in _RATES.items():
-            if own in names and other not in names:
-                # `args` in which the option `other` is replaced by `own`, with its value converted
-                converted: list[str] = []
-                is_rate = False
-                for word in args:
-                    option, equals, value = word.partition("=")
-                    if is_rate:
-                        converted.append(_times(word, factor, other))
-                    elif option == other:
-                        if any(item.partition("=")[0] == own for item in args):
-                            raise InvalidInput(
-                                "the link rate is given twice: {}", f"{own} and {other}", "leave out one of them"
-                            )
-                        converted.append(f"{own}={_times(value, factor, other)}" if equals else own)
-                    else:
-                        converted.append(word)
-                    is_rate = not is_rate and option == other and not equals
-                args = converted
         if not ctx.resilient_parsing and not {"-h", "--help"} & set(args):
             self._require(ctx, args)
         return super().parse_args(ctx, args)
@@ -170,16 +146,6 @@ def _parameter(name: str, annotation: Any, default: Any, helps: Mapping[str, str
         info.help = helps[name]
         annotation = Annotated[annotation, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _times(text: str, factor: Fraction, option: str) -> str:
-    """Return `text` times `factor`: as a decimal number if that is exact, else as a fraction."""
-    try:
-        value = Fraction(text) * factor
-    except (ValueError, ZeroDivisionError):
-        raise InvalidInput(f"{option} must be a number", text, "write a rate such as 100 or 2.5") from None
-    decimals = f"{float(value):.12f}".rstrip("0").rstrip(".")
-    return decimals if Fraction(decimals) == value else str(value)
 
 
 def _name(parameter: Any) -> str:

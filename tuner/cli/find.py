@@ -16,7 +16,6 @@ from chorale.synth.finder.constructions import BASE_SETS, BaseSet
 from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.identity import parse_rational
-from chorale.synth.methods.alltoall.schedule import MAX_RANKS
 from chorale.synth.names import name_among
 from chorale.tuner import plots
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
@@ -121,8 +120,7 @@ def find(
         notes.append(f"{cables}: {wiring.summary(row['spec'])}")
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
     if goal == "alltoall":
-        output = " -o alltoall.parquet" if queries[0].nodes <= MAX_RANKS else ""
-        step = f"chorale alltoall {quote(row['spec'])}{output}"
+        step = f"chorale alltoall {quote(row['spec'])}"
     return Result(document, find_table(document), *notes, next_step=step)
 
 

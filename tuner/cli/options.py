@@ -140,9 +140,7 @@ Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.
 PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
 LinkGbps = Annotated[
     str | None,
-    typer.Option(
-        help="Gbit/s of a link of capacity 1 (--link-mbps: Mbit/s); needed if the topology has no bandwidths."
-    ),
+    typer.Option(help="Gbit/s of a link of capacity 1; needed if the topology has no bandwidths."),
 ]
 UNIT_LINK_GBPS = "100"
 """Rate of a link of capacity 1, for commands that do not require --link-gbps."""

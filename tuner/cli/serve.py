@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-import yaml
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
@@ -65,7 +64,9 @@ def create(
 
     Example: chorale token create alice --role operator --days 30
     """
-    _require_name(name)
+    if not re.fullmatch(access.NAME_PATTERN, name) or name == "local":
+        rule = "{} cannot be the name of a token"
+        raise InvalidInput(rule, name, "use letters, digits, `_`, `.` and `-`, but not `local`")
     if sum((days is not None, expires is not None, forever)) > 1:
         raise InvalidInput("only one of {} can be given", "--days, --expires and --forever", "leave out the others")
     now = datetime.fromtimestamp(int(time.time()), UTC)
@@ -136,12 +137,6 @@ def _file(tokens: Path | None) -> Path:
     return access.token_file(Home.from_environment()) if tokens is None else tokens
 
 
-def _require_name(name: str) -> None:
-    if not re.fullmatch(access.NAME_PATTERN, name) or name == "local":
-        rule = "{} cannot be the name of a token"
-        raise InvalidInput(rule, name, "use letters, digits, `_`, `.` and `-`, but not `local`")
-
-
 def _facts(entry: access.TokenEntry) -> dict[str, Any]:
     """Return the fields of a token's entry that may be shown: all except the hash."""
     facts = entry.model_dump(mode="json", exclude={"sha256"})
@@ -154,7 +149,6 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8600,
     tokens: Annotated[str | None, typer.Option(metavar="FILE")] = None,
     settings: Annotated[str | None, typer.Option(metavar="FILE")] = None,
-    make_token: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     address: str | None = None,
     limits: JobLimits,
 ) -> None:
@@ -175,20 +169,10 @@ def serve(
         port: Port to listen on.
         tokens: Token file, see `chorale token`; default: that of the data folder.
         settings: File with a runner for each profile; default: service/settings.yaml of the data folder.
-        make_token: Print a new token and its entry for a token file on another machine, and exit.
         address: Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.
 
     Example: chorale serve --port 8600
     """
-    if make_token is not None:  # for a token file that this command does not write
-        _require_name(make_token)
-        token, digest = access.make_token()
-        people.print("Give this token to its owner; it is not kept anywhere:")
-        typer.echo(token)
-        people.print("and add this entry to the list `tokens` of the token file:")
-        entry = access.TokenEntry(name=make_token, sha256=digest).model_dump(mode="json", exclude_none=True)
-        typer.echo(yaml.safe_dump([entry], sort_keys=False), nl=False)
-        return
     home = Home.from_environment()
     home.create(home.service)
     access.load_access(tokens, host, home, time.time)  # refuse an invalid file here rather than in the replica

@@ -23,7 +23,6 @@ from chorale.tuner import load_topology
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import progress_bar
 from chorale.tuner.config.building import open_executor
-from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule, require_schedule_suffix, save_schedule
 from chorale.tuner.reports import bound as bounds
 from chorale.tuner.reports import synthesis as reports
@@ -185,7 +184,6 @@ def failures(
     parts: Annotated[list[str] | None, typer.Option("--part", metavar="P")] = None,
     executor: opt.ExecutorName = "processes",
     workers: opt.Workers = None,
-    output: Annotated[str | None, typer.Option("--output", "-o", callback=opt.file_to_write)] = None,
 ) -> Result:
     """Plan a verified schedule for the loss of each compute node and link, one at a time.
 
@@ -198,13 +196,10 @@ def failures(
         parts: Also plan for the loss of this part of each link: nvlink (one of a GPU's NVLinks to an NVSwitch), plane
             (one of the two planes of a NIC), or a fraction such as 1/4; may be repeated. Default: nvlink and plane, if
             the network has any.
-        output: Also write the table of all failures to this .csv file.
 
     Example: chorale failures a100:4 --k 1 --executor processes
     """
     method = method_named(method).name
-    if output is not None and not output.endswith(".csv"):
-        raise InvalidInput("the name of a table of failures must end in .csv", output, "write for example failures.csv")
     target, lost = parse_collective(collective, root), [_part(text) for text in parts or (NVLINK, PLANE)]
     stages = Stopwatch()
     with stages.stage("topology"):
@@ -217,8 +212,6 @@ def failures(
         request = ScheduleRequest(topology, target, method, Options(k=k))
         document = bounds.plan_failures(request, running, progress, lost) | bounds.assumption_facts(topology)
     document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
-    if output is not None:
-        write_file(output, bounds.failures_csv(document).encode())
     planned = [row for row in document["failures"] if row["slowdown"] is not None]
     worst = max(planned, key=lambda row: Fraction(row["slowdown"]), default=None)
     next_step = None if worst is None else f"chorale table write --topology {shell_word(worst['spec'])} -o job.table"

@@ -162,7 +162,7 @@ def show(report: TuneReport, as_json: bool) -> None:
     if as_json:
         emit_json(tuning.tune_document(report))
     elif report.ranked_trials:
-        for item in (tuning.tune_table(report), *tuning.undecided_lines(report), tuning.approach_line(report)):
+        for item in (tuning.tune_table(report), *tuning.undecided_lines(report)):
             results.print(item)
         for line in tuning.prior_lines(report):
             notice(line)

@@ -22,8 +22,7 @@ from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.program import ProgramViolation, as_protocol
 from chorale.synth.targets.judge import judge
-from chorale.synth.targets.lift import read_program, read_unchecked, with_max_bytes
-from chorale.synth.targets.mscclpp_text import is_plan_text
+from chorale.synth.targets.lift import read_program, read_unchecked
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verified import ScheduleViolation
@@ -44,35 +43,24 @@ from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_ta
 _SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
 
-Fix = Annotated[
-    bool,
-    typer.Option("--fix", help="Write the program to the output file with a maxBytes that keeps it from hanging."),
-]
-
 
 def verify(
     file: opt.ReadableFile,
     spec: opt.SpecOfProgram = None,
     collective_file: opt.CollectiveFile = None,
-    fix: Fix = False,
-    output: opt.ProgramOutput = None,
 ) -> Result:
     """Replay a schedule or execute a program chunk by chunk; exit 0 if it is correct, 1 if not.
 
     A file is correct if it computes its collective. A program that hangs above some size is checked up to this size,
-    which is reported as `max_bytes`; --fix writes a copy with this limit. `chorale lift` reports more about a program:
-    the resources it uses, the dialects that it fits, and its predicted time.
+    which is reported as `max_bytes`. `chorale lift` reports more about a program: the resources it uses, the dialects
+    that it fits, and its predicted time.
 
     Example: chorale verify torus.parquet --json
     """
-    if fix != (output is not None):
-        raise InvalidInput("--fix and --output go together, one of them is missing", "", "give both, or neither")
     if program_files.is_program_file(file):
-        title, unit, document = _verify_program(file, spec, load_collective(collective_file), output)
+        title, unit, document = _verify_program(file, spec, load_collective(collective_file))
     elif collective_file is not None:
         raise InvalidInput("the schedule already names its collective", collective_file, "leave it out")
-    elif fix:
-        raise InvalidInput("{} is a schedule: --fix is for programs", file, "leave it out")
     elif spec is not None:
         raise InvalidInput("the schedule file already names its topology", f"--spec {spec}", "leave it out")
     else:
@@ -113,15 +101,13 @@ def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _verify_program(
-    file: str, spec: str | None, collective: CustomCollective | None, output: str | None
+    file: str, spec: str | None, collective: CustomCollective | None
 ) -> tuple[str, str, dict[str, Any]]:
-    """Return title, bandwidth unit and JSON document; if `output` is given, write the program with its size limit."""
+    """Return title, bandwidth unit and JSON document."""
     lifted = read_unchecked(read_file(file, MAX_TEXT_BYTES), collective)
     program = lifted.program
     topology, is_named = program_files.network_to_judge_on(spec, program)
     verdict = judge(lifted, topology)
-    if output is not None:
-        _write_bounded(file, verdict, output)
     document = _verdict_document(verdict, is_named)
     document |= {"link_loads": None, "cost": None, "network": topology.spec if is_named else None}
     if document["ok"]:
@@ -145,14 +131,13 @@ def lift(
     spec: opt.SpecOfProgram = None,
     collective_file: opt.CollectiveFile = None,
     output: opt.ProgramOutput = None,
-    fix: Fix = False,
     size: opt.PredictedSize = None,
     link_gbps: opt.LinkGbps = None,
 ) -> Result:
     """Read a program back and check it against its collective; exit 0 if it is correct, 1 if not.
 
     A program that hangs above some size is checked up to this size, which is reported as `max_bytes`. The output is the
-    program in the form that `chorale lower` writes or, with --fix, the unchanged program with this limit.
+    program with this limit, in the form that `chorale lower` writes.
 
     If the collective has no name, or the file names the wrong one, give --collective-file.
 
@@ -166,9 +151,7 @@ def lift(
     topology, is_named = program_files.network_to_judge_on(spec, read_unchecked(text, collective).program)
     reading = read_program(text, topology, collective)
     program, verdict, violations = reading.program, reading.verdict, reading.verdict.violations
-    if fix:
-        _write_bounded(file, verdict, output)
-    elif output is not None and not violations:
+    if output is not None and not violations:
         write_file(output, reading.text.encode())
     place = topology.spec if is_named else _UNNAMED.format(topology)
     title = f"{file} on {place}: {'NOT right' if violations else 'right'}"
@@ -203,20 +186,6 @@ def _verdict_document(verdict: Verdict, is_named: bool) -> dict[str, Any]:
         "notices": _listed(verdict.notices) + ([] if is_named else [{"rule": "network", "message": alone}]),
         "max_bytes": verdict.max_bytes,
     }
-
-
-def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
-    """Write the program in `file` to `output`, limited to sizes at which it cannot hang.
-
-    Raises InvalidInput if `output` is None, or if no size limit fixes the program.
-    """
-    if output is None:
-        raise InvalidInput("--fix needs the name of the file to write", "", "add -o FILE")
-    text = read_file(file)
-    if verdict.violations or is_plan_text(text):
-        found = verdict.violations[0].message if verdict.violations else "a plan of one-sided operations"
-        raise InvalidInput("--fix cannot repair this program: {}", found, "correct the program")
-    write_file(output, text if verdict.max_bytes is None else with_max_bytes(text, verdict.max_bytes))
 
 
 def _verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,5 @@
 """Reports on bounds for collectives, with proofs and assumptions, and on plans for every single failure."""
 
-import csv
-import io
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -395,11 +393,6 @@ def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str,
     }
 
 
-COLUMNS = (
-    "failure", "alike", "spec", "time_per_byte", "algbw", "lower_bound", "gap", "slowdown", "chunks_per_shard",
-    "height", "schedule_id", "seconds", "reason",
-)  # fmt: skip
-
 _WORST = 20
 """Number of rows in the table; the JSON document contains all failures."""
 
@@ -429,14 +422,6 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
     if len(shown) > _WORST:
         table.caption += f"; the {_WORST} kinds that cost most, --json has all"
     return table
-
-
-def failures_csv(document: Mapping[str, Any]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([document["intact"], *document["failures"]])
-    return text.getvalue()
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

@@ -2,10 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
 from chorale.runners.api.registry import is_simulated, runner_text
@@ -14,7 +13,7 @@ from chorale.tuner.config.campaign import MOST_LAUNCHES
 from chorale.tuner.launch.final_round import FIRST_BATCH, final_limit_s
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.trials import tuning_table as tables
-from chorale.tuner.trials.records import CompleteTrial, TrialRecord
+from chorale.tuner.trials.records import CompleteTrial
 
 
 def tune_document(report: TuneReport) -> dict[str, Any]:
@@ -42,7 +41,6 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
             for one in tables.table_ranges(tuning_table_of(report))
         ],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
-        "within_5_percent": approach(report.trials),
         "overhead": {key: value for key, value in report.overhead.items() if key != "priors"},
         "prior": list(report.overhead.get("priors", [])),
         "seconds": round(report.seconds, 3),
@@ -130,15 +128,6 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
         yield f"to compare longer, tune again with {settings} (--resume would only show this result again)"
 
 
-def approach_line(report: TuneReport) -> str:
-    """Return a line that says how quickly the search came close to its best result; empty if nothing was measured."""
-    soon = approach(report.trials)
-    if soon is None:
-        return ""
-    trials = "1 trial" if soon["trials"] == 1 else f"{soon['trials']} trials"
-    return f"within {100 * NEAR:g} % of the best of all trials after {trials}, {soon['seconds']:.3g} s"
-
-
 def prior_lines(report: TuneReport) -> Iterator[str]:
     """Yield a line for each of the search's priors, with its final weight."""
     for prior in report.overhead.get("priors", []):
@@ -180,32 +169,3 @@ def _best_row(report: TuneReport, choice: tables.TableEntry) -> dict[str, Any]:
         "to_decide": {"launches": verdict.more_launches, "seconds": round(verdict.more_seconds, 3)},
         "outliers": list(verdict.outliers),
     }
-
-
-NEAR = 0.05
-
-
-def approach(trials: Sequence[TrialRecord]) -> dict[str, Any] | None:
-    """Return the number of trials and the seconds until the best choice so far came within `NEAR` of the final best.
-
-    The choice is the best trial or baseline at each size, by the trials' own results, and the comparison uses the
-    average over sizes. Only time during trials counts, not a resumed launch's pauses. Returns None if nothing was
-    measured.
-    """
-
-    def end(trial: TrialRecord) -> float:
-        return trial.started_unix_s + trial.seconds
-
-    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
-    if not complete:
-        return None
-    weights = [size.weight for size in complete[0].sizes]
-    gains = np.array([[max(math.log(size.speedup), 0.0) for size in trial.sizes] for trial in complete])
-    best = np.average(np.maximum.accumulate(gains), axis=1, weights=weights)
-    first = complete[int(np.argmax(best >= best[-1] - math.log1p(NEAR)))]
-    before = [trial for trial in trials if end(trial) <= end(first)]
-    busy, until = 0.0, -math.inf
-    for trial in sorted(before, key=lambda trial: trial.started_unix_s):
-        busy += max(0.0, end(trial) - max(until, trial.started_unix_s))
-        until = max(until, end(trial))
-    return {"trials": len(before), "seconds": busy}

@@ -40,24 +40,6 @@ def test_rates_by_linear_programs_and_by_prices(capsys, monkeypatch):
     assert (done.code, done.stderr.startswith(f"chorale: {rule}, got ")) == (2, True)
 
 
-def test_a_schedule_is_written_and_verifies(capsys, tmp_path):
-    path = tmp_path / "alltoall.parquet"
-    document = chorale(capsys, "alltoall", "mesh:2x3", "-o", path, "--chunks", 2, "--json").document
-    schedule = document["schedule"]
-    assert schedule["output"] == str(path)
-    assert schedule["chunks_per_shard"] == 2
-    assert schedule["rate"] <= document["upper"]
-    assert schedule["gap"] == pytest.approx(document["upper"] / schedule["rate"] - 1)
-    checked = chorale(capsys, "verify", path, "--json")
-    assert checked.code == 0
-    assert checked.document["cost"]["time_per_byte"] == str(
-        1 / (6 * Fraction(schedule["rate"]).limit_denominator(1000))
-    )
-    text = chorale(capsys, "alltoall", "mesh:2x3", "-o", path).stdout
-    for row in ("transfers over up to", "chunks per shard", "rate of the schedule", "written to"):
-        assert row in text
-
-
 def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
     routing = tmp_path / "routing.json"
     routing.write_text(

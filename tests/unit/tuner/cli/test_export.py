@@ -116,6 +116,6 @@ def test_a_default_target_that_the_program_does_not_fit_is_left_out(capsys, tmp_
     assert "left out: a program must fit msccl-executor-xml" in done.stderr
     assert chorale(capsys, "export", ring, "-o", tmp_path / "other", "--target", "msccl-executor-xml").code == 2
     path, job = tmp_path / "alltoall.parquet", tmp_path / "out-of-place"
-    assert chorale(capsys, "alltoall", "ring:4", "-o", path).code == 0
+    assert chorale(capsys, "synth", "alltoall", "ring:4", "--collective", "alltoall", "-o", path).code == 0
     assert chorale(capsys, "export", path, "-o", job, "--target", "msccl-xml").code == 0
     assert not lift((job / "msccl-srun/algorithms/program.xml").read_bytes()).in_place

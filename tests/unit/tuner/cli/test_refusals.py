@@ -53,8 +53,6 @@ compare cube.parquet gather.parquet | the two sides are for different collective
 compare cube.parquet cube.parquet --model packet | unknown model 'packet'; choose from step, flow
 compare unnamed.xml unnamed.xml | add --spec
 simulate bfb torus:4x4 --link-gbps fast | must be a rational number
-simulate bfb torus:4x4 --link-gbps 1 --link-mbps 1 | the link rate is given twice: --link-gbps and --link-mbps
-simulate bfb torus:4x4 --link-mbps fast | --link-mbps must be a number, got fast
 simulate bfb torus:4x4 --link-gbps 1 --pipeline-chunks 0 | 1 to 65536 chunks
 simulate bfb --link-gbps 1 | bfb is neither a schedule file nor a method with a topology
 simulate bfb ring:4 --link-gbps 1 --alpha-us -1 | must not be negative
@@ -91,11 +89,10 @@ bound dump.xml | write file:dump.xml
 bound made.parquet | made.parquet is a schedule
 bound forest | forest is a method: a topology is expected
 bound torus:4x4 allreduce | allreduce is a collective: write --collective allreduce
-failures ring:4 -o failures.txt | .csv
 alltoall ring:3 --gap -1 | the gap of an all-to-all rate must not be negative, got -1
 alltoall ring:3 --method x | unknown all-to-all method 'x'; choose from lp, prices
-alltoall ring:3 --chunks 2 | --chunks 2 without a file: chunks matter only for a schedule
-alltoall torus:40x40 -o a.json | an all-to-all schedule must have at most 512 ranks
+alltoall ring:4 -o a.json | write `chorale synth alltoall ring:4 --collective alltoall -o schedule.parquet`
+synth alltoall torus:40x40 --collective alltoall -o a.json | an all-to-all schedule must have at most 512 ranks
 alltoall file:islands.json | some nodes cannot reach each other: no path from a to c in file:islands.json
 alltoall ring:4 --traffic zipf:-1 | must be 0 to 8
 alltoall ring:4 --next zipf:1 | --next and --combine need the traffic
@@ -161,7 +158,6 @@ WRITING = """
 alltoall nothing:4 -o no/a.parquet
 auto --dump no.xml -o no/a.json
 experiment nothing --plot no/a.png
-failures nothing:4 -o no/a.csv
 find --nodes many --degree 4 --plot no/a.png
 lift no.xml -o no/a.xml
 lower no.parquet -o no/a.xml
@@ -176,7 +172,6 @@ table export no.table --for nccl -o no/a.csv
 topology import no.xml -o no/a.json
 topology show nothing:4 --plot no/a.png
 training no.json nothing:4 --plot no/a.png
-verify no.json --fix -o no/a.json
 """
 """Commands whose inputs are not there: that the folder of the output is not is told first, before any work."""
 

@@ -1,6 +1,5 @@
 """`chorale synth`, `chorale verify` and `chorale failures` as scripts use them, also on large topologies."""
 
-import csv
 import json
 from fractions import Fraction
 
@@ -245,15 +244,11 @@ def test_a_row_is_what_synth_makes_of_its_spec(capsys):
     assert json.loads(done.stdout)["schedule"]["id"] == row["schedule_id"]
 
 
-def test_failures_that_cut_the_fabric_are_listed_with_the_reason(capsys, tmp_path):
-    path = tmp_path / "failures.csv"
-    found = failures_of(capsys, "uniring:1,4", "--executor", "serial", "-o", path)
+def test_failures_that_cut_the_fabric_are_listed_with_the_reason(capsys):
+    found = failures_of(capsys, "uniring:1,4", "--executor", "serial")
     assert found["without_plan"] == len(found["failures"]) == 2
     assert all("path" in row["reason"] for row in found["failures"])
-    rows = list(csv.DictReader(path.read_text().splitlines()))
-    assert [row["failure"] for row in rows] == ["", "node=0", "link=0-1"]
-    assert rows[0]["time_per_byte"] == found["intact"]["time_per_byte"]
-    assert "path" in rows[1]["reason"]
+    assert [row["failure"] for row in found["failures"]] == ["node=0", "link=0-1"]
 
 
 def test_parts_of_links_are_planned_and_priced(capsys):

@@ -203,8 +203,7 @@ def test_the_library_has_the_sizes_at_which_it_is_faster(capsys, home, tmp_path)
 @pytest.mark.parametrize("collective", ["broadcast", "reduce", "alltoall"])
 def test_every_collective_can_be_in_a_table(capsys, tmp_path, collective):
     if collective == "alltoall":
-        assert command(capsys, "alltoall", "ring:4", "-o", tmp_path / "s.parquet", "--json").code == 0
-        text = ch.lower(str(tmp_path / "s.parquet"), "oneccl-xml", in_place=False).text
+        text = ch.lower(ch.synthesize("ring:4", "alltoall", "alltoall"), "oneccl-xml", in_place=False).text
     else:
         text = ch.lower(ch.synthesize("ring:4", collective, "forest", root=2), "msccl-executor-xml").text
     (tmp_path / "p.xml").write_text(text)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import chorale as ch
-from chorale.runners.api.base import FailureKind
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
@@ -18,9 +17,6 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.reports.nccl_graph import fitted, found_rings
 from chorale.tuner.reports.synthesis import warm_start_document
 from chorale.tuner.reports.tables import seconds_text
-from chorale.tuner.reports.tuning import approach
-from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, TrialRecord
-from tests.campaigns import complete
 from tests.command import chorale
 
 DATA = Path(__file__).parents[3] / "data"
@@ -151,28 +147,6 @@ def test_mpi_on_a_network_of_links(tmp_path):
     with pytest.raises(ch.ChoraleError, match="collective"):
         ch.judge(path, "hypercube:3")
     assert ch.judge(path, "hypercube:3", "allreduce").sizes[0].library_us == pytest.approx(14002.4)
-
-
-def trial(number: int, time_s: float, start_s: float, seconds: float = 1.0) -> CompleteTrial:
-    """Return a trial of which both speed-ups over the baselines are 2 / time_s."""
-    return complete(Candidate("bfb", channels=number), time_s, number, started_unix_s=start_s, seconds=seconds)
-
-
-def test_how_soon_a_search_was_near_its_best():
-    trials = [trial(1, 1.5, 0), trial(2, 1.04, 1), trial(3, 1.2, 2), trial(4, 1.0, 3)]
-    soon = approach(trials)
-    assert soon is not None
-    assert (soon["trials"], soon["seconds"]) == (2, 2.0)
-    failed = FailedTrial("failed", 2, Candidate("ring"), 0.5, 1.0, FailureKind.CRASH, "made to fail")
-    trials: list[TrialRecord] = [trial(1, 1.5, 0), failed, trial(3, 1.0, 1000), trial(4, 1.3, 1001)]
-    soon = approach(trials)
-    assert soon is not None
-    assert soon["trials"] == 3
-    assert soon["seconds"] == pytest.approx(2.5)
-    soon = approach([trial(1, 3.0, 0), trial(2, 2.5, 1)])
-    assert soon is not None
-    assert soon["trials"] == 1
-    assert approach([]) is None
 
 
 def named_transfers(verified: VerifiedSchedule) -> set[tuple[str, str, str, int, int]]:
