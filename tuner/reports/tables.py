@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import zip_longest
 from typing import Any
 
 from rich import box
-from rich.console import Console, ConsoleDimensions, ConsoleOptions, Group
+from rich.console import Console, ConsoleDimensions, ConsoleOptions
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -244,8 +243,7 @@ def long_line(text: str) -> Text:
 
 
 class WordConsole(Console):
-    """A console that never breaks words. If a word does not fit into its column, the table is printed as a block of
-    lines per row.
+    """A console that loses no text: words of texts are never broken, and cells that are too long are folded.
 
     Control characters in names never reach the terminal.
     """
@@ -263,80 +261,19 @@ class WordConsole(Console):
         return ConsoleDimensions(int(os.environ.get("COLUMNS") or PIPED_COLUMNS), 25)
 
     def print(self, *items: Any, **options: Any) -> None:
-        """Print tables and texts as `rich` does, but without breaking words. With `soft_wrap`, text is not wrapped."""
-        if any(isinstance(item, Text) and item.no_wrap for item in items):
-            options.setdefault("soft_wrap", True)
-        if not options.get("soft_wrap"):
-            items = tuple(_fitting(item, self) for item in items)
-        # Lines of text already have the right width, so rich must neither wrap nor crop them.
-        is_text = all(isinstance(item, str) for item in items)
-        super().print(*items, **({"soft_wrap": True} if is_text else {"crop": False}) | options)
+        """Print tables and texts as `rich` does, without cropping them. With `soft_wrap`, text is not wrapped."""
+        for item in items:
+            if isinstance(item, Text) and item.no_wrap:
+                options.setdefault("soft_wrap", True)
+            for column in item.columns if isinstance(item, Table) else ():
+                column.overflow, column.no_wrap = "fold", False
+        if not options.get("soft_wrap") and all(isinstance(item, str) for item in items):
+            lines = (_wrapped_line(line, self.width) for item in items for line in item.split("\n"))
+            items, options = ("\n".join(lines),), options | {"soft_wrap": True}
+        super().print(*items, **({"crop": False} | options))
 
 
-def _fitting(item: Any, console: Console) -> Any:
-    """Return `item` so that it fits without broken words: strings wrapped, wide tables as a block of lines per row."""
-    if isinstance(item, str):
-        return "\n".join(_wrapped_line(line, console.width) for line in item.split("\n"))
-    if not isinstance(item, Table) or _is_whole(item, console):
-        return item
-    blocks = list(_blocks(item, console))
-    for text in blocks:  # lines already have the right width, except for words that are longer
-        text.no_wrap, text.overflow = True, "ignore"
-    return Group(*blocks)
-
-
-def _is_whole(table: Table, console: Console) -> bool:
-    """Return whether rich would print `table` without breaking a word. Always true if cells are not plain text."""
-    contents = [cell for column in table.columns for cell in (column.header, *column.cells, column.footer)]
-    if not all(isinstance(cell, str | Text) for cell in contents):
-        return True
-    lines = console.render_lines(table, console.options, pad=False)
-    printed = {word for line in lines for word in "".join(segment.text for segment in line).split()}
-    return all(word in printed for cell in contents for word in _text(cell, console).plain.split())
-
-
-def _blocks(table: Table, console: Console) -> Iterator[Text]:
-    """Yield title, rows, footer and caption. Each row becomes its first cell, then a line per cell with heading."""
-    headings = [" ".join(_text(column.header, console).plain.split()) for column in table.columns]
-    if table.title:
-        yield _text(table.title, console)
-    cells = ([*column.cells, *([column.footer] if table.show_footer else [])] for column in table.columns)
-    rows = list(zip_longest(*([_text(cell, console) for cell in column] for column in cells)))
-    if not table.show_header and len(headings) == 2:
-        width = max((row[0].cell_len for row in rows), default=0)
-        for name, value in rows:
-            yield _line(name.plain, value.plain, width, console.width)
-    else:
-        width = max(map(len, headings))
-        for first, *others in rows:
-            yield Text(f"{headings[0]} {first.plain}") if first.plain.isdecimal() and headings[0] else first
-            for heading, cell in zip(headings[1:], others, strict=True):
-                if cell is not None and cell.plain:
-                    yield _line(f"  {heading}", cell.plain, width + 2, console.width)
-    if table.caption:
-        yield Text(_wrapped_line(_text(table.caption, console).plain, console.width))
-
-
-def _line(name: str, value: str, width: int, columns: int) -> Text:
-    indent = " " * (width + 2)
-    lines = [_wrapped_line(line, columns, indent) for line in value.split("\n")]
-    return Text("\n".join([f"{name:{width}}  {lines[0].lstrip()}", *lines[1:]]).rstrip())
-
-
-def _wrapped_line(text: str, columns: int, indent: str = "") -> str:
-    """Wrap `text` into lines of at most `columns` characters, including `indent`, without breaking words."""
-    if len(indent) + len(text) <= columns:
-        return indent + text
-    inner = indent or " " * (len(text) - len(text.lstrip()))
-    return textwrap.fill(
-        text,
-        columns,
-        initial_indent=indent,
-        subsequent_indent=inner,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _text(cell: Any, console: Console) -> Text:
-    return cell if isinstance(cell, Text) else console.render_str(str(cell))
+def _wrapped_line(text: str, columns: int) -> str:
+    """Wrap `text` into lines of at most `columns` characters with the same indent, without breaking words."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.fill(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
