@@ -69,12 +69,8 @@ export async function remove(path) {
 }
 
 export async function download(path, name) {
-  save(await (await send(path)).blob(), name);
-}
-
-export function save(content, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(content);
+  link.href = URL.createObjectURL(await (await send(path)).blob());
   link.download = name;
   link.click();
   URL.revokeObjectURL(link.href);

@@ -3,7 +3,7 @@
 import { catalog, download, get, post } from "./api.js";
 import { launchPanel } from "./campaign_form.js";
 import { chart, lineOption } from "./chart.js";
-import { bytes, dataTable, duration, element, errorText, facts, liveList, number, panel, saveText } from "./dom.js";
+import { bytes, dataTable, duration, element, errorText, facts, liveList, number, panel } from "./dom.js";
 
 export async function campaigns(main, { parts: [name] }, shown) {
   if (name) return watch(main, name, shown);
@@ -68,12 +68,11 @@ function headOf(path, name, now, known) {
   const campaign = now.campaign, budget = campaign.budget.trials;
   const act = (verb) => element("button", { class: "quiet", click: (event) => { event.target.disabled = true; return post(`${path}/${verb}`); } }, verb === "stop" ? "Stop" : "Resume");
   const counts = Object.entries(now.counts).map(([state, count]) => `${count} ${state}`).join(", ");
-  const save = element("button", { class: "quiet", click: () => saveText(JSON.stringify({ ...now, trials: known }, null, 2), `${name}.json`) }, "Export JSON");
   return element("div", {}, facts([
     ["state", now.error ? element("span", { class: "error" }, `${now.state}: ${now.error}`) : now.state],
     ["campaign", `${campaign.collective} on ${campaign.topology}, ${campaign.runner.kind} runner, launch ${now.launch}`],
     ["trials", element("span", { class: "row" }, element("progress", { max: budget, value: known.length, "aria-label": "trials" }), `${known.length} of ${budget}: ${counts || "none yet"}`)],
-  ]), element("div", { class: "row" }, now.state === "running" ? act("stop") : known.length < budget ? act("resume") : null, save));
+  ]), element("div", { class: "row" }, now.state === "running" ? act("stop") : known.length < budget ? act("resume") : null));
 }
 
 // Shows the best trial at each size in `box`; after the first drawing, only changes are drawn.
@@ -87,7 +86,7 @@ function bestOf(path, name, box) {
     { name: "baseline, microseconds", text: (row) => number(row.baseline_time_us), value: (row) => row.baseline_time_us, number: true },
     { name: "speed-up", text: (row) => `${row.speedup.toFixed(2)}x`, value: (row) => row.speedup, number: true },
     { name: "", label: "files", text: () => "", cell: (row) => element("span", { class: "row" }, file(row, "schedule"), file(row, "program")) },
-  ], `${name}-best`, false);
+  ], `${name}-best`);
   let graph = null;
   return (rows) => {
     if (!rows.length) return box.replaceChildren(element("p", { class: "hint" }, "No trial is complete yet."));

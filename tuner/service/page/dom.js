@@ -1,6 +1,6 @@
 // Small helpers to build elements. Text is always set as text, never as markup.
 
-import { finished, get, post, remove, save } from "./api.js";
+import { finished, get, post, remove } from "./api.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -57,22 +57,18 @@ export function facts(entries) {
 
 const ROWS = 200; // number that a table shows at first, because more are slow to draw
 
-// columns: {name, label?, text(row), value?(row), cell?(row), number?, long?}. The table sorts by its headings, filters by
-// a text and exports its rows as CSV; `show(rows)` fills it and keeps the focus. The tab remembers sorting and filter.
-export function dataTable(caption, columns, fileName, tools = true) {
-  const KEPT = `table:${fileName}`;
-  const state = { column: null, descending: false, filter: "", ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") };
+// columns: {name, label?, text(row), value?(row), cell?(row), number?, long?}. The table sorts by its headings;
+// `show(rows)` fills it and keeps the focus. The tab remembers the sorting under `name`.
+export function dataTable(caption, columns, name) {
+  const KEPT = `table:${name}`;
+  const state = { column: null, descending: false, ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") };
   let rows = [], limit = ROWS;
   const body = element("tbody");
   const heads = columns.map((column) => headOf(column, () => sortBy(column)));
   const head = element("thead", {}, element("tr", {}, heads));
   const whole = element("table", {}, element("caption", {}, caption), head, body);
-  const count = element("span", { class: "hint", role: "status" });
-  const filter = element("input", { type: "search", value: state.filter, "aria-label": `Filter: ${caption}`, placeholder: "filter", input: () => { state.filter = filter.value; draw(); } });
-  const csv = element("button", { type: "button", class: "quiet", click: () => saveText(csvOf(columns, visible()), `${fileName}.csv`) }, "CSV");
   const more = element("button", { type: "button", class: "quiet", hidden: true, click: () => { limit = Infinity; draw(); } });
-  const bar = tools ? element("div", { class: "row tools" }, filter, csv, count) : null;
-  const view = element("div", {}, bar, element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, whole), more);
+  const view = element("div", {}, element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, whole), more);
 
   function sortBy(column) {
     state.descending = state.column === column.name ? !state.descending : false;
@@ -80,25 +76,20 @@ export function dataTable(caption, columns, fileName, tools = true) {
     draw();
   }
 
-  function visible() {
-    const part = state.filter.toLowerCase();
-    const kept = rows.filter((row) => !part || columns.some((column) => String(column.text(row) ?? "").toLowerCase().includes(part)));
+  function sorted() {
     const column = columns.find((one) => one.name && one.name === state.column);
-    if (!column) return kept;
+    if (!column) return rows;
     const key = column.value ?? column.text, sign = state.descending ? -1 : 1;
-    return [...kept].sort((a, b) => compared(key(a), key(b), sign));
+    return rows.toSorted((a, b) => compared(key(a), key(b), sign));
   }
 
   function draw() {
     sessionStorage.setItem(KEPT, JSON.stringify(state));
     columns.forEach((column, index) => { if (column.name) heads[index].setAttribute("aria-sort", column.name !== state.column ? "none" : state.descending ? "descending" : "ascending"); });
     const focused = body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-    const chosen = visible();
-    body.replaceChildren(...chosen.slice(0, limit).map((row) => element("tr", {}, columns.map((column) => cellOf(column, row)))));
-    if (!chosen.length && rows.length) body.append(element("tr", {}, element("td", { colspan: columns.length, class: "hint" }, "No row has this text.")));
-    count.textContent = state.filter ? `${chosen.length} of ${rows.length} rows` : "";
-    more.hidden = chosen.length <= limit;
-    more.textContent = `Show all ${chosen.length} rows`;
+    body.replaceChildren(...sorted().slice(0, limit).map((row) => element("tr", {}, columns.map((column) => cellOf(column, row)))));
+    more.hidden = rows.length <= limit;
+    more.textContent = `Show all ${rows.length} rows`;
     if (focused) body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
 
@@ -122,17 +113,6 @@ function compared(a, b, sign) {
   if (lacks(a) || lacks(b)) return lacks(a) - lacks(b);
   if (typeof a === "number" && typeof b === "number") return sign * (a - b);
   return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
-}
-
-function csvOf(columns, rows) {
-  const named = columns.filter((column) => column.name);
-  const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
-  const lines = [named.map((column) => quoted(column.name)), ...rows.map((row) => named.map((column) => quoted((column.value ?? column.text)(row))))];
-  return `${lines.map((line) => line.join(",")).join("\n")}\n`;
-}
-
-export function saveText(text, name) {
-  save(new Blob([text], { type: "text/plain" }), name);
 }
 
 export function errorOf(facts) {

@@ -1,6 +1,5 @@
 // Networks as SVG: nodes, connections with a load, and a root's tree.
 
-import { save } from "./api.js";
 import { element, shape } from "./dom.js";
 
 export const COLOURS = ["#1f77b4", "#e0740c", "#2a9134", "#c72c2c", "#8052b0", "#8a5a44", "#c74fa3", "#6d6d6d", "#8f9000", "#0f9fb0"];
@@ -66,10 +65,8 @@ function drawing(picture, caption, lines, marked = () => "", bend = 0.09) {
   return { image, paint };
 }
 
-// name: name of the file in which the picture is saved
-function figure(caption, image, legend = [], name = "network") {
-  const head = element("figcaption", {}, caption);
-  return element("figure", {}, element("div", { class: "row figurehead" }, head, zoomTools(image, name)), image, legend.length ? element("ul", { class: "legend" }, legend) : null);
+function figure(caption, image, legend) {
+  return element("figure", {}, element("figcaption", {}, caption), image, legend.length ? element("ul", { class: "legend" }, legend) : null);
 }
 
 const told = (value) => Number(value.toPrecision(4));
@@ -95,7 +92,7 @@ function dot(kind) {
 }
 
 // Loads of the complete collective or of one step, whose shares are relative to the busiest connection in any step.
-export function loads(picture, name) {
+export function loads(picture) {
   const linesOf = (step) => {
     const rows = step === null ? picture.connections.map((line) => [line.load, line.share]) : loadsOfStep(picture, step);
     return picture.connections.map((line, index) => {
@@ -106,15 +103,15 @@ export function loads(picture, name) {
   };
   const { image, paint } = drawing(picture, "", linesOf(null));
   const scale = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, swatch(heat(share)), `${100 * share} %`));
-  return stepped(image, name, scale, (step) => {
+  return stepped(image, scale, (step) => {
     paint(linesOf(step));
     return step === null ? "Load of each connection, of that of the busiest" : `Load of each connection in step ${step + 1} of ${picture.steps.length}, of that of the busiest in any`;
   });
 }
 
 // A figure whose caption and lines change with the step.
-function stepped(image, name, legend, paint) {
-  const view = figure("", image, legend, name), caption = view.querySelector("figcaption");
+function stepped(image, legend, paint) {
+  const view = figure("", image, legend), caption = view.querySelector("figcaption");
   const show = (step) => {
     caption.textContent = paint(step);
     image.setAttribute("aria-label", caption.textContent);
@@ -136,7 +133,7 @@ export function stepSummary(picture, step) {
   return `Step ${step + 1} of ${picture.steps.length}: ${entries.length} of ${picture.connections.length} connections carry data, at most ${told(most)} shards each.`;
 }
 
-export function tree(picture, name) {
+export function tree(picture) {
   const steps = [...new Set(picture.tree.map((edge) => edge.step))].sort((a, b) => a - b);
   const colour = (step) => stepColour(steps.indexOf(step), steps.length);
   const linesOf = (until) => picture.tree.map((edge) => ({
@@ -145,7 +142,7 @@ export function tree(picture, name) {
   const { image, paint } = drawing(picture, "", linesOf(null), (node) => (node === picture.root ? "root" : ""), 0.12);
   const labelled = steps.length > COLOURS.length ? steps.filter((_, index) => index % Math.ceil(steps.length / 6) === 0 || index === steps.length - 1) : steps;
   const legend = labelled.map((step) => element("li", {}, swatch(colour(step)), `step ${step + 1}`));
-  return stepped(image, name, legend, (step) => {
+  return stepped(image, legend, (step) => {
     paint(linesOf(step));
     return `The route of the data of rank ${picture.root}, by step${picture.nodes.some((node) => node.kind === "switch") ? ", through switches" : ""}`;
   });
@@ -162,94 +159,4 @@ export function loadRows(picture) {
 
 function swatch(colour) {
   return shape("svg", { viewBox: "0 0 14 4", width: 14, height: 4, class: "swatch", "aria-hidden": "true" }, shape("rect", { width: 14, height: 4, fill: colour }));
-}
-
-// Zoom and save pictures: buttons, Ctrl and the wheel, dragging, arrow keys. Names are shown if they are large enough.
-
-const FACTOR = 1.5, MOST = 40;
-const READABLE = 8; // minimum height of letters in pixels
-const LETTERS = 10; // units of the drawing
-
-function zoomTools(image, name) {
-  const whole = image.getAttribute("viewBox").split(" ").map(Number);
-  let [x, y, width, height] = whole;
-
-  function draw() {
-    image.setAttribute("viewBox", [x, y, width, height].join(" "));
-    const isZoomed = width < whole[2];
-    image.classList.toggle("zoomed", isZoomed);
-    if (isZoomed) image.setAttribute("tabindex", "0");
-    else image.removeAttribute("tabindex");
-    named();
-  }
-
-  function named() {
-    const { clientWidth, clientHeight } = image;
-    const scale = Math.min(clientWidth / width, clientHeight / height);
-    image.classList.toggle("nameless", scale * LETTERS < READABLE);
-  }
-
-  function moveTo(left, top) {
-    x = Math.min(Math.max(left, whole[0]), whole[0] + whole[2] - width);
-    y = Math.min(Math.max(top, whole[1]), whole[1] + whole[3] - height);
-    draw();
-  }
-
-  // factor: above 1 zooms in; about: the point of the drawing that stays in place
-  function zoom(factor, about = [x + width / 2, y + height / 2]) {
-    const next = Math.min(whole[2], Math.max(whole[2] / MOST, width / factor)), ratio = next / width;
-    width = next;
-    height *= ratio;
-    moveTo(about[0] - (about[0] - x) * ratio, about[1] - (about[1] - y) * ratio);
-  }
-
-  const pointOf = (event) => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(image.getScreenCTM().inverse());
-    return [at.x, at.y];
-  };
-  image.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey) return; // otherwise the page scrolls
-    event.preventDefault();
-    zoom(event.deltaY < 0 ? FACTOR : 1 / FACTOR, pointOf(event));
-  }, { passive: false });
-  image.addEventListener("pointerdown", (event) => {
-    if (width === whole[2]) return;
-    const [left, top] = pointOf(event);
-    image.setPointerCapture(event.pointerId);
-    const drag = (moved) => { const [right, bottom] = pointOf(moved); moveTo(x + left - right, y + top - bottom); };
-    image.addEventListener("pointermove", drag);
-    image.addEventListener("lostpointercapture", () => image.removeEventListener("pointermove", drag), { once: true });
-  });
-  image.addEventListener("keydown", (event) => {
-    const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-    if (!(event.key in ways)) return;
-    event.preventDefault();
-    const [right, down] = ways[event.key];
-    moveTo(x + right * width / 5, y + down * height / 5);
-  });
-  new ResizeObserver(named).observe(image);
-
-  const tool = (text, label, click) => element("button", { type: "button", class: "tool", "aria-label": label, title: label, click }, text);
-  return element("div", { class: "tools", role: "group", "aria-label": "Picture" },
-    tool("+", "Zoom in", () => zoom(FACTOR)), tool("−", "Zoom out", () => zoom(1 / FACTOR)),
-    tool("⤢", "Show all", () => { [x, y, width, height] = whole; draw(); }), tool("↓", "Save as SVG", () => saveImage(image, whole, name)));
-}
-
-const STYLES = ["fill", "stroke", "stroke-width", "font-family", "text-anchor", "dominant-baseline", "paint-order", "stroke-linejoin"];
-
-// The picture as a separate file, into which its styles from the style sheet are written.
-function saveImage(image, whole, name) {
-  const copy = image.cloneNode(true);
-  const originals = [image, ...image.querySelectorAll("*")];
-  [copy, ...copy.querySelectorAll("*")].forEach((node, index) => {
-    const style = getComputedStyle(originals[index]);
-    for (const property of STYLES) if (node.localName !== "title") node.setAttribute(property, style.getPropertyValue(property));
-  });
-  for (const attribute of ["class", "tabindex"]) copy.removeAttribute(attribute);
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.setAttribute("viewBox", whole.join(" "));
-  copy.setAttribute("width", whole[2]);
-  copy.setAttribute("height", whole[3]);
-  const text = new XMLSerializer().serializeToString(copy);
-  save(new Blob([text], { type: "image/svg+xml" }), `${name.replace(/[^\w.-]+/g, "-")}.svg`);
 }

@@ -74,7 +74,7 @@ function programPanel(key, report, shown) {
 }
 
 async function fabricPanel(key, report, shown) {
-  const { nodes: ranks, spec } = report.topology;
+  const { nodes: ranks } = report.topology;
   const images = element("div", { class: "halves" }), controls = element("div", { class: "row" });
   const rows = element("details", {}, element("summary", {}, "Loads as a table"));
   const root = element("input", { type: "number", min: 0, max: ranks - 1, value: 0, change: () => root.reportValidity() && draw() });
@@ -85,7 +85,7 @@ async function fabricPanel(key, report, shown) {
     try {
       const picture = await get(`/v1/results/${key}/picture`, { root: root.value }, shown.signal);
       halt();
-      halt = player(picture, { images, controls, name: spec }, shown);
+      halt = player(picture, { images, controls }, shown);
       rows.replaceChildren(rows.firstChild, table.show(loadRows(picture)));
     } catch (error) {
       if (error.name !== "AbortError") images.replaceChildren(element("p", { class: "hint" }, error.message));
@@ -103,9 +103,9 @@ const loadColumns = (unit) => [
 ];
 
 // Shows the complete collective, one step, or all steps one after the other; returns a function that stops this.
-function player(picture, { images, controls, name }, shown) {
+function player(picture, { images, controls }, shown) {
   const told = element("p", { class: "hint", role: "status" });
-  const load = loads(picture, name), route = tree(picture, name);
+  const load = loads(picture), route = tree(picture);
   const show = (step) => {
     load.show(step);
     route.show(step);
