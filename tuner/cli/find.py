@@ -21,7 +21,6 @@ from chorale.tuner import plots
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
-from chorale.tuner.costs.pricing import load_calibration
 from chorale.tuner.files.read_write import FORMATS, write_file
 from chorale.tuner.reports.finder import Wiring, find_document, find_table, sizes_document
 from chorale.tuner.reports.tables import Result, Stopwatch, seconds_text
@@ -41,7 +40,6 @@ def find(
     alpha_us: str | None = None,
     size: str | None = None,
     bandwidth_gbps: str | None = None,
-    calibration: Annotated[str | None, typer.Option(metavar="FILE")] = None,
     executor: ExecutorName = "serial",
     workers: Workers = None,
     plot: PlotFile = None,
@@ -64,7 +62,6 @@ def find(
         alpha_us: Workload: latency of a step in microseconds.
         size: Workload: buffer size of the allreduce, such as 1M.
         bandwidth_gbps: Workload: total Gbit/s of a node over all its links.
-        calibration: Workload: JSON of `run --calibrate --json`, instead of --alpha-us and --bandwidth-gbps.
 
     Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
     """
@@ -72,7 +69,7 @@ def find(
     queries = [
         FinderQuery(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)
     ]
-    workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
+    workload = _workload(alpha_us, size, bandwidth_gbps)
     if cables is not None and cables.suffix.lower() not in (".csv", *FORMATS):
         raise InvalidInput("cannot save cables as {}", cables.name, "use a name that ends in .csv, .png, .svg or .pdf")
     is_list = cables is not None and cables.suffix.lower() == ".csv"
@@ -143,31 +140,14 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
     return counts
 
 
-def _workload(
-    alpha_us: str | None, size: str | None, bandwidth_gbps: str | None, calibration: str | None, degree: int
-) -> Workload | None:
-    """Return the workload by which networks are ranked.
-
-    If a calibration is given, a node has `degree` times the link bandwidth in it.
-    """
+def _workload(alpha_us: str | None, size: str | None, bandwidth_gbps: str | None) -> Workload | None:
+    """Return the workload by which networks are ranked, or None if no option describes it."""
     given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
-    named = [name for name, value in given.items() if value is not None]
-    if calibration is None:
-        if not named:
-            return None
-        if alpha_us is None or size is None or bandwidth_gbps is None:
-            rule = "a workload must have --alpha-us, --size and --bandwidth-gbps"
-            missing = ", ".join(name for name in given if name not in named)
-            raise InvalidInput(rule, f"no {missing}", "give all three or none")
-        alpha, bandwidth = parse_rational(alpha_us, "--alpha-us"), parse_rational(bandwidth_gbps, "--bandwidth-gbps")
-        return Workload(alpha, parse_size(size), bandwidth)
-    if size is None or named != ["--size"]:
-        rule = "a workload with --calibration has --size and neither --alpha-us nor --bandwidth-gbps"
-        raise InvalidInput(rule, ", ".join(named) or "none of them", "give --calibration and --size")
-    fitted = load_calibration(calibration)
-    if fitted.bandwidth_unit != "link":
-        rule = "a calibration for topologies to be found must come from a network of equal links"
-        raise InvalidInput(rule, f"one in {fitted.bandwidth_unit}", "calibrate on a topology such as torus:4x4")
-    alpha = parse_rational(fitted.alpha_s, "the fitted alpha") * 10**6
-    link_gbps = parse_rational(fitted.unit_bytes_per_s, "the fitted rate") * 8 / 10**9
-    return Workload(alpha, parse_size(size), degree * link_gbps)
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return None
+    if alpha_us is None or size is None or bandwidth_gbps is None:
+        rule = "a workload must have --alpha-us, --size and --bandwidth-gbps"
+        raise InvalidInput(rule, f"no {', '.join(missing)}", "give all three or none")
+    alpha, bandwidth = parse_rational(alpha_us, "--alpha-us"), parse_rational(bandwidth_gbps, "--bandwidth-gbps")
+    return Workload(alpha, parse_size(size), bandwidth)

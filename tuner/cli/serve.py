@@ -43,7 +43,6 @@ def create(
         float | None,
         typer.Option("--days", min=0.001, max=36500, help=f"Days until it expires; default: {DEFAULT_DAYS}."),
     ] = None,
-    expires: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])] = None,
     forever: bool = False,
     jobs: Annotated[int, typer.Option(min=1, max=100000)] = 20,
     requests_per_minute: Annotated[int, typer.Option(min=1, max=10**6)] = 600,
@@ -57,7 +56,6 @@ def create(
 
     Args:
         name: Owner of the token, as shown in jobs and in the audit log.
-        expires: Expiry date, in UTC.
         forever: Create a token that never expires.
         jobs: Largest number of unfinished jobs at a time.
         requests_per_minute: Largest number of requests per minute.
@@ -67,13 +65,9 @@ def create(
     if not re.fullmatch(access.NAME_PATTERN, name) or name == "local":
         rule = "{} cannot be the name of a token"
         raise InvalidInput(rule, name, "use letters, digits, `_`, `.` and `-`, but not `local`")
-    if sum((days is not None, expires is not None, forever)) > 1:
-        raise InvalidInput("only one of {} can be given", "--days, --expires and --forever", "leave out the others")
-    now = datetime.fromtimestamp(int(time.time()), UTC)
-    end = now + timedelta(days=DEFAULT_DAYS if days is None else days) if expires is None else expires
-    end = end if end.tzinfo else end.replace(tzinfo=UTC)
-    if end <= now:
-        raise InvalidInput("the expiry date {} is in the past", end.isoformat(), "choose a later one")
+    if days is not None and forever:
+        raise InvalidInput("--days and --forever exclude each other", "", "leave out one of them")
+    end = datetime.fromtimestamp(int(time.time()), UTC) + timedelta(days=DEFAULT_DAYS if days is None else days)
     token, digest = access.make_token()
     fields: dict[str, Any] = {"role": role, "expires": None if forever else end, "jobs": jobs}
     entry = access.TokenEntry(name=name, sha256=digest, requests_per_minute=requests_per_minute, **fields)

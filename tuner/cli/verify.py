@@ -36,7 +36,7 @@ from chorale.tuner.files.collective_files import collective_file_text, load_coll
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts
-from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices
+from chorale.tuner.reports.programs import loss_document, prediction, program_facts
 from chorale.tuner.reports.synthesis import cost_document
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
@@ -300,7 +300,6 @@ def lower(
         text = built.text.encode()
         if isinstance(built, LoweredProgram):
             document["order_of_additions"] = additions_document(built.read_back)
-            document["notices"] = sharing_notices(built.read_back, options)
             document |= loss_document(verified, options, built.program, size_bytes)
             custom = None if built.program.switches else built.program.collective.custom
     write_file(output, text)

@@ -1,6 +1,5 @@
 """Build tuning tables for jobs from program files, campaigns, the registry or predictions, and display them."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +23,6 @@ from chorale.runners.engine.library import DataType
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth import (
     CheckFailed,
-    ChoraleError,
     Collective,
     InvalidInput,
     LoweringOptions,
@@ -56,8 +54,8 @@ from chorale.tuner.files.topology_specs import absolute_spec, load_topology
 from chorale.tuner.reports.bound import checked
 from chorale.tuner.reports.synthesis import describe_topology
 from chorale.tuner.reports.tables import aligned_rows
-from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID, load_best
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.registry import COLLECTIVE, SIZE_CLASS, TOPOLOGY_ID, load_best
 from chorale.tuner.trials.journal import launch_folders
 from chorale.tuner.trials.store import LaunchSnapshot, is_begun, read_snapshot
 from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, table_ranges, tuning_table
@@ -274,16 +272,11 @@ def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topol
         raise CheckFailed(f"a program must send where {network.spec} has a path", value, "make one for this network")
 
 
-_log = logging.getLogger("chorale.table")
-
-LAUNCH_ID = "chorale.launch_id"
 MEASURED_DTYPE = "float32"
 """Element type that campaigns use."""
 
 
-def table_of_campaign(
-    home: Home, name: str, group: JobGroup, dtypes: Sequence[str], beyond: bool, with_mlflow: bool = True
-) -> Table:
+def table_of_campaign(home: Home, name: str, group: JobGroup, dtypes: Sequence[str], beyond: bool) -> Table:
     """Return the table of the newest launch of campaign `name` that measured something.
 
     The table covers the size classes from the smallest to the largest measured size, or all sizes if `beyond` is set.
@@ -303,15 +296,13 @@ def table_of_campaign(
     network = load_topology(campaign["topology"])
     chosen = tuning_table(snapshot.ranked_trials, campaign["objective"] == "geomean_speedup")
     origin = {"campaign": name, "launch": snapshot.launch.number, "launch_id": snapshot.launch.launch_id}
-    versions = _registered(home, campaign, network, snapshot.launch.launch_id) if with_mlflow else {}
     ranges, rows = table_ranges(chosen), []
     smallest = min(SizeClass.of(entry.size_bytes).min_bytes for entry in chosen)
     largest = max(SizeClass.of(entry.size_bytes).max_bytes for entry in chosen)
     firsts = [0 if beyond else smallest, *(item.first_bytes for item in ranges[1:])]
     for item, sizes in zip(ranges, _ranges(firsts, None if beyond else largest), strict=True):
         among = [entry for entry in chosen if sizes.first <= entry.size_bytes <= (sizes.last or entry.size_bytes)]
-        registered = versions.get(item.entry.trial.program_id) if item.entry.trial else None
-        rows.append(_campaign_row(snapshot, network, item.entry, sizes, among, origin | (registered or {})))
+        rows.append(_campaign_row(snapshot, network, item.entry, sizes, among, origin))
     provenance = {"source": "campaign", **origin, "runner": campaign["runner"]["kind"]}
     return assemble(rows, network, group, dtypes, provenance)
 
@@ -377,26 +368,6 @@ def _measured(entry: TableEntry) -> dict[str, Any]:
     }
 
 
-def _registered(
-    home: Home, campaign: Mapping[str, Any], network: Topology, launch_id: str
-) -> dict[str, dict[str, Any]]:
-    """Return model, version and run of each program that a launch registered, by program id; empty without MLflow."""
-    found: dict[str, dict[str, Any]] = {}
-    try:
-        mlflow = MlflowStore(campaign["tracking"]["mlflow_uri"] or home.mlflow_uri, home.artifacts)
-        for model in sorted(mlflow.models({TOPOLOGY_ID: network.id, COLLECTIVE: campaign["collective"]})):
-            for version in mlflow.versions(model):
-                if version.tags.get(LAUNCH_ID) == launch_id and version.tags.get(PROGRAM_ID):
-                    found.setdefault(version.tags[PROGRAM_ID], _version_facts(version))
-    except ChoraleError as error:
-        _log.warning("the table does not name runs and versions of MLflow: %s", error)
-    return found
-
-
-def _version_facts(version: ModelVersion) -> dict[str, Any]:
-    return {"model": version.name, "version": version.version, "run_id": version.run_id}
-
-
 def table_of_registry(
     mlflow: MlflowStore, network: Topology, group: JobGroup, dtypes: Sequence[str], alias: str = "champion"
 ) -> Table | None:
@@ -434,7 +405,8 @@ def _class_rows(mlflow: MlflowStore, network: Topology, collective: str, span: S
         manifest, version, registered = entry.manifest, entry.version, entry.registered
         facts = {"runner": manifest["runner"], "sizes": [dict(size) for size in run]}
         lineage = manifest.get("lineage", {})
-        origin = _version_facts(version) | {key: lineage[key] for key in ("campaign", "launch_id") if key in lineage}
+        origin = {"model": version.name, "version": version.version, "run_id": version.run_id}
+        origin |= {key: lineage[key] for key in ("campaign", "launch_id") if key in lineage}
         make = partial(table_row, parse_collective(manifest["collective"]), served)
         if registered is None:
             yield make(None, facts, None, {**origin, "baseline": run[0]["baseline"]})

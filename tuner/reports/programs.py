@@ -24,7 +24,6 @@ from chorale.synth import (
     traffic_of,
 )
 from chorale.synth.identity import rational_text
-from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import data_paths
@@ -158,28 +157,6 @@ def prediction(
         time_us = pricing.simulate_program(program, topology, network, size_bytes, buffer_bytes).end_s * 1e6
     time_per_byte = rational_text(pricing.program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
-
-
-def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[str, str]]:
-    """Return a notice if thread blocks were requested to work in groups, but some blocks of the plan work alone."""
-    if options.block_group == 1 or not isinstance(program, ExecutionPlan):
-        return []
-    alone = [
-        sum(
-            not block.is_shared and any(operation.action.moves for operation in block.every_operation())
-            for block in body.blocks
-        )
-        for body in program.ranks
-    ]
-    if not any(alone):
-        return []
-    rank = alone.index(max(alone))
-    blocks = len(program.ranks[rank].blocks)
-    message = (
-        f"groups of {options.block_group} are used where they fit: of {blocks} thread blocks of rank {rank}, "
-        f"{alone[rank]} are alone, because more could not run at the same time"
-    )
-    return [{"rule": "group", "message": message}]
 
 
 LARGE_BYTES = 2**30

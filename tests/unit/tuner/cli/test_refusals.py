@@ -77,9 +77,6 @@ find -n 8 -d 3 --search 0 --panel-ports 6 --cables cables.svg | add --cables cab
 find -n 8 -d 3 --search 0 --moves 1 | add --keep-cables
 find -n 8 -d 3 --search 0 --bidirectional --keep-cables lying.csv --moves 1 | allow more --moves
 find -n 8 -d 3 --search 0 --keep-cables wrong.csv | line 2
-find -n 8 -d 4 --calibration fit.json | got none of them; give --calibration and --size
-find -n 8 -d 4 --calibration fit.json --size 1M --alpha-us 1 | got --alpha-us, --size; give --calibration and
-find -n 8 -d 4 --calibration rates.json --size 1M | a calibration for topologies to be found must come from a network
 bound ring:4 --k 0 --collective allgather | at least one tree per shard
 bound ring:4 --k 2 | --k works with allgather, reduce_scatter, broadcast and reduce, not with allreduce
 bound ring:4 --collective broadcast --root 4 | the root 4 is not a rank
@@ -120,7 +117,7 @@ fabric up ring:3 --link-mbps 0 --name never | between 0.1 and 100000 Mbit/s
 fabric up ring:300 --link-mbps 5 --name never | at most 256 nodes
 fabric up ring:3 --link-mbps 5 --name 'no name' | the name of a fabric must be
 fabric up ring:4 --link-mbps 5 --name never --latency-us -1 | the latency of a link must be 0 to
-export cube.parquet -o job --target mscclpp-json | choose from msccl-xml, msccl-executor-xml, oneccl-xml
+export cube.parquet -o job --target mscclpp-json | choose from msccl-xml, msccl-executor-xml
 export cube.parquet -o job --spec ring:8 | the schedule file already names its topology, got --spec ring:8
 export cube.parquet -o job --hosts a,b --gpus-per-node 3 | exactly 8 GPUs
 export cube.parquet -o job --tests build | absolute

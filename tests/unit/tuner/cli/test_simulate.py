@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from chorale.runners.simulated.calibration import Calibration
 from tests.command import chorale
 from tests.links import topology_document
 
@@ -86,17 +85,6 @@ def test_a_fit_is_printed_and_used(capsys, schedule, tmp_path):
     assert simulated["parameters"]["calibration"] == str(path)
     for row, run in zip(simulated["results"], done.document["results"], strict=True):
         assert row["time_us"] == pytest.approx(run["time_us_median"])
-
-
-def test_topologies_are_found_for_a_calibrated_machine(capsys, tmp_path):
-    fit = Calibration("link", 0.0, 10e-6, 0.0, 25e9 / 8, 0.0, 0.0, None, 9)
-    path = tmp_path / "fit.json"
-    path.write_text(json.dumps({"calibration": fit.to_json()}))
-    wanted = ("find", "-n", 8, "-d", 4, "--bases", "paper", "--size", "1M", "--json")
-    fitted = chorale(capsys, *wanted, "--calibration", path).document
-    given = chorale(capsys, *wanted, "--alpha-us", 10, "--bandwidth-gbps", 100).document
-    assert fitted["frontier"] == given["frontier"]
-    assert fitted["best"] == given["best"]
 
 
 def test_names_with_brackets_are_no_markup(capsys, tmp_path):

@@ -128,7 +128,6 @@ def test_a_schedule_that_is_more_than_1_percent_behind_its_bound_says_so(method,
     gap = Fraction(document["optimality"]["gap"])
     of_bandwidth = [one for one in document["warnings"] if one["kind"] == "bandwidth"]
     assert [Fraction(one["gap"]) for one in of_bandwidth] == ([gap] if gap > Fraction(1, 100) else [])
-    assert all("tried" in one["message"] for one in of_bandwidth)
     printed = chorale(capsys, *words)
     assert ("above its bandwidth bound" in printed.stdout + printed.stderr) == bool(of_bandwidth)
 
