@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -53,7 +52,6 @@ class Check:
 
 NCCL_TESTS = "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests MPI=1 NCCL_HOME=LIBRARY"
 ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"
-SERVICE_PORT = 8600
 
 
 def installed(distribution: str, purpose: str, command: str, required: bool = False) -> Check:
@@ -171,7 +169,11 @@ def service_checks(home: Home) -> Iterator[Check]:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     ok, found = True, f"RAY_ADDRESS={address}" if address else "none named: campaigns work in processes here"
     if port.isdigit():
-        ok = _answers(host.strip("[]"), int(port))
+        try:
+            with closing(socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S)):
+                ok = True
+        except OSError:
+            ok = False
         found = f"{address} {'answers' if ok else 'does not answer'}"
     yield Check("ray cluster", ok, found, "campaigns on a cluster", way_out, True, command)
     command = "unset MLFLOW_TRACKING_URI"
@@ -179,28 +181,6 @@ def service_checks(home: Home) -> Iterator[Check]:
     store = tried("mlflow store", lambda: what_is_at(home.mlflow_uri), "tracking")
     way_out = f"{store.way_out}; {then}" if store.way_out else then
     yield replace(store, way_out=way_out, command="" if store.ok else command)
-    command = f"chorale serve --port {SERVICE_PORT + 1}"
-    free = not _answers("127.0.0.1", SERVICE_PORT)
-    ours = not free and _is_the_service(f"http://127.0.0.1:{SERVICE_PORT}/openapi.json")
-    what = "is free" if free else "is where the service answers" if ours else "is taken by something else"
-    found = f"port {SERVICE_PORT} {what}"
-    yield Check("service port", free or ours, found, "the service", f"run `{command}`", command=command)
-
-
-def _is_the_service(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:  # noqa: S310 - an address of this machine
-            return b"chorale" in answer.read(4096).lower()
-    except (OSError, ValueError):
-        return False
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        with closing(socket.create_connection((host, port), timeout=PATIENCE_S)):
-            return True
-    except OSError:
-        return False
 
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -208,7 +188,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "fabric": ("linux", "ip", "tc", "fabrics"),
     "ray": ("ray", "memory", "ray cluster"),
     "mlflow": ("mlflow", "data folder", "mlflow store"),
-    "service": ("ray", "fastapi", "data folder", "service port"),
+    "service": ("ray", "fastapi", "data folder"),
 }
 """Runner or service -> names of the checks that it needs, in the order in which to fix them."""
 

@@ -24,16 +24,10 @@ def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np
 
     Parallel links are combined into one connection with their total bandwidth. O(links log links).
     """
-    links = topology.links
-    key = links.src.astype(np.int64) * topology.node_count + links.dst
-    _, first, pair = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    number = np.empty(len(order), dtype=np.int64)
-    number[order] = np.arange(len(order))
-    of_link: NDArray[np.int64] = number[pair.ravel()]
+    links, nodes = topology.links, topology.node_count
+    pairs, of_link = np.unique(links.src.astype(np.int64) * nodes + links.dst, return_inverse=True)
     bandwidth = np.bincount(of_link, weights=[float(link.bandwidth) for link in links])
-    ends = zip(key[first[order]].tolist(), bandwidth.tolist(), strict=True)
-    nodes = topology.node_count
+    ends = zip(pairs.tolist(), bandwidth.tolist(), strict=True)
     return [{"src": end // nodes, "dst": end % nodes, "bandwidth": rate} for end, rate in ends], of_link
 
 

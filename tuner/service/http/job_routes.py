@@ -131,31 +131,21 @@ def picture(
 
 topology_router = APIRouter(prefix="/v1", tags=["networks"])
 
-Spec = Annotated[str, Query(max_length=4096, description="A topology spec.", examples=["torus:4x4"])]
-
 
 class NetworkBody(Strict):
-    """A network given as a document, for networks that have no spec."""
+    """A network, as a spec or a document."""
 
     topology: job_specs.Network
 
 
-@topology_router.get("/topologies", summary="Describe and draw the network of a spec")
+@topology_router.post("/topologies", summary="Describe and draw a network")
 def described(
-    topology: Spec, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
+    body: NetworkBody, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
 ) -> dict[str, Any]:
-    """Return a network's counts, degree and diameter, and the positions of nodes and links.
+    """Return a network's counts, degree and diameter, and the positions of nodes and links. Nothing is stored.
 
     `picture` is null if the network is too large to draw; `why` has the reason.
     """
-    return scheduler.planning.call(caller.name, topology_view, topology, campaigns.limits)
-
-
-@topology_router.post("/topologies", summary="Describe and draw the network of a document")
-def described_document(
-    body: NetworkBody, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
-) -> dict[str, Any]:
-    """Return what the GET request returns, for a document in the format chorale-topology/1. Nothing is stored."""
     return scheduler.planning.call(caller.name, topology_view, body.topology, campaigns.limits)
 
 

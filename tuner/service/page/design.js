@@ -137,8 +137,7 @@ function previewer(form, preview, shown) {
     const { signal } = (last = new AbortController());
     const { topology, file } = form.elements, given = file.files.length ? file : topology;
     try {
-      const source = await networkOf(form);
-      const view = await (typeof source === "string" ? get("/v1/topologies", { topology: source }, signal) : post("/v1/topologies", { topology: source }, signal));
+      const view = await post("/v1/topologies", { topology: await networkOf(form) }, signal);
       if (signal.aborted) return;
       form.elements.root.max = view.topology.nodes - 1;
       preview.replaceChildren(...described(view));

@@ -2,7 +2,7 @@
 // collective's shortest time, and the cut in the network that proves it.
 
 import { hashOf } from "./address.js";
-import { catalog, download, get } from "./api.js";
+import { catalog, download, get, post } from "./api.js";
 import { choice, counted, dataTable, duration, element, facts, field, jobForm, number, panel, percent, rate, timePerByte } from "./dom.js";
 import { loadRows, loads, network, stepSummary, tree } from "./picture.js";
 
@@ -134,7 +134,7 @@ function player(picture, { images, controls }, shown) {
 export async function boundOf(_key, { document: report }) {
   const { unit, in_network: switches, collective, topology: { spec } } = report;
   const isFile = spec.startsWith("file:");
-  const view = isFile ? null : await get("/v1/topologies", { topology: spec });
+  const view = isFile ? null : await post("/v1/topologies", { topology: spec });
   const about = facts([
     ["network", spec],
     ["time per byte", `at least ${timePerByte(report.time_per_byte, unit)}`],

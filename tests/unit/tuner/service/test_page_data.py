@@ -41,7 +41,7 @@ def test_a_tree_goes_hop_by_hop_through_switches(service):
 
 
 def test_a_network_is_described_and_drawn_from_its_spec_and_from_a_document(service):
-    view = service.client.get("/v1/topologies", params={"topology": "mesh:2x3"}).json()
+    view = service.post("/v1/topologies", topology="mesh:2x3").json()
     assert (view["topology"]["nodes"], view["topology"]["links"], view["unit"]) == (6, 14, "link")
     assert len(view["picture"]["nodes"]) == 6
     assert {line["bandwidth"] for line in view["picture"]["connections"]} == {1.0}
@@ -50,10 +50,10 @@ def test_a_network_is_described_and_drawn_from_its_spec_and_from_a_document(serv
     printed = (EXAMPLES / "b200-topo.txt").read_text()
     assert service.post("/v1/topologies", topology={"file": printed}).json()["topology"]["nodes"] == 8
     assert service.post("/v1/topologies", topology={"file": "no network"}).status_code == 422
-    assert service.client.get("/v1/topologies", params={"topology": "torus:4x"}).status_code == 422
-    view = service.client.get("/v1/topologies", params={"topology": "biring:4,3"}).json()
+    assert service.post("/v1/topologies", topology="torus:4x").status_code == 422
+    view = service.post("/v1/topologies", topology="biring:4,3").json()
     assert [line["bandwidth"] for line in view["picture"]["connections"]] == [2.0] * 6
-    view = service.client.get("/v1/topologies", params={"topology": "torus:32x32"}).json()
+    view = service.post("/v1/topologies", topology="torus:32x32").json()
     assert view["topology"]["nodes"] == 1024
     assert view["picture"] is None
     assert "at most 512 nodes" in view["why"]
