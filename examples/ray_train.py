@@ -1,4 +1,4 @@
-"""Data-parallel training on a Ray cluster whose gradients are added by the programs of a tuning table.
+"""Data-parallel training on a Ray cluster in which the programs of a tuning table add the gradients.
 
 python examples/ray_train.py --table fabric.table --workers 4 --reports reports
 """
@@ -16,7 +16,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 
 def train(config: dict[str, Any]) -> None:
-    """What each worker does: some steps on data of its own, then a report of which programs ran."""
+    """Train on this worker's own data for some steps, then write which programs ran."""
     import ray.train.torch
     import torch
 
@@ -38,7 +38,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Train on the cluster that this process is or will be connected to."""
+    """Train on this process's Ray cluster, or on a new local one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", type=Path, required=True, help="on a path that all nodes have")
     parser.add_argument("--workers", type=int, default=4)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def run(table: Path, workers: int, steps: int, reports: Path) -> None:
-    """Train with `workers`; each writes its report into `reports`."""
+    """Train with `workers` workers; each writes its report into the folder `reports`."""
     reports.mkdir(parents=True, exist_ok=True)
     if not ray.is_initialized():
         ray.init()

@@ -1,1 +1,1 @@
-"""What is installed: its hashes, its bill of materials, its licenses."""
+"""Hashes, bill of materials and licenses of the installed packages."""

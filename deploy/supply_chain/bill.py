@@ -1,7 +1,7 @@
-"""Writes what is installed beside this Python: `python -m deploy.supply_chain.bill FOLDER`.
+"""Lists the packages in this Python's environment: `python -m deploy.supply_chain.bill FOLDER`.
 
-`bill-of-materials.cdx.json` is in the format CycloneDX 1.6, with the SHA-256 of what was downloaded where hashes.txt
-has it; `third-party-notices.txt` has the licenses, copyleft ones first, and their texts.
+`bill-of-materials.cdx.json` is in the format CycloneDX 1.6, with the SHA-256 of each downloaded file that hashes.txt
+lists. `third-party-notices.txt` has the licenses, copyleft ones first, and their texts.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ LISTING = "vendored.json"
 
 @dataclass(frozen=True, slots=True)
 class VendoredPackage:
-    """A package of which files are in `folder`. sha256: of each of them; texts: files with its licenses"""
+    """A package whose files are copied into `folder`. sha256: by file name; texts: names of its license files"""
 
     folder: Path
     name: str
@@ -35,12 +35,12 @@ class VendoredPackage:
     sha256: dict[str, str]
 
     def notice(self) -> str:
-        """Return its name and the texts of its licenses."""
+        """Return the package's name and the texts of its licenses."""
         texts = "\n".join((self.folder / name).read_text(errors="replace") for name in self.texts)
         return f"\n{'=' * 100}\n{self.name} {self.version}: {self.license}\n\n{texts}"
 
     def damaged(self) -> list[str]:
-        """Return the files that are missing or not those that were vendored."""
+        """Return the names of files that are missing or whose SHA-256 differs."""
         return [
             name
             for name, digest in self.sha256.items()
@@ -50,7 +50,7 @@ class VendoredPackage:
 
 
 def vendored_packages(root: Path = ROOT) -> Iterator[VendoredPackage]:
-    """Yield what the folders below `root` list."""
+    """Yield the packages that the vendor folders below `root` list."""
     for name in FOLDERS:
         folder = root / name
         if (folder / LISTING).is_file():
@@ -66,13 +66,13 @@ MAX_NAME = 80
 
 
 def components(installed: Iterable[Distribution]) -> list[Distribution]:
-    """Return the distributions that are not this project, by name, each once."""
+    """Return the distributions except this project, sorted by name, without duplicates."""
     named = {_normal(each.metadata["Name"]): each for each in installed if each.metadata["Name"]}
     return [each for name, each in sorted(named.items()) if name != PROJECT]
 
 
 def bill_of_materials(packages: Sequence[Distribution], version: str, hashes: Mapping[str, str]) -> dict[str, Any]:
-    """Return the CycloneDX document of `packages`, which is the same whenever they are."""
+    """Return the CycloneDX document of `packages`. The same packages give the same document."""
     root = {"type": "application", "bom-ref": PROJECT, "name": PROJECT, "version": version}
     purls = {
         _normal(each.metadata["Name"]): f"pkg:pypi/{_normal(each.metadata['Name'])}@{each.version.replace('+', '%2B')}"
@@ -110,7 +110,7 @@ def _component(
 
 
 def notices(packages: Sequence[Distribution]) -> str:
-    """Return names, licenses and the texts of the licenses."""
+    """Return the packages' names, licenses and license texts."""
     rows = [(each.metadata["Name"], each.version, license_of(each)) for each in packages]
     strong = [f"{name} {version}: {terms}" for name, version, terms in rows if _COPYLEFT.search(terms)]
     lines = ["Third-party packages", "", "Copyleft, in whole or in part:", *strong, "", "All:"]
@@ -125,7 +125,7 @@ def notices(packages: Sequence[Distribution]) -> str:
 
 
 def license_of(package: Distribution) -> str:
-    """Return the license as the package names it: an SPDX expression, a name, or its classifiers."""
+    """Return the license that the package states: an SPDX expression, its classifiers, or a short name."""
     metadata = package.metadata
     classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if "License ::" in line]
     short = metadata.get_all("License", [""])[0].strip().partition("\n")[0]

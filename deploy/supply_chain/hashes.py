@@ -1,12 +1,12 @@
-"""Compares what pip downloaded with hashes.txt: `python hashes.py check REPORT…`, `python hashes.py add REPORT…`.
+"""Compares downloads of pip with hashes.txt: `python hashes.py check REPORT…`, `python hashes.py add REPORT…`.
 
-A REPORT is what `pip install --report` writes; pip has checked or computed the SHA-256 in it. Standard library only, as
-it judges an environment before anything of it runs.
+A REPORT is a file written by `pip install --report`, with the SHA-256 of each download. This script uses only the
+standard library, because it checks an environment before any of its packages runs.
 
-- another SHA-256 under a known file name is refused (exit code 1); HASHES=warn only warns
-- a file that is not listed (another platform, another Python, an index with builds of its own) is counted in a warning;
-  HASHES=strict refuses it, too
-- a REPORT that is not there is of a part that was not installed
+- a known file name with another SHA-256 is refused (exit code 1); HASHES=warn only warns
+- unlisted files (another platform or Python, an index with its own builds) are counted in a warning; HASHES=strict
+  refuses them, too
+- a missing REPORT belongs to a part that was not installed
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LIST = Path(__file__).parents[2] / "hashes.txt"
 
 
 def read_list(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file name; lines are those of `sha256sum`."""
+    """Return file name -> SHA-256 from a file in the format of `sha256sum`."""
     lines = (line.split() for line in path.read_text().splitlines() if line and not line.startswith("#"))
     return {name: digest for digest, name in lines}
 
 
 def downloads(report: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield file name and SHA-256 of each archive in a report of pip; folders, such as this project, have none."""
+    """Yield file name and SHA-256 of each archive in a report of pip. Folders, such as this project, are left out."""
     entries = report.get("install", [])
     for entry in entries if isinstance(entries, list) else []:
         info = entry["download_info"]
@@ -37,13 +37,13 @@ def downloads(report: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def differences(listed: Mapping[str, str], downloaded: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the names of files with other bytes than listed, and of those that are not listed."""
+    """Return the names of downloaded files with another SHA-256 than listed, and of unlisted files."""
     changed = sorted(name for name, digest in downloaded.items() if listed.get(name, digest) != digest)
     return changed, sorted(downloaded.keys() - listed.keys())
 
 
 def main(arguments: Sequence[str], mode: str, path: Path = LIST) -> int:
-    """Do what the words of the command line say; return the exit code."""
+    """Run the task `check` or `add`, the first of `arguments`; return the exit code. mode: value of HASHES"""
     task, *reports = arguments
     downloaded: dict[str, str] = {}
     for report in map(Path, reports):

@@ -1,4 +1,4 @@
-"""How long collectives of a record take in a job, with two backends by turns: one JSON document with all times.
+"""Time recorded collectives in a job, with two backends in turn, and write all times to one JSON document.
 
 python collective_times.py --calls '[["allreduce", 1048576]]' --repeats 5 --output times.json
 """
@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
 
 
 def call_of(collective: str, size_bytes: int, group: Any) -> Callable[[], Any]:
-    """Return what runs a collective of float32 elements; the size is that of the whole vector."""
+    """Return a function that runs the collective on float32 elements. size_bytes: size of the whole vector"""
     ranks = dist.get_world_size()
     whole = torch.zeros(max(1, size_bytes // 4 // ranks) * ranks)
     part = torch.zeros(len(whole) // ranks)
@@ -42,7 +42,7 @@ def call_of(collective: str, size_bytes: int, group: Any) -> Callable[[], Any]:
 
 
 def times(calls: list[tuple[str, int]], groups: dict[str, Any], repeats: int) -> list[dict[str, Any]]:
-    """Return the seconds of each call with each backend: that of the last rank, after a warm-up, by turns."""
+    """Run each call with all backends in turn, after a warm-up; return the times of the slowest rank in seconds."""
     rows = []
     for collective, size_bytes in calls:
         seconds: dict[str, list[float]] = {name: [] for name in groups}

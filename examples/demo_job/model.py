@@ -12,7 +12,7 @@ GRID = 2.0**-20
 
 
 class Transformer(nn.Module):
-    """Bytes in, logits of the next byte out."""
+    """Predicts the next byte: maps bytes to logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class Transformer(nn.Module):
 
 
 def make_model(seed: int) -> Transformer:
-    """Return the same model on every rank."""
+    """Return a model whose initial weights depend only on `seed`, so that all ranks start with the same ones."""
     torch.manual_seed(seed)
     return Transformer()
 
 
 def batch(seed: int, rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the text of a rank at a step, and the bytes that follow: counting up from a random byte."""
+    """Return a rank's input bytes at a step, which count up from a random byte, and the following bytes."""
     random = torch.Generator().manual_seed(1000003 * seed + 1009 * rank + step)
     first = torch.randint(BYTES, (BATCH, 1), generator=random)
     text = (first + torch.arange(LENGTH + 1)) % BYTES
@@ -45,9 +45,9 @@ def batch(seed: int, rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def round_gradients(model: nn.Module) -> None:
-    """Round every gradient to a multiple of 2^-20 before it is added to others: then no sum depends on its order.
+    """Round every gradient to a multiple of 2^-20 before gradients are added, so that no sum depends on its order.
 
-    Sums of a few such numbers below 2 are exact in float32, so that losses of two backends can be compared bit by bit.
+    Sums of a few such numbers below 2 are exact in float32, so the losses of two backends can be compared bit by bit.
     """
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient: torch.round(gradient / GRID) * GRID)

@@ -1,4 +1,4 @@
-"""A training job as anybody would write it: DDP or FSDP2, any backend; RANK, WORLD_SIZE and MASTER_ADDR say who it is.
+"""An ordinary training job with DDP or FSDP2 and any backend. RANK, WORLD_SIZE and MASTER_ADDR identify the process.
 
 python train.py --backend gloo --sharding ddp --steps 6 --output losses.json
 """
@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
 
 
 def distributed(sharding: str) -> nn.Module:
-    """Return the model, its parameters on every rank, or cut into as many parts as there are ranks."""
+    """Return the model with all parameters on every rank (ddp) or with a part of them on each rank (fsdp2)."""
     model = make_model(SEED)
     if sharding == "ddp":
         round_gradients(model)
