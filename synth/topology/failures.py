@@ -115,16 +115,11 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
     mask = np.zeros(len(topology.links), dtype=bool)
     for pair in chosen:
         mask |= _parallel_links(topology, pair, "scaled")
-    return replace(rescaled(topology, mask, factor, spec), automorphisms=())
-
-
-def rescaled(topology: Topology, chosen: Mask, factor: Fraction, spec: str) -> Topology:
-    """Return `topology` with the bandwidth of `chosen` links times `factor`. Its symmetries are kept unchecked."""
     links = topology.links
     table = [*links.bandwidths, *(bandwidth * factor for bandwidth in links.bandwidths)]
-    classes = links.bandwidth_class + chosen * np.int32(len(links.bandwidths))
+    classes = links.bandwidth_class + mask * np.int32(len(links.bandwidths))
     rates = Rates(classes, table, links.latency_class, links.latencies_s)
-    return replace(topology, spec=spec, links=sorted_links(links.src, links.dst, rates))
+    return replace(topology, spec=spec, links=sorted_links(links.src, links.dst, rates), automorphisms=())
 
 
 FailureKind = Literal["node", "link"]

@@ -19,7 +19,7 @@ from chorale.synth.topology.expansions import (
     line_graph,
     process_network,
 )
-from chorale.synth.topology.failures import LostLink, rescaled, scaled, without
+from chorale.synth.topology.failures import LostLink, scaled, without
 from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
 from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require, require_size
 from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, SwitchAbility, Topology, transpose
@@ -29,8 +29,7 @@ _MAX_TIMES = MAX_NODES.bit_length() - 1
 _MAX_COUNTED = 2**14
 _WITHOUT = "without(spec;node=K;link=A-B;link=A>B;part=p/q;…)"
 _SCALED = "scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"
-_ABLE = "able(spec;switch=S;…;multicast=yes|no;reduce=yes|no;reduce-bandwidth=R;types=T,…;operations=O,…)"
-_USABLE = "usable(spec;switch=S;…;share=p/q)"
+_ABLE = "able(spec;switch=S;…;multicast=yes|no;reduce=yes|no;reduce-bandwidth=R)"
 
 
 def _of_one_topology(change: Callable[[Topology], Topology], links: int = 1) -> Callable[..., TopologyPlan]:
@@ -187,18 +186,23 @@ def plan_able(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     `reduce-bandwidth` limits a switch's output of sums, in the network's bandwidth unit. The new abilities replace
     earlier abilities of these switches; symmetries that do not preserve the abilities are dropped.
     """
-    inner = _inner_plan(call, plan_of, f"write {_ABLE}")
-    lists = {"types": "reduce_types", "operations": "reduce_operations"}
-    options = _options(call, ("switch", "multicast", "reduce", "reduce-bandwidth", *lists), _ABLE)
+    keys, way_out = ("switch", "multicast", "reduce", "reduce-bandwidth"), f"write {_ABLE}"
+    inner = _inner_plan(call, plan_of, way_out)
+    options: dict[str, list[str]] = {}
+    for option in call.arguments[1:]:
+        if not isinstance(option, Option) or option.key not in keys:
+            raise InvalidInput(f"able takes {', '.join(keys)}", str(option), way_out)
+        if option.key in options and option.key != "switch":
+            raise InvalidInput(f"able takes one {option.key}", str(option), way_out)
+        options.setdefault(option.key, []).append(option.value)
     attributes: dict[str, object] = {}
     for key in ("multicast", "reduce"):
         text = options.get(key, ["yes"])[0]
         if text not in ("yes", "no"):
-            raise InvalidInput(f"{key} of able must be yes or no", repr(text), f"write {_ABLE}")
+            raise InvalidInput(f"{key} of able must be yes or no", repr(text), way_out)
         attributes[key] = text == "yes"
-    for key, name in (("reduce-bandwidth", "reduce_bandwidth"), *lists.items()):
-        if key in options:
-            attributes[name] = options[key][0]
+    if "reduce-bandwidth" in options:
+        attributes["reduce_bandwidth"] = options["reduce-bandwidth"][0]
     ability = read_ability(attributes, "able") or SwitchAbility()
 
     def build() -> Topology:
@@ -207,31 +211,8 @@ def plan_able(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         abilities = {node: able for node, able in topology.abilities.items() if node not in chosen}
         if ability.is_able:
             abilities |= dict.fromkeys(chosen, ability)
-        return _with_checked_symmetries(replace(topology, abilities=abilities, spec=str(call)))
-
-    return TopologyPlan(str(call), inner.nodes, inner.links, build)
-
-
-def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Reduce the line rates of all links of some switches to the fraction that measurements reached.
-
-    S is as in `able`; without `switch=`, all links are meant. Bounds for the result hold at these rates, not at line
-    rates. The rate at which switches add is a separate option: `reduce-bandwidth` in `able`.
-    """
-    inner = _inner_plan(call, plan_of, f"write {_USABLE}")
-    options = _options(call, ("switch", "share"), _USABLE)
-    if "share" not in options:
-        raise InvalidInput("usable must have one share", str(call), f"write {_USABLE}")
-    share = parse_rational(options["share"][0], "the share of usable")
-    if not 0 < share <= 1:
-        raise InvalidInput("the share of usable must be above 0 and at most 1", share, "write for example share=4/5")
-    names = options.get("switch", [])
-
-    def build() -> Topology:
-        topology = inner.build()
-        links, chosen = topology.links, np.zeros(topology.node_count, dtype=np.bool_)
-        chosen[_switches(topology, names) if names else slice(None)] = True
-        return _with_checked_symmetries(rescaled(topology, chosen[links.src] | chosen[links.dst], share, str(call)))
+        able = replace(topology, abilities=abilities, spec=str(call))
+        return replace(able, automorphisms=tuple(each for each in able.automorphisms if is_automorphism(able, each)))
 
     return TopologyPlan(str(call), inner.nodes, inner.links, build)
 
@@ -264,18 +245,6 @@ def _read_link(text: str) -> LostLink:
     return LostLink(match[1], match[3], one_way=match[2] == ">")
 
 
-def _options(call: FunctionCall, keys: tuple[str, ...], syntax: str) -> dict[str, list[str]]:
-    """Return the values of each option, in order. Only `switch` may occur several times."""
-    options: dict[str, list[str]] = {}
-    for option in call.arguments[1:]:
-        if not isinstance(option, Option) or option.key not in keys:
-            raise InvalidInput(f"{call.name} takes {', '.join(keys)}", str(option), f"write {syntax}")
-        if option.key in options and option.key != "switch":
-            raise InvalidInput(f"{call.name} takes one {option.key}", str(option), f"write {syntax}")
-        options.setdefault(option.key, []).append(option.value)
-    return options
-
-
 def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
     """Return the switches whose id, or the part of it before the colon, is in `names`; all if `names` is empty."""
     switches = {name: topology.compute_count + i for i, name in enumerate(topology.node_ids[topology.compute_count :])}
@@ -289,12 +258,6 @@ def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
     if not switches:
         raise InvalidInput("{} has no switches", topology.spec, "choose a network with switches")
     return sorted(chosen) if names else list(switches.values())
-
-
-def _with_checked_symmetries(topology: Topology) -> Topology:
-    """Return `topology` without the known symmetries that it no longer has."""
-    kept = tuple(symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry))
-    return replace(topology, automorphisms=kept)
 
 
 FUNCTION_LIST = (
@@ -327,13 +290,6 @@ FUNCTION_LIST = (
         plan_without,
     ),
     Function("able", _ABLE, "able(fattree:4)", "switches that multicast and add, by id or kind (all)", plan_able),
-    Function(
-        "usable",
-        _USABLE,
-        "usable(h100:2;switch=nvswitch;share=4/5)",
-        "the share of the line rates of switches that measurements reach",
-        plan_usable,
-    ),
     Function(
         "processes",
         "processes(spec)",

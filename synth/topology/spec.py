@@ -39,7 +39,7 @@ FILE_FORM = SpecForm(
 )
 
 
-_KEEP_IDS = frozenset({"without", "scaled", "able", "usable", "processes"})
+_KEEP_IDS = frozenset({"without", "scaled", "able", "processes"})
 """Functions that keep node ids, so that links with guessed bandwidths can still be identified by their ends."""
 
 ReadFile = Callable[[str], bytes]

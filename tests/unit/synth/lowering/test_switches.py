@@ -101,7 +101,7 @@ def test_programs_of_a_star_are_right(collective, options):
     assert program_time_per_byte(built.program, made.schedule.topology) == made.cost.time_per_byte
 
 
-@pytest.mark.parametrize("spec", [RAILS, TWO_LEVELS, "usable(h100:1;share=1/2)"])
+@pytest.mark.parametrize("spec", [RAILS, TWO_LEVELS, "scaled(h100:1;link=0-nvswitch:0;factor=1/2)"])
 def test_programs_of_several_switches_are_right(spec):
     made = synthesized("in-network", spec, ALLREDUCE)
     assert made.schedule.is_in_network
