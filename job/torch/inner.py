@@ -150,7 +150,7 @@ class InnerCalls:
         results are copied back. An average of integers is a sum that is divided afterwards.
         """
         method, count = getattr(self._group, name), _COPIED[name]
-        options = next((each for each in (*arguments[count:], *more.values()) if hasattr(each, "asyncOp")), None)
+        options: Any = next((o for o in (*arguments[count:], *more.values()) if hasattr(o, "asyncOp")), None)
         outputs = [arguments[0]] if isinstance(arguments[0], torch.Tensor) else list(arguments[0])
         given = getattr(options, "reduceOp", None)
         divides = given is not None and reduce_operation(given) is ReduceOp.AVG and all(map(_is_integer, outputs))

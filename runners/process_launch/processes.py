@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.names import unknown_name
 
@@ -178,7 +176,7 @@ class LocalProcess:
             if self._spec.grace_s and was_running:
                 os.killpg(self.pid, signal.SIGTERM)
                 deadline_s = time.monotonic() + self._spec.grace_s
-                while time.monotonic() < deadline_s and _is_ending(self.pid):
+                while time.monotonic() < deadline_s and self._process.poll() is None:
                     time.sleep(_POLL_S)
             os.killpg(self.pid, signal.SIGKILL)
         self._process.stdin.close()
@@ -193,18 +191,6 @@ class LocalProcess:
             if not self._is_closed:
                 self._is_closed = True
                 self._folder.cleanup()
-
-
-def _is_ending(group: int) -> bool:
-    """Return whether `group` still has a running process, not counting those that ignore SIGTERM, such as guards."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                status = Path(f"/proc/{process.pid}/status").read_text()
-                ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
-                if not int(ignored, 16) >> (signal.SIGTERM - 1) & 1:
-                    return True
-    return False
 
 
 def _plain(name: str) -> str:

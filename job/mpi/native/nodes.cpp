@@ -12,7 +12,7 @@ namespace {
 
 constexpr int TRIES = 5;  // calls per way and power of two; the first, which connects, is not timed
 constexpr const char *WAY_NAMES[WAYS] = {"leaders", "slices"},
-                     *UNEVEN = "nodes have such different numbers of ranks that padding more than doubles the data", *LARGE = "more than 2 GiB on several ranks a node";
+                     *UNEVEN = "nodes have different numbers of ranks", *LARGE = "more than 2 GiB on several ranks a node";
 
 // Cuts `total` items into `parts`, one for each of the first ranks. Returns counts (0 for other ranks) and starts by
 // rank.
@@ -51,11 +51,11 @@ Nodes::Nodes(MPI_Comm comm, const std::vector<int>& numbers) {
     std::map<int, int> locals;  // ranks by number of the node
     for (const int number : numbers) local_of_.push_back(locals[number]++);
     std::vector<int> table_ranks;
-    fewest_ = most_ = locals.begin()->second;
+    fewest_ = locals.begin()->second;
     for (const auto& [number, count] : locals) {
         table_ranks.push_back(number);
+        is_even_ = is_even_ && count == locals.begin()->second;
         fewest_ = std::min(fewest_, count);
-        most_ = std::max(most_, count);
     }
     for (const int number : numbers) node_of_.push_back(int(std::distance(locals.begin(), locals.find(number))));
     int rank = 0;
@@ -78,27 +78,19 @@ Nodes::~Nodes() {
 
 Decision Nodes::decide(const Call& call) const {
     const int root = call.root < 0 ? -1 : node_of_[call.root];
-    const Decision decision = entries_.find(call.collective, root, call.dtype, int64_t(padded_bytes(call)));
+    const Decision decision = entries_.find(call.collective, root, call.dtype, int64_t(call.size_bytes));
     if (decision.entry == nullptr) return decision;
-    if (padded_bytes(call) > INT_MAX) return {nullptr, LARGE};
-    const bool is_padded = padded_bytes(call) > call.size_bytes;
-    return is_padded && size_t(nodes_) * most_ > 2 * node_of_.size() ? Decision{nullptr, UNEVEN} : decision;
-}
-
-size_t Nodes::padded_bytes(const Call& call) const {
+    if (call.size_bytes > INT_MAX) return {nullptr, LARGE};
     const std::string collective = call.collective;
-    if (most_ == fewest_ || collective == "allreduce" || collective == "broadcast" || collective == "reduce")
-        return call.size_bytes;
-    return call.size_bytes / node_of_.size() * nodes_ * most_ * (collective == "alltoall" ? most_ : 1);
+    const bool has_shards = collective != "allreduce" && collective != "broadcast" && collective != "reduce";
+    return has_shards && !is_even_ ? Decision{nullptr, UNEVEN} : decision;
 }
 
 int Nodes::bridge(const Call& call) const { return local_of_[call.root] < fewest_ ? local_of_[call.root] : 0; }
 
 bool Nodes::can(Way way, const Call& call) const {
     const std::string collective = call.collective;
-    if (collective == "allreduce" || collective == "broadcast") return true;
-    if (collective == "alltoall") return (way == SLICES) == (most_ == fewest_);
-    return way == LEADERS || (collective != "reduce" && most_ == fewest_);
+    return collective == "alltoall" ? way == SLICES : way == LEADERS || collective != "reduce";
 }
 
 void Nodes::run(const Entry& entry, const Call& call, const void* input, void* output) {
@@ -117,7 +109,6 @@ void Nodes::run(const Entry& entry, const Call& call, const void* input, void* o
     else if (collective == "allgather") allgather(entry, call, Way(way), input, out);
     else if (collective == "broadcast") broadcast(entry, call, Way(way), input, out);
     else if (collective == "reduce") reduce(entry, call, input, out);
-    else if (way == LEADERS) alltoall_by_leaders(entry, call, input, out);
     else alltoall(entry, call, input, out);
     const double seconds = seconds_now() - start;
     job()->counts.way(call.collective, WAY_NAMES[way], int64_t(call.size_bytes), seconds);
@@ -167,7 +158,7 @@ void Nodes::allreduce(const Entry& entry, const Call& call, Way way, const void*
 void Nodes::reduce_scatter(const Entry& entry, const Call& call, Way way, const void* in, char* out) {
     const size_t shard = call.size_bytes / node_of_.size(), of_slice = shard * nodes_;
     const MPI_Datatype type = call.mpi_type;
-    std::vector<char> ordered(padded_bytes(call));
+    std::vector<char> ordered(call.size_bytes);
     if (way == SLICES) {
         std::vector<char> part(of_slice);
         sort(BY_LOCAL, static_cast<const char*>(in), ordered.data(), shard);
@@ -176,7 +167,7 @@ void Nodes::reduce_scatter(const Entry& entry, const Call& call, Way way, const 
         between(entry, call, true, of_slice, part.data(), out);
         return;
     }
-    std::vector<char> sum(local_ == 0 ? call.size_bytes : 0), part(local_ == 0 ? shard * most_ : 0);
+    std::vector<char> sum(local_ == 0 ? call.size_bytes : 0), part(local_ == 0 ? shard * locals_ : 0);
     require(PMPI_Reduce(in, sum.data(), int(call.count), type, call.mpi_operation, 0, inside_));
     if (local_ == 0) sort(BY_NODE, sum.data(), ordered.data(), shard);
     between(entry, call, local_ == 0, ordered.size(), ordered.data(), part.data());
@@ -185,7 +176,7 @@ void Nodes::reduce_scatter(const Entry& entry, const Call& call, Way way, const 
 
 void Nodes::allgather(const Entry& entry, const Call& call, Way way, const void* in, char* out) {
     const size_t shard = call.size_bytes / node_of_.size();
-    std::vector<char> ordered(padded_bytes(call)), part(shard * (way == SLICES ? nodes_ : most_));
+    std::vector<char> ordered(call.size_bytes), part(shard * (way == SLICES ? nodes_ : locals_));
     if (way == SLICES) {
         between(entry, call, true, part.size(), in, part.data());
         const int size = int(part.size());
@@ -244,26 +235,9 @@ void Nodes::alltoall(const Entry& entry, const Call& call, const void* in, char*
     unsort(BY_NODE, other.data(), out, block);
 }
 
-// The block that a node sends to another has most_ * most_ places, one for each pair of ranks of the largest nodes.
-void Nodes::alltoall_by_leaders(const Entry& entry, const Call& call, const void* in, char* out) {
-    const size_t ranks = node_of_.size(), block = call.size_bytes / ranks, places = most_;
-    const int size = int(call.size_bytes);
-    const bool leads = local_ == 0;
-    std::vector<char> all(leads ? call.size_bytes * locals_ : 0), sent(leads ? padded_bytes(call) : 0), got(sent.size());
-    require(PMPI_Gather(in, size, MPI_BYTE, all.data(), size, MPI_BYTE, 0, inside_));
-    for (size_t one = 0; leads && one < ranks * locals_; one++) {
-        const size_t local = one / ranks, rank = one % ranks;
-        std::memcpy(&sent[((node_of_[rank] * places + local) * places + local_of_[rank]) * block], &all[one * block], block);
-    }
-    between(entry, call, leads, padded_bytes(call), sent.data(), got.data());
-    for (size_t one = 0; leads && one < ranks * locals_; one++)
-        std::memcpy(&all[one * block], &got[(slot(BY_NODE, one % ranks) * places + one / ranks) * block], block);
-    require(PMPI_Scatter(all.data(), size, MPI_BYTE, out, size, MPI_BYTE, 0, inside_));
-}
-
 size_t Nodes::slot(Order order, size_t rank) const {
     const size_t node = node_of_[rank], local = local_of_[rank];
-    return order == BY_NODE ? node * most_ + local : local * nodes_ + node;
+    return order == BY_NODE ? node * locals_ + local : local * nodes_ + node;
 }
 
 void Nodes::sort(Order order, const char* from, char* to, size_t bytes) const {

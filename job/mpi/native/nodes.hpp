@@ -10,7 +10,7 @@
 namespace chorale::job {
 
 // LEADERS: one rank of each node runs the program for all its ranks. SLICES: all ranks run it, each rank of a node on a
-// different part of the data.
+// different part of the data. Nodes with different numbers of ranks only run allreduce, broadcast and reduce.
 enum Way { LEADERS, SLICES, WAYS };
 
 // Returns the node of each rank of the job; nodes are numbered in the order of their first ranks. Ranks are on the same
@@ -37,8 +37,7 @@ class Nodes {
     };
 
     bool can(Way way, const Call& call) const;
-    size_t padded_bytes(const Call& call) const;  // of the program; above the call's if nodes are uneven
-    int bridge(const Call& call) const;           // local rank that runs a rooted program for its node
+    int bridge(const Call& call) const;  // local rank that runs a rooted program for its node
     void between(const Entry& entry, const Call& call, bool takes_part, size_t bytes, const void* in, void* out);
     void allreduce(const Entry& entry, const Call& call, Way way, const void* in, char* out);
     void reduce_scatter(const Entry& entry, const Call& call, Way way, const void* in, char* out);
@@ -46,9 +45,8 @@ class Nodes {
     void broadcast(const Entry& entry, const Call& call, Way way, const void* in, char* out);
     void reduce(const Entry& entry, const Call& call, const void* in, char* out);
     void alltoall(const Entry& entry, const Call& call, const void* in, char* out);
-    void alltoall_by_leaders(const Entry& entry, const Call& call, const void* in, char* out);
 
-    enum Order { BY_NODE, BY_LOCAL };  // by node, then local rank (`most_` places per node); or vice versa
+    enum Order { BY_NODE, BY_LOCAL };  // by node, then local rank; or vice versa
 
     size_t slot(Order order, size_t rank) const;
 
@@ -58,7 +56,8 @@ class Nodes {
 
     int nodes_ = 0, locals_ = 0;  // number of nodes, and of ranks on this node
     int node_ = 0, local_ = 0;    // node and local rank of this rank
-    int fewest_ = 0, most_ = 0;   // smallest and largest number of ranks on a node
+    int fewest_ = 0;              // smallest number of ranks on a node
+    bool is_even_ = true;         // whether all nodes have the same number of ranks
     std::vector<int> node_of_, local_of_;  // by rank of the communicator
     MPI_Comm inside_ = MPI_COMM_NULL, across_ = MPI_COMM_NULL;
     std::unique_ptr<Group> between_;  // the ranks with this local rank on all nodes; null if a node has no such rank

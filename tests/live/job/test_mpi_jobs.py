@@ -355,20 +355,14 @@ THREE_ON_1 = "RANK < 4 ? RANK : 1"
 
 
 @pytest.mark.parametrize(("node", "way"), [(CYCLES, "leaders"), (THREE_ON_1, "leaders"), (THREE_ON_1, "slices")])
-def test_nodes_with_different_numbers_of_ranks_are_served(program: Path, table: Path, node: str, way: str) -> None:
-    report = report_of(program, table, node, 6, {"CHORALE_WITHIN_NODES": way, "CHORALE_STRICT": "1"})
-    both = ("allreduce", "broadcast")
-    assert {entry["collective"]: entry["by"] for entry in report["within_nodes"]} == {
-        name: way if name in both else "leaders" for name in COLLECTIVES
-    }
-
-
-def test_padding_has_a_limit(program: Path, table: Path) -> None:
-    report = report_of(program, table, "RANK < 3 ? RANK : 3", 8, {})
-    assert {entry["collective"] for entry in report["within_nodes"]} == {"allreduce", "broadcast", "reduce"}
-    assert {entry["reason"] for entry in report["fallbacks"]} == {
-        "nodes have such different numbers of ranks that padding more than doubles the data"
-    }
+def test_nodes_with_different_numbers_of_ranks_run_what_has_no_shards(
+    program: Path, table: Path, node: str, way: str
+) -> None:
+    report = report_of(program, table, node, 6, {"CHORALE_WITHIN_NODES": way})
+    ways = {"allreduce": way, "broadcast": way, "reduce": "leaders"}
+    assert {entry["collective"]: entry["by"] for entry in report["within_nodes"]} == ways
+    assert {entry["reason"] for entry in report["fallbacks"]} == {"nodes have different numbers of ranks"}
+    assert {entry["collective"] for entry in report["fallbacks"]} == set(COLLECTIVES) - set(ways)
 
 
 def test_the_report_says_why_a_table_serves_no_call(program: Path, table: Path) -> None:
