@@ -583,11 +583,6 @@ def longest_paths(
     of_step: per step, the longest path between ranks; updated
     """
 
-def add_loads(
-    step: Ranks, route: Ranks, chunks: Ranks, offsets: Ints, link_ids: Ranks, loads: Matrix[np.int64]
-) -> None:
-    """Add every row's chunks to `loads[step, link]` for every link on its route. O(hops)."""
-
 def replay_step(rows: Matrix[np.int32], held: Table[np.uint64]) -> tuple[int, int, int]:
     """Apply a step's rows (src, dst, first cell, end cell, reduce) to `held`, [ranks, cells, words].
 

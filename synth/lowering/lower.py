@@ -1,13 +1,11 @@
 """Lowers a verified schedule to a program for a target."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -24,7 +22,6 @@ from chorale.synth.lowering.rank_programs import (
     UNBOUNDED,
     Grouping,
     hanging_blocks,
-    one_block_per_cycle,
     ops_of_ranks,
     rank_program,
 )
@@ -38,15 +35,16 @@ from chorale.synth.lowering.vector_layout import VectorLayout, buffers_of, rechu
 from chorale.synth.programs.check_structure import MOST_CHUNKS, MSCCL_BUFFERS, TargetLimits, above, limit_violations
 from chorale.synth.programs.memory import BufferShape, switch_collective
 from chorale.synth.programs.plans.check_structure import numbering_violations
+from chorale.synth.programs.plans.plan import RankPlan
 from chorale.synth.programs.plans.run import MAX_CLOCK_ENTRIES
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import (
     QUEUE_DEPTH,
     WHOLE_CHUNKS,
-    AnyRank,
     PlanOptions,
     Program,
     ProgramViolation,
+    RankProgram,
 )
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule
 from chorale.synth.targets.registry import LONGEST_NAME, target_named
@@ -57,11 +55,7 @@ MAX_CELLS = 2**25
 MAX_CELLS_IN_ORDER = 2**28  # higher limit, because nothing is stored per chunk if chunks stay in order
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
-MAX_FUSION_TRIES = 8  # maximum number of attempts to resolve deadlocks by splitting fused blocks
 MAX_DOUBLINGS = 5  # how often the search for options that fit doubles the channel count
-
-UnfusedReceives = Mapping[int, Collection[tuple[int, int]]]
-"""By rank: (channel, sending rank) of the receives that must not be fused."""
 
 
 class _TooBig(Exception):  # noqa: N818 - caught in this file
@@ -112,6 +106,8 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
         hint = "use fewer chunks per shard, fewer ranks, or another target"
         if near is not None:
             hint = f"channels {near.channels}, instances {near.instances} fits"
+        elif options.block_group > 1:
+            hint = f"use smaller block groups than {options.block_group}, or {hint}"
         raise InvalidInput(f"a program must fit {options.target}: {excess}", requested, hint)
     return replace(program, origin=columns.id)
 
@@ -160,29 +156,16 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
     """Return (program, ""), or (None, message about the limit that the program exceeds)."""
     try:
         program = _build(schedule, options, limits)
-        if options.fuse and limits.one_sided_operations is None:
-            # In a fused instruction, the send waits for the receive, so fused blocks may wait for each other in a
-            # cycle. Splitting one block of the cycle breaks it, because that block can then receive even while its
-            # send has to wait.
-            unfused: dict[int, set[tuple[int, int]]] = {}
-            for _ in range(MAX_FUSION_TRIES):
-                broken = one_block_per_cycle(program, hanging_blocks(program))
-                if not broken:
-                    break
-                for rank, channel, source in broken:
-                    unfused.setdefault(rank, set()).add((channel, source))
-                program = _build(schedule, options, limits, unfused)
-            if hanging_blocks(program):
-                program = _build(schedule, replace(options, fuse=False), limits)
+        # In a fused instruction, the send waits for the receive, so fused blocks may wait for each other in a cycle.
+        if options.fuse and limits.one_sided_operations is None and hanging_blocks(program):
+            program = _build(schedule, replace(options, fuse=False), limits)
     except _TooBig as reason:
         return None, str(reason)
     excess = exceeded_limit(program, limits)
     return (None, excess) if excess else (program, "")
 
 
-def _build(
-    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, unfused: UnfusedReceives = MappingProxyType({})
-) -> Program:
+def _build(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> Program:
     ranks = schedule.topology.compute_count
     vector = _vector(schedule, options, limits)
     switches: tuple[int, ...] = ()
@@ -199,7 +182,10 @@ def _build(
     _require_at_most("chunks on all ranks together", shape.identities * ranks, most_cells)
     messages = messages_of(schedule, vector, options)
     if switches or schedule.collective.name == CollectiveName.COMBINE:
-        messages = with_first_stored(messages, _holders(schedule, shape, len(switches)))
+        holds = np.zeros((ranks, shape.identities), dtype=np.bool_)  # whether the rank contributes to the chunk
+        for rank in range(ranks - len(switches)):
+            holds[rank, shape.initial_chunks(rank)] = True
+        messages = with_first_stored(messages, holds)
     channels = 1 + int(messages.channel.max(initial=0))
     _require_at_most("channels", channels, limits.channels)
     placement = Placement(shape, messages)
@@ -210,9 +196,14 @@ def _build(
     # The operations that add packets always store the sum.
     stores_sums = limits.one_sided_operations is not None and options.protocol == "LL"
     bodies = [
-        rank_program(placement, ops, rank, Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums))
+        rank_program(placement, ops, rank, Grouping(max_blocks, options.fuse, stores_sums))
         for rank, ops in enumerate(ops_of_ranks(fragments, placement, cuts.longest, sends_first=options.fuse))
     ]
+    plan = WHOLE_CHUNKS
+    if limits.one_sided_operations is not None:
+        boxes = boxes_of(schedule.topology, options.ranks_per_box)
+        how = options.reads, options.block_group, options.pipeline_bytes, boxes if max(boxes) else ()
+        plan = PlanOptions(*how, options.threads, options.vector_bytes)
     words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return Program(
         name=re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip(),  # accepted by every target
@@ -226,28 +217,9 @@ def _build(
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
-        plan=_plan_options(schedule, options, limits),
+        plan=plan,
         switches=switches,
     )
-
-
-def _holders(schedule: Schedule, shape: BufferShape, switches: int) -> NDArray[np.bool_]:
-    """Return bool[ranks, chunks]: whether the rank holds a contribution to the chunk initially (never for switches)."""
-    holds = np.zeros((schedule.topology.compute_count, shape.identities), dtype=np.bool_)
-    for rank in range(len(holds) - switches):
-        holds[rank, shape.initial_chunks(rank)] = True
-    return holds
-
-
-def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> PlanOptions:
-    """Return the plan options for a one-sided target. The field `boxes` is empty if all ranks are in one box."""
-    if limits.one_sided_operations is None:
-        return WHOLE_CHUNKS
-    boxes = boxes_of(schedule.topology, options.ranks_per_box)
-    several = boxes if max(boxes) else ()
-    resident = limits.resident_threadblocks if options.block_group > 1 else None
-    how = options.reads, options.block_group, options.pipeline_bytes
-    return PlanOptions(*how, several, resident, options.threads, options.vector_bytes)
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
@@ -285,7 +257,7 @@ def _require_at_most(what: str, value: int, largest: int) -> None:
 def exceeded_limit(program: Program, limits: TargetLimits) -> str:
     """Return a message about the first limit that `program` exceeds, or "" if it fits. O(instructions)."""
 
-    def beyond_device(ranks: Sequence[AnyRank]) -> Iterator[ProgramViolation]:
+    def beyond_device(ranks: Sequence[RankProgram] | Sequence[RankPlan]) -> Iterator[ProgramViolation]:
         rank = max(range(len(ranks)), key=lambda rank: len(ranks[rank].blocks))
         blocks = len(ranks[rank].blocks)
         return above("thread blocks that must run at once", blocks, limits.resident_threadblocks, rank)
@@ -294,38 +266,23 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
         return violation.message
     if limits.one_sided_operations is None:
         return ""
-    ports = sum(
+    # Check first whether the clocks that are needed to check the plan would take too much memory, because making a plan
+    # takes long if there are many blocks. The estimate includes one signal in flight for each block.
+    blocks = program.plan.group * sum(len(body.blocks) for body in program.ranks)
+    ports = program.plan.group * sum(
         peer is not None and program.plan.joined_by_port(rank, peer)
         for rank, body in enumerate(program.ranks)
         for block in body.blocks
         for peer in (block.send_peer, block.recv_peer)
     )
-    # Check this first, because making a plan takes long if there are many blocks.
-    blocks = sum(len(body.blocks) for body in program.ranks)
-    excess = exceeded_clock_limit(len(program.ranks), blocks, ports, bool(ports) or program.protocol == "LL")
-    if excess:
-        return excess
+    rows = 2 if ports or program.protocol == "LL" else 1
+    entries = (2 * blocks + ports) * (blocks + ports + len(program.ranks)) * rows
+    if entries > MAX_CLOCK_ENTRIES:
+        return f"clock entries with which order is checked: at least {entries} is above the limit {MAX_CLOCK_ENTRIES}"
     plan = plan_of(program)
     for violation in (*beyond_device(plan.ranks), *numbering_violations(plan)):
         return violation.message
-    blocks = sum(len(body.blocks) for body in plan.ranks)
-    ports = sum(len(body.port_peers) for body in plan.ranks)
-    return exceeded_clock_limit(len(plan.ranks), blocks, ports, bool(ports) or plan.settings.packets)
-
-
-def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -> str:
-    """Return a message if the vector clocks needed to check a plan would take too much memory, otherwise "".
-
-    Args:
-        ranks: Number of ranks in the program.
-        blocks: Total number of thread blocks. The estimate includes one signal in flight for each block.
-        ports: Total number of ports.
-        by_others: Whether the plan uses ports or packets, for which clocks need a second row.
-    """
-    entries = (2 * blocks + ports) * (blocks + ports + ranks) * (2 if by_others else 1)
-    if entries <= MAX_CLOCK_ENTRIES:
-        return ""
-    return f"clock entries with which order is checked: at least {entries} is above the limit {MAX_CLOCK_ENTRIES}"
+    return ""
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:

@@ -5,7 +5,7 @@ module also finds the blocks that deadlock in a program.
 """
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -113,7 +113,6 @@ def fuse_ops(
     src: Column,
     dst: Column,
     needed_cells: NDArray[np.bool_],
-    apart: Collection[tuple[int, int]] = (),
     *,
     stores_sums: bool = False,
 ) -> tuple[UnscheduledOps, Joins]:
@@ -128,7 +127,6 @@ def fuse_ops(
         src: First cell that each instruction reads; -1 for none.
         dst: First cell that each instruction writes; -1 for none.
         needed_cells: bool[cells], whether a cell is needed after the last instruction.
-        apart: (channel, sending rank) of the receives that must not be fused.
         stores_sums: Whether to store a sum even if the rank does not read it afterwards.
     """
     receives, sends = _candidates(unfused, src, dst, len(needed_cells))
@@ -139,8 +137,6 @@ def fuse_ops(
     joins: Joins = {}
     for into, out in _pairs(key[receives], key[sends]):
         channel, _, source = keys[into].tolist()
-        if (channel, source) in apart:
-            continue
         chosen = (key[receives] == into) & (key[sends] == out)
         connection = np.flatnonzero(key == out).tolist()
         # Fuse only those pairs that keep the order of the sends.
@@ -201,34 +197,6 @@ def hanging_blocks(program: Program) -> list[tuple[int, int]]:
     """
     runs = ExecutionRuns(program, MAX_WORDS)
     return runs.blocked(runs.longest_message) or runs.blocked(1)
-
-
-def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return (rank, channel, sending rank) of one block in each cycle of `hanging` blocks that forward to one another.
-
-    If there is no cycle, return the first forwarding block of each channel instead.
-    """
-    blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]
-    target = {
-        (rank, block.channel, block.recv_peer): block.send_peer
-        for rank, block in blocks
-        if block.send_peer is not None and block.recv_peer is not None
-    }
-    seen: set[tuple[int, int, int]] = set()
-    found = []
-    for start in sorted(target):
-        path: dict[tuple[int, int, int], None] = {}
-        at = start
-        while at in target and at not in seen and at not in path:
-            path[at] = None
-            at = (target[at], at[1], at[0])
-        if at in path:
-            found.append(at)
-        seen.update(path)
-    firsts: dict[int, tuple[int, int, int]] = {}
-    for each in sorted(target):
-        firsts.setdefault(each[1], each)
-    return found or list(firsts.values())
 
 
 UNBOUNDED = sys.maxsize
@@ -324,7 +292,6 @@ class Grouping(NamedTuple):
 
     max_blocks: int
     fuse: bool
-    unfused: Collection[tuple[int, int]]
     stores_sums: bool
 
 
@@ -335,7 +302,7 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
     if grouping.fuse:
         layout = placement.shape.layout(rank, scratch)
         result = placement.result_cells(rank, layout)
-        ops, joins = fuse_ops(ops, *_cells(ops, layout), result, grouping.unfused, stores_sums=grouping.stores_sums)
+        ops, joins = fuse_ops(ops, *_cells(ops, layout), result, stores_sums=grouping.stores_sums)
         # Renumber the scratch chunks that are still used, without gaps.
         reads = READS_SRC[ops.op] & (ops.src >> SHIFT == _SCRATCH)
         writes = WRITES_DST[ops.op] & (ops.dst >> SHIFT == _SCRATCH)

@@ -1,4 +1,4 @@
-"""Executes a program symbolically with several message sizes and block orders and reports what goes wrong.
+"""Executes a program symbolically with the shortest messages that can occur and reports what goes wrong.
 
 Instead of data, each chunk holds the set of ranks that contributed to it. A kernel executes the program, which is
 converted into arrays for it: [`programs.cpp`](../kernels/cpp/programs.cpp) explains how, and why one iteration of each
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.programs.check_structure import MOST_CHUNKS, MessageBuffer
+from chorale.synth.programs.check_structure import MessageBuffer
 from chorale.synth.programs.memory import (
     MAX_REPORTED,
     ChunkValues,
@@ -170,7 +170,6 @@ def _instructions(
     return items, np.concatenate(waits)
 
 
-FORWARD, REVERSE = range(2)
 NO_CLOCKS, CLOCKS_OF_A_RANK, CLOCKS_OF_ALL_RANKS = range(3)
 OTHER_CHUNK, TWICE, RACE = 1, 2, 3
 FIRST_MARK = -2
@@ -184,15 +183,12 @@ class RunConditions(NamedTuple):
 
     depth:          number of messages that a connection can hold
     message_chunks: number of chunks per message
-    order:          which block runs next, as far as it can. FORWARD: the block that has been ready longest; REVERSE:
-                    the block that became ready most recently
     clocks:         what orders accesses in the search for races. NO_CLOCKS: no search; CLOCKS_OF_A_RANK: only waits
                     within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks
     """
 
     depth: int
     message_chunks: int
-    order: int
     clocks: int
 
 
@@ -260,22 +256,22 @@ class ExecutionRuns:
         messages, so their races are confirmed with the clocks of all ranks. The clocks of a single rank are tried
         first, because they are shorter and thus faster.
         """
-        found = self.run(message_chunks, FORWARD, clocks=CLOCKS_OF_A_RANK)
+        found = self.run(message_chunks, CLOCKS_OF_A_RANK)
         races = any(violation.rule == "race" for violation in found)
         if races and not self._program.origin and self._all_clock_entries <= MAX_CLOCK_ENTRIES:
-            return self.run(message_chunks, FORWARD, clocks=CLOCKS_OF_ALL_RANKS)
+            return self.run(message_chunks, CLOCKS_OF_ALL_RANKS)
         return found
 
     def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
         """Return (rank, block) of each block that does not finish with messages of this number of chunks."""
-        progress = self._executed(message_chunks, REVERSE).progress
+        progress = self._executed(message_chunks).progress
         return [self._flat.block_of(block) for block in self._unfinished(progress)]
 
     def _unfinished(self, progress: Matrix[np.int64]) -> list[int]:
         unfinished: list[int] = np.flatnonzero(progress[:, PC] < self._flat.code.blocks[1:, FIRST]).tolist()
         return unfinished
 
-    def _executed(self, message_chunks: int, order: int, clocks: int = NO_CLOCKS) -> _Result:
+    def _executed(self, message_chunks: int, clocks: int = NO_CLOCKS) -> _Result:
         flat, program = self._flat, self._program
         start = unwritten_values(flat.first_cell[-1], words_of(program))
         for rank, layout in enumerate(self._layouts):
@@ -283,13 +279,13 @@ class ExecutionRuns:
             own = slice(flat.first_cell[rank] + layout.input_base, None)
             start.identity[own][: len(inputs.identity)] = inputs.identity
             start.members[own][: len(inputs.identity)] = inputs.members
-        conditions = RunConditions(self._depth, message_chunks, order, clocks)
+        conditions = RunConditions(self._depth, message_chunks, clocks)
         identity, members, *rest = native.execute(flat.code, flat.longest, *start, conditions)
         return _Result(ChunkValues(identity, members), *rest)
 
-    def run(self, message_chunks: int, order: int, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
+    def run(self, message_chunks: int, clocks: int = NO_CLOCKS) -> list[ProgramViolation]:
         """Execute the program under these `RunConditions` and return the violations."""
-        run, program, flat = self._executed(message_chunks, order, clocks), self._program, self._flat
+        run, program, flat = self._executed(message_chunks, clocks), self._program, self._flat
         cells = flat.first_cell[-1]
         kind, block, other = run.fault.tolist()
         if kind == RACE:
@@ -427,8 +423,7 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
     deadlock, because they only reduce the number of sends that wait for a slot.
 
     Races are searched for with the shortest messages, because these impose the least order. Without races, the result
-    and the deadlocks do not depend on the order of the blocks, so the run in reverse order only validates the checker.
-    O(runs * chunks moved * ranks / 64).
+    does not depend on the order of the blocks or the length of messages. O(runs * chunks moved * ranks / 64).
 
     Args:
         program: The program.
@@ -454,13 +449,12 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
         most = min(longest, max(runs.longest_message, 1))
 
         def passes(message_chunks: int) -> bool:
-            return all(violation.rule != "deadlock" for violation in runs.run(message_chunks, REVERSE))
+            return all(violation.rule != "deadlock" for violation in runs.run(message_chunks))
 
         shortest = 1 if passes(1) else 1 + bisect_left(range(1, most + 1), True, key=passes)
         if shortest > most:
-            return Verdict(tuple(runs.run(longest, REVERSE)))
+            return Verdict(tuple(runs.run(longest)))
         message_chunks = max(shortest, buffer.chunks_at(program.max_bytes, program.chunks))
         max_bytes = buffer.largest_size(shortest, program.chunks)
-    whole = max(message_chunks, MOST_CHUNKS, runs.longest_message)
-    violations = runs.with_races(message_chunks) or runs.run(whole, REVERSE)
+    violations = runs.with_races(message_chunks)
     return Verdict(tuple(violations), () if violations else tuple(runs.waste), max_bytes)

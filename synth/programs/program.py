@@ -6,12 +6,11 @@ interpreters. Targets differ in names, limits and text; see `chorale.synth.targe
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,10 @@ from numpy.typing import NDArray
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
+
+if TYPE_CHECKING:
+    from chorale.synth.programs.library_call import LibraryCall
+    from chorale.synth.programs.plans.plan import ExecutionPlan
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
@@ -56,8 +59,6 @@ class PlanOptions:
     pipeline_bytes: size in bytes of the parts in which a chunk passes through a block's steps; 0: complete chunks
     boxes:          box of each rank; () if all ranks are in one box. Ranks in different boxes communicate through
                     ports.
-    resident_blocks: number of a rank's thread blocks that can run simultaneously, which limits how many blocks are
-                     shared by groups; None: no limit
     threads:        threads per thread block; None for the executor's default
     vector_bytes:   bytes that a thread of Chorale's kernel reads or writes at once: 8 or 16
     """
@@ -66,7 +67,6 @@ class PlanOptions:
     group: int = 1
     pipeline_bytes: int = 0
     boxes: tuple[int, ...] = ()
-    resident_blocks: int | None = None
     threads: int | None = None
     vector_bytes: int = GRANULE_BYTES
 
@@ -250,6 +250,7 @@ class Program:
 
     @property
     def one_sided(self) -> bool:
+        """Whether senders write directly to other ranks' memory, so that they never wait for connection buffers."""
         return False
 
     def peers(self) -> set[tuple[int, int]]:
@@ -268,47 +269,8 @@ class Program:
                 yield Message(rank, peer, channel, chunks)
 
 
-class AnyRank(typing.Protocol):
-    """The thread blocks and the scratch memory of a rank."""
-
-    @property
-    def scratch_chunks(self) -> int: ...
-    @property
-    def blocks(self) -> Sequence[object]: ...
-
-
-class AnyProgram(typing.Protocol):
-    """A program in any form: instructions (`Program`), one-sided operations (`ExecutionPlan`), or a `LibraryCall`.
-
-    one_sided: whether senders write directly to other ranks' memory, so that they never wait for connection buffers
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def target(self) -> str: ...
-    @property
-    def collective(self) -> Collective: ...
-    @property
-    def chunks(self) -> int: ...
-    @property
-    def in_place(self) -> bool: ...
-    @property
-    def protocol(self) -> str: ...
-    @property
-    def channels(self) -> int: ...
-    @property
-    def ranks(self) -> Sequence[AnyRank]: ...
-    @property
-    def min_bytes(self) -> int: ...
-    @property
-    def max_bytes(self) -> int: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def one_sided(self) -> bool: ...
-    def peers(self) -> set[tuple[int, int]]: ...
-    def messages(self) -> Iterator[Message]: ...
+AnyProgram: TypeAlias = "Program | ExecutionPlan | LibraryCall"
+"""A program in any form: instructions, one-sided operations, or a collective that a library executes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_execution import Verdict
-from chorale.synth.programs.check_structure import TargetLimits, structure_violations
+from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.programs.library_call import is_library_text, parse_library_call
-from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import AnyProgram, Program, ProgramViolation
 from chorale.synth.targets.judge import bounded, judge
@@ -118,31 +117,12 @@ def lift_with_findings(text: bytes, collective: CustomCollective | None = None) 
     return document.target.assemble(document.attributes, document.body, collective)
 
 
-@dataclass(frozen=True, slots=True)
-class XmlDocument:
+class XmlDocument(NamedTuple):
     """A parsed XML file: the target that recognised it, the root element's attributes, and the contents."""
 
     target: XmlTarget
     attributes: XmlAttributes
     body: DocumentBody
-
-    @property
-    def has_steps(self) -> bool:
-        return any(len(rank.columns.op) for rank in self.body.ranks)
-
-    def fitting_targets(self, collective: CustomCollective | None = None) -> list[str]:
-        """Return the names of all targets that could load the document, judging by the rules that need no execution.
-
-        O(targets * instructions).
-        """
-        found = []
-        for target in XML_TARGETS:
-            if target.limits.single_wait == self.target.limits.single_wait or not self.has_steps:
-                with suppress(InvalidInput):
-                    lifted = target.assemble(self.attributes, self.body, collective)
-                    if not lifted.findings and not structure_violations(lifted.program, target.limits):
-                        found.append(target.name)
-        return found
 
 
 def read_xml(text: bytes) -> XmlDocument:
@@ -166,25 +146,20 @@ def read_xml(text: bytes) -> XmlDocument:
         raise InvalidInput("unknown target of a program: {}", found, f"known are {known}")
 
     root, body = read_document(text, choose)
-    document = XmlDocument(chosen[0], root, body)
-    # The MSCCL scanner cannot read steps with several waits. A text without steps is valid in both forms.
-    if chosen[0].limits.single_wait or not document.has_steps:
-        found = text_findings(text.decode(errors="replace"))
-        return replace(document, body=body._replace(text_findings=found))
-    return document
+    if chosen[0].limits.single_wait:
+        body = body._replace(text_findings=text_findings(text.decode(errors="replace")))
+    return XmlDocument(chosen[0], root, body)
 
 
 @dataclass(frozen=True, slots=True)
 class LiftResult:
     """A program that was read from text and checked.
 
-    program:         the program, restricted to vector sizes at which it cannot deadlock
-    fitting_targets: names of all targets whose syntax, structure and limits the file satisfies
+    program: the program, restricted to vector sizes at which it cannot deadlock
     """
 
     program: AnyProgram
     verdict: Verdict
-    fitting_targets: tuple[str, ...]
 
     @property
     def text(self) -> str:
@@ -202,12 +177,10 @@ def read_program(text: bytes, topology: Topology, collective: CustomCollective |
     """
     if _is_plan_text(text):
         plan = parse_plan(text, collective=collective)
-        targets = [] if plan_structure_violations(plan) else [plan.target]
-        return LiftResult(plan, judge(Lifted(plan, ()), topology), tuple(targets))
-    document = read_xml(text)
-    lifted = document.target.assemble(document.attributes, document.body, collective)
+        return LiftResult(plan, judge(Lifted(plan, ()), topology))
+    lifted = lift_with_findings(text, collective)
     verdict = judge(lifted, topology)
-    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(document.fitting_targets(collective)))
+    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict)
 
 
 def read_checked(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> AnyProgram:

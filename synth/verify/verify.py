@@ -323,6 +323,11 @@ def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
     loads = np.zeros((max(1, schedule.steps), len(schedule.topology.links)), dtype=np.int64)
     for start in range(0, len(rows), ROWS_AT_ONCE):
         block = rows.select(slice(start, start + ROWS_AT_ONCE))
-        step, route, lo, hi = (column.astype(np.int32) for column in (block.step, block.route, block.lo, block.hi))
-        native.add_loads(step, route, hi - lo, routes.offsets, routes.link_ids, loads)
+        hops = np.diff(routes.offsets)[block.route]
+        row = np.repeat(np.arange(len(block)), hops)
+        hop = np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)
+        place = (
+            block.step[row].astype(np.int64) * loads.shape[1] + routes.link_ids[routes.offsets[block.route[row]] + hop]
+        )
+        np.add.at(loads.reshape(-1), place, (block.hi.astype(np.int64) - block.lo)[row])
     return loads

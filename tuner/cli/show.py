@@ -52,7 +52,7 @@ class Side:
 
     name: str
     topology: Topology
-    content: VerifiedSchedule | AnyProgram
+    content: "VerifiedSchedule | AnyProgram"
     pricing: Pricing
     fidelity: Fidelity
     buffer_bytes: int | None

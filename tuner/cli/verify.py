@@ -52,8 +52,8 @@ def verify(
     """Replay a schedule or execute a program chunk by chunk; exit 0 if it is correct, 1 if not.
 
     A file is correct if it computes its collective. A program that hangs above some size is checked up to this size,
-    which is reported as `max_bytes`. `chorale lift` reports more about a program: the resources it uses, the dialects
-    that it fits, and its predicted time.
+    which is reported as `max_bytes`. `chorale lift` reports more about a program: the resources it uses, and its
+    predicted time.
 
     Example: chorale verify torus.parquet --json
     """
@@ -158,7 +158,6 @@ def lift(
     document = {
         **_verdict_document(verdict, is_named),
         **program_facts(program),
-        "dialects": list(reading.fitting_targets),
         "order_of_additions": None if violations else additions_document(program),
         "predicted": None if violations or not is_named else prediction(program, topology, size_bytes, link_gbps),
         "network": topology.spec if is_named else None,
@@ -220,7 +219,7 @@ class ProgramOptions:
         fuse: Receive and forward in one instruction, as in rings, which needs fewer thread blocks.
         split: Parts into which each chunk of the schedule is cut, so that trees can stream and channels share a chunk.
         reads: MSCCL++: receivers read data that stays in place, instead of being written to.
-        block_group: MSCCL++: thread blocks that share the chunks of the busiest blocks, as long as all run at once.
+        block_group: MSCCL++: number of thread blocks that share the chunks of each connection.
         pipeline_bytes: MSCCL++: size of the parts in which chunks pass through the steps of a block; 0: whole chunks.
         ranks_per_box: MSCCL++: ranks that share memory; others are reached through ports. [default: by the topology]
         sizes: Buffer sizes for which the program is made, such as 4KiB:1GiB:x4. The number of instances and of parts is

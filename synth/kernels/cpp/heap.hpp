@@ -1,8 +1,9 @@
-// Two heaps: of (key, node) pairs, and of messages by their next event. The smaller number wins ties, so that runs are
+// Queues of (key, node) pairs, and of messages by their next event. The smaller number wins ties, so that runs are
 // reproducible.
 #pragma once
 
 #include <queue>
+#include <set>
 
 #include "arrays.hpp"
 
@@ -17,42 +18,27 @@ inline std::pair<double, Rank> take_top(NodeHeap& heap) {
     return top;
 }
 
-// Each message has at most one event. If it changes, the earlier entry stays in the queue and is skipped.
-class EventHeap {
+// The next event of each message, if it has one.
+class EventQueue {
 public:
-    explicit EventHeap(Int messages) : is_waiting_(zeros<bool>(messages)), time_(zeros<double>(messages)) {}
+    explicit EventQueue(Int messages) : time_(zeros<double>(messages)) {}
 
-    bool is_empty() const { return queue_.empty(); }
-    double next_time() const { return queue_.top().first; }
+    bool is_empty() const { return events_.empty(); }
+    double next_time() const { return events_.begin()->first; }
     double time_of(Int message) const { return time_[message]; }
 
-    // Set the next event of `message`. O(log size).
+    // Set the next event of `message`, instead of an earlier one if there is any. O(log size).
     void schedule(Int message, double when) {
+        events_.erase({time_[message], message});
         time_[message] = when;
-        is_waiting_[message] = true;
-        queue_.emplace(when, message);
-        skip();
+        events_.emplace(when, message);
     }
 
     // Remove and return the message whose event comes first. O(log size).
-    Int take_next() {
-        const Int message = take_top(queue_).second;
-        is_waiting_[message] = false;
-        skip();
-        return message;
-    }
+    Int take_next() { return events_.extract(events_.begin()).value().second; }
 
 private:
-    void skip() {
-        while (!queue_.empty()) {
-            const auto [time, message] = queue_.top();
-            if (is_waiting_[message] && time_[message] == time) return;
-            queue_.pop();
-        }
-    }
-
-    NodeHeap queue_;
-    Array<bool> is_waiting_;
+    std::set<std::pair<double, Rank>> events_;
     Array<double> time_;
 };
 

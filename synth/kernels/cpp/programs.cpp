@@ -7,18 +7,19 @@
 // A single loop iteration is sufficient. Real runtimes loop over parts of long chunks, each block at its own pace.
 // Blocks have no branches, so the order in which they advance does not change the result: one iteration can finish
 // before the next begins, and then all queues are empty again. Iterations access different elements.
+#include <deque>
+
 #include "modules.hpp"
 
 namespace chorale {
 namespace {
 
-// Numbers from `chorale.synth.programs.check_execution`: flags of instructions, columns of tables, orders, faults.
+// Numbers from `chorale.synth.programs.check_execution`: flags of instructions, columns of tables, faults.
 constexpr Int RECEIVES = 1, SENDS = 2, READS_SRC = 4, WRITES_DST = 8, READS_DST = 16;
 constexpr Int FLAGS = 0, SRC = 1, DST = 2, COUNT = 3, SAVED = 4, FIRST_WAIT = 5;
 constexpr Int FIRST = 0, INCOMING = 1, OUTGOING = 2, BASE = 3, FIRST_NEIGHBOUR = 4;
 constexpr Int PC = 0, MOVED = 1;
 constexpr Int QUEUE = 0, SPAN = 1, SENT = 2, RECEIVED = 3;
-constexpr Int REVERSE = 1;
 constexpr Int NO_CLOCKS = 0, CLOCKS_OF_ALL_RANKS = 2;
 constexpr Int OTHER_CHUNK = 1, TWICE = 2, RACE = 3;
 constexpr Int NOTHING = -1, FIRST_MARK = -2;
@@ -142,9 +143,9 @@ struct Accesses {
 };
 
 struct RunConditions {
-    Int depth, message_chunks, order, clocks;
+    Int depth, message_chunks, clocks;
 
-    auto fields() { return std::tie(depth, message_chunks, order, clocks); }
+    auto fields() { return std::tie(depth, message_chunks, clocks); }
 };
 
 // Final state of a run: memory and spare cells; for each block, the next instruction and its finished chunks; for each
@@ -193,16 +194,12 @@ public:
     }
 
     void run() {
-        auto ready = numbered(blocks_);
+        std::deque<Int> ready(blocks_);
+        std::iota(ready.begin(), ready.end(), Int{0});
         auto waiting = full<bool>(true, blocks_);
-        Int head = 0, size = blocks_;
-        while (size > 0 && fault_[0] == 0) {
-            --size;
-            Int block = ready[(head + size) % blocks_];
-            if (conditions_.order != REVERSE) {
-                block = ready[head];
-                head = (head + 1) % blocks_;
-            }
+        while (!ready.empty() && fault_[0] == 0) {
+            const Int block = ready.front();
+            ready.pop_front();
             waiting[block] = false;
             bool went = false;
             while (can_go_on(block) && fault_[0] == 0) {
@@ -212,7 +209,7 @@ public:
             const auto wake = [&](Int woken) {
                 if (waiting[woken] || progress_(woken, PC) >= code_.blocks(woken + 1, FIRST)) return;
                 waiting[woken] = true;
-                ready[(head + size++) % blocks_] = woken;
+                ready.push_back(woken);
             };
             if (!went) continue;
             const Int first = code_.blocks(block, FIRST_NEIGHBOUR), last = code_.blocks(block + 1, FIRST_NEIGHBOUR);

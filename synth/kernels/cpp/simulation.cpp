@@ -42,7 +42,7 @@ public:
     // Recompute rates after changes, and move the events of messages whose rates changed.
     //
     // Only messages that share links with the changed ones, directly or through others, are visited.
-    void update(EventHeap& heap, double now) {
+    void update(EventQueue& heap, double now) {
         if (touched_.empty()) return;
         spread();
         fill_up(heap, now);
@@ -74,7 +74,7 @@ private:
         }
     }
 
-    void fill_up(EventHeap& heap, double now) {
+    void fill_up(EventQueue& heap, double now) {
         for (const Rank link : touched_) {
             free_capacity_[link] = capacity_[link];
             unfixed_[link] = users_[link].size();
@@ -103,7 +103,7 @@ private:
         }
     }
 
-    void set_rate(EventHeap& heap, Int message, double rate, double now) {
+    void set_rate(EventQueue& heap, Int message, double rate, double now) {
         const double old = rate_[message];
         if (std::abs(rate - old) <= RELATIVE_TOLERANCE * old) return;
         const double sent = old * (now - since_[message]);
@@ -247,7 +247,7 @@ private:
     Array<Rank> needs_;  // by gate: number of events for which it still waits
     Array<std::int8_t> state_;
     FairShares shares_;
-    EventHeap heap_;
+    EventQueue heap_;
     std::vector<Int> events_;  // events of the current moment with unprocessed consequences
     double now_s_ = 0.0;
     Int arrived_ = 0;

@@ -199,13 +199,6 @@ bool longest_paths(Span<const Rank, 2> rows, Span<const Int> latency, Int first,
     return is_longer;
 }
 
-void add_loads(Span<const Rank> step, Span<const Rank> route, Span<const Rank> chunks, Span<const Int> offsets,
-               Span<const Rank> link_ids, Span<Int, 2> loads) {
-    for (Int row = 0; row < step.size(); ++row)
-        for (const Rank link : link_ids.part(offsets[route[row]], offsets[route[row] + 1]))
-            loads(step[row], link) += chunks[row];
-}
-
 std::tuple<Int, Int, Int> replay_step(Span<const Rank, 2> rows, Span<Word, 3> held) {
     const auto each = [&](auto function) {
         for (Int index = 0; index < rows.shape[0]; ++index) {
@@ -247,7 +240,6 @@ void bind_verify(nanobind::module_& module) {
     define(module, "check_actors", check_actors);
     define(module, "check_copies", check_copies);
     define(module, "longest_paths", longest_paths);
-    define(module, "add_loads", add_loads);
     define(module, "replay_step", replay_step);
 }
 

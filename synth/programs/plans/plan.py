@@ -151,11 +151,6 @@ class PlanBlock:
         """Return the remote buffers that are reached through channels of `kind`."""
         return self.port_remotes if kind == "port" else self.remotes
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether this block belongs to a group and therefore works on parts of chunks."""
-        return any(operation.part[1] > 1 for operation in self.every_operation())
-
     def every_operation(self) -> Iterator[Operation]:
         """Yield all operations, including those in a pipeline, which follow the pipeline itself."""
         for operation in self.operations:

@@ -35,7 +35,6 @@ from chorale.synth.programs.plans.plan import (
     bounded_bytes,
 )
 from chorale.synth.programs.plans.wiring import (
-    BlockGroups,
     Carrier,
     Cuts,
     Deliveries,
@@ -43,7 +42,6 @@ from chorale.synth.programs.plans.wiring import (
     PlanWiring,
     SegmentId,
     deliveries_of,
-    groups_that_fit,
     links_of,
 )
 from chorale.synth.programs.program import Buffer, BufferRef, Instruction, Op, Position, Program
@@ -72,21 +70,14 @@ def plan_of(program: Program) -> ExecutionPlan:
     if uses_packets and (program.plan.reads or program.plan.pipeline_bytes):
         option = "reads" if program.plan.reads else "pipelines"
         raise InvalidInput("plans with packets have no option {}", option, "leave it out, or use Simple")
-    deliveries, groups = deliveries_of(program), BlockGroups(program.plan.group)
+    deliveries = deliveries_of(program)
 
     def translated(cuts: Cuts) -> list[_RankTranslation]:
-        wiring = PlanWiring(program, deliveries, cuts, groups)
+        wiring = PlanWiring(program, deliveries, cuts)
         return [_RankTranslation(program, rank, deliveries, wiring) for rank in range(len(program.ranks))]
 
-    while True:
-        ranks = translated({})
-        cuts = {block: first for rank in ranks for block, first in rank.cuts().items()}
-        fitting = groups_that_fit(program, deliveries, cuts, groups)
-        if fitting == groups:
-            break
-        # A block without a group that exchanges signals with groups has more operations. It may therefore have to be
-        # cut, which leaves less room for groups.
-        groups = fitting
+    ranks = translated({})
+    cuts = {block: first for rank in ranks for block, first in rank.cuts().items()}
     bodies = tuple(rank.plan() for rank in (translated(cuts) if cuts else ranks))
     # A packet is twice as long as its data, and scratch has two halves.
     scratch = max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1)
@@ -253,7 +244,6 @@ class _RankTranslation:
         remotes: dict[tuple[int, Buffer], Kind] = {}
         blocks = []
         for index in range(len(self._blocks)):
-            members = self._wiring.groups.members((self._rank, index))
             for identity in self._wiring.segments_of(self._rank, index):
                 segment = self._segment(identity)[0]
                 del self._written[identity]
@@ -263,18 +253,18 @@ class _RankTranslation:
                         remotes.setdefault(remote, kind)
                     order = {remote: number for number, remote in enumerate(remotes)}
                     numbers[kind] = tuple(order[remote] for remote in named)
-                for member in range(members):
+                for member in range(self._wiring.group):
                     channels = {
                         kind: tuple(self._wiring.channel(self._rank, lane, member) for lane in lanes)
                         for kind, lanes in segment.lanes.items()
                     }
                     operations = tuple(segment.operations)
-                    if members > 1:
+                    if self._wiring.group > 1:
                         operations = tuple(
                             replace(
                                 each,
                                 semaphores=tuple(number + member for number in each.semaphores),
-                                part=(member, members) if each.action.moves else each.part,
+                                part=(member, self._wiring.group) if each.action.moves else each.part,
                             )
                             for each in operations
                         )

@@ -11,17 +11,15 @@ any path can ensure. Conversely, a receiver or a port may read chunks after the 
 write to these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
 of Events" (CACM 1978), with one clock per thread block.
 
-Blocks with too many operations are split; others are shared among groups. A segment is a run of consecutive
+Blocks with too many operations are split, and blocks may be shared among groups. A segment is a run of consecutive
 instructions of a program block. It becomes one thread block, or a group of thread blocks. A lane consists of a
 connection's messages between one of the sender's segments and one of the receiver's. Each lane becomes a separate
 channel, because only one block may signal on a channel and only one may wait. Each member of a group executes all
-operations on its part of the chunks, so both ends of a connection must be groups of the same size. If not all groups
-fit on the device at the same time, the blocks that move the most data get groups first. The other blocks remain single
-thread blocks, which exchange signals with each member of a group.
+operations on its part of the chunks.
 """
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -272,62 +270,8 @@ def _placed(
     return Deliveries({each.send: each for each in found}, {each.receive: each for each in found}, tuple(free))
 
 
-BlockId = tuple[int, int]
-"""(rank, block of the program)."""
-Cuts = Mapping[BlockId, Sequence[int]]
-"""For each block that is cut, the first instruction of each of its segments."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockGroups:
-    """How many thread blocks share each segment of a program's block: 1 for blocks in `alone`, else `size`."""
-
-    size: int
-    alone: frozenset[BlockId] = frozenset()
-
-    def members(self, block: BlockId) -> int:
-        return 1 if block in self.alone else self.size
-
-
-def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups: BlockGroups) -> BlockGroups:
-    """Remove groups until all thread blocks of each rank can run simultaneously; return the remaining groups.
-
-    The limit is `resident_blocks` in the plan options of `program`. Blocks that move more chunks get groups first.
-    O(blocks * log(blocks)).
-    """
-    room = program.plan.resident_blocks
-    if room is None or groups.size == 1:
-        return groups
-    from scipy.sparse import csgraph, csr_array  # noqa: PLC0415 (slow, and few programs have groups)
-
-    carried = {
-        (rank, index): sum(item.count for item in block.instructions)
-        for rank, body in enumerate(program.ranks)
-        for index, block in enumerate(body.blocks)
-    }
-    number = {block: place for place, block in enumerate(carried)}
-    pairs = {(number[each.send[:2]], number[each.receive[:2]]) for each in deliveries.of_send.values()}
-    ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
-    joins = csr_array((np.ones(len(pairs), dtype=np.int8), (ends[0], ends[1])), shape=(len(number), len(number)))
-    parts: dict[int, list[BlockId]] = defaultdict(list)  # connected blocks: all of them must have groups, or none
-    for block, label in zip(carried, csgraph.connected_components(joins, directed=False)[1].tolist(), strict=True):
-        parts[label].append(block)
-
-    def segments(blocks: Sequence[BlockId] | Mapping[BlockId, int]) -> Counter[int]:
-        total: Counter[int] = Counter()
-        for block in blocks:
-            total[block[0]] += len(cuts.get(block, (0,)))
-        return total
-
-    used = segments(carried)
-    alone = set(groups.alone)
-    for joined in sorted(parts.values(), key=lambda blocks: (-max(carried[block] for block in blocks), blocks)):
-        more = {rank: (groups.size - 1) * count for rank, count in segments(joined).items()}
-        if alone.isdisjoint(joined) and all(used[rank] + count <= room for rank, count in more.items()):
-            used.update(more)
-        else:
-            alone.update(joined)
-    return BlockGroups(groups.size, frozenset(alone))
+Cuts = Mapping[tuple[int, int], Sequence[int]]
+"""For each (rank, block of the program) that is cut, the first instruction of each of its segments."""
 
 
 class Lane(NamedTuple):
@@ -347,27 +291,25 @@ class SegmentId(NamedTuple):
 
 
 class PlanWiring:
-    """The segments and lanes of `program`, cut at `cuts`, with the thread blocks of `groups`.
+    """The segments and lanes of `program`, cut at `cuts`.
 
     incoming, outgoing: lanes on which a segment receives and sends, as the keys of a dict
     written: lanes on which the sender, or its port, writes to the receiver
     read:    lanes on which the receiver reads from the sender
     """
 
-    def __init__(self, program: Program, deliveries: Deliveries, cuts: Cuts, groups: BlockGroups) -> None:
-        self._program, self._cuts, self.groups = program, cuts, groups
+    def __init__(self, program: Program, deliveries: Deliveries, cuts: Cuts) -> None:
+        self._program, self._cuts, self.group = program, cuts, program.plan.group
         self.incoming: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
         self.outgoing: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
         self._first_channel: dict[tuple[int, Kind], dict[Lane, int]] = defaultdict(dict)
         self._peers: dict[tuple[int, Kind], list[int]] = defaultdict(list)
         self.written: set[Lane] = set()
         self.read: set[Lane] = set()
-        members: dict[Lane, int] = {}
         for delivery in deliveries.of_send.values():
             lane = self.lane_of(delivery)
             (self.read if delivery.carrier is Carrier.RECEIVER else self.written).add(lane)
             self.outgoing[self.segment_of(delivery.send)][lane] = None
-            members[lane] = groups.members(delivery.send[:2])
         for delivery in sorted(deliveries.of_receive.values(), key=lambda each: each.receive):
             self.incoming[self.segment_of(delivery.receive)][self.lane_of(delivery)] = None
         # Channels are numbered by peer and connection, so that both ranks of a pair number theirs in the same order.
@@ -379,7 +321,7 @@ class PlanWiring:
         for rank, peer, _, lane in sorted(numbered):
             peers = self._peers[rank, self.kind_of(lane)]
             self._first_channel[rank, self.kind_of(lane)][lane] = len(peers)
-            peers += [peer] * members[lane]
+            peers += [peer] * self.group
 
     def segment_of(self, item: Position) -> SegmentId:
         cuts = self._cuts.get(item[:2])
@@ -427,10 +369,9 @@ class RankSemaphores(NamedTuple):
 def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
     """Assign semaphores to pairs of segments in which one waits for the other, and to consecutive segments of a block.
 
-    A group has one semaphore per member. A single thread block that waits for the group, or for which it waits, uses
-    all of them.
+    A group has one semaphore per member.
     """
-    groups, count = wiring.groups, 0
+    count = 0
     numbers: dict[tuple[SegmentId, SegmentId], int] = {}
     latest: dict[tuple[int, int], int] = {}
     acquired: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -443,17 +384,14 @@ def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> Ra
                     continue
                 latest[wait.block, index] = wait.step
                 ends = wiring.segment_of((rank, wait.block, wait.step)), wiring.segment_of((rank, index, step))
-                members = groups.members((rank, wait.block)), groups.members((rank, index))
-                pairs = max(members)
                 if ends not in numbers:
-                    numbers[ends], count = count, count + pairs
-                first = numbers[ends]
-                released[wait.block, wait.step] += range(first, first + pairs // members[0])
-                acquired[index, step] += range(first, first + pairs // members[1])
+                    numbers[ends], count = count, count + wiring.group
+                released[wait.block, wait.step].append(numbers[ends])
+                acquired[index, step].append(numbers[ends])
     chained = {}
     for index in range(len(blocks)):
         for segment in wiring.segments_of(rank, index)[1:]:
-            chained[segment], count = count, count + groups.members((rank, index))
+            chained[segment], count = count, count + wiring.group
     for found in (*acquired.values(), *released.values()):
         found.sort()
     return RankSemaphores(count, acquired, released, chained)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,21 @@ def test_results_come_in_the_order_of_the_parts(cores, monkeypatch):
         in_threads(lambda part: 1 / (5 - part), range(50))
 
 
+@pytest.fixture
+def control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, str]], None]:
+    """Return a function that sets the process's membership and the files of the control groups."""
+
+    def write(membership: str, files: dict[str, str]) -> None:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        (tmp_path / "membership").write_text(membership)
+        monkeypatch.setattr(processors, "_CGROUPS", tmp_path)
+        monkeypatch.setattr(processors, "_MEMBERSHIP", tmp_path / "membership")
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("membership", "files", "cores"),
     [
@@ -115,17 +131,9 @@ def test_results_come_in_the_order_of_the_parts(cores, monkeypatch):
         ("0::/a\n", {"a/cpu.max": "1000 100000"}, 1),
     ],
 )
-def test_quotas(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str], cores: int
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-        if name.endswith("quota_us"):
-            (tmp_path / name).with_name("cpu.cfs_period_us").write_text("100000")
-    (tmp_path / "membership").write_text(membership)
-    monkeypatch.setattr(processors, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(processors, "_MEMBERSHIP", tmp_path / "membership")
+def test_quotas(control_groups, monkeypatch, membership, files, cores):
+    periods = {name.replace("quota", "period"): "100000" for name in files if name.endswith("quota_us")}
+    control_groups(membership, files | periods)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(4)))
     assert processors.core_count() == cores
 
@@ -138,15 +146,8 @@ def test_quotas(
         ("0::/\n3:cpu:/\n", {"cpu/memory.max": "7"}, float("inf")),
     ],
 )
-def test_memory_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str], limit: float
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "membership").write_text(membership)
-    monkeypatch.setattr(processors, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(processors, "_MEMBERSHIP", tmp_path / "membership")
+def test_memory_limit(control_groups, membership, files, limit):
+    control_groups(membership, files)
     assert processors.memory_limit() == limit
 
 

@@ -1,6 +1,5 @@
 """Every collective and kind of schedule becomes a right program, fused or not, on few blocks or many."""
 
-import json
 from collections import Counter
 
 import pytest
@@ -12,15 +11,12 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Colle
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.rank_programs import hanging_blocks
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.closed_forms import double_binary_tree
-from chorale.synth.programs.plans.plan import Action
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift, read_checked
-from chorale.synth.targets.mscclpp_text import parse_plan
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -28,19 +24,14 @@ from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of
-from tests.unit.synth.lowering.programs import block as block_of
 from tests.unit.synth.lowering.programs import (
     exchange_schedule,
     hopping_alltoall,
     instructions,
     lowered,
-    program,
-    step,
     trees,
     verified,
 )
-from tests.unit.synth.programs.plans.examples import made
-from tests.unit.synth.programs.plans.weak import WeakRun
 
 ROOTED = [Collective(CollectiveName.BROADCAST, 2), Collective(CollectiveName.REDUCE, 1)]
 PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
@@ -211,14 +202,12 @@ def test_programs_on_random_networks(topology, collective, method, in_place, cha
     is_right(program, depth=2 if protocol == "Simple" else 8)
 
 
-def test_what_would_hang_is_fused_but_for_one_block():
+def test_what_would_hang_is_not_fused():
     """Two chunks around a ring fill both slots of every connection before anyone receives, unless one always does."""
     schedule = verified("ring:4", "allgather", "ring", 2)
     simple = lower(schedule, LoweringOptions("oneccl-xml", fuse=True))
     quick = lower(schedule, LoweringOptions("oneccl-xml", protocol="LL", fuse=True))
-    blocks = [len(rank.blocks) for rank in simple.ranks]
-    assert sorted(blocks) == [1, 1, 1, 2]
-    assert 0 < ops(simple)["rcs"] < ops(quick)["rcs"] == 8
+    assert (ops(simple)["rcs"], ops(quick)["rcs"]) == (0, 8)
     is_right(simple)
     is_right(quick, depth=8)
 
@@ -231,38 +220,23 @@ def test_exchanges_hand_on_to_the_next_partner(in_place):
     is_right(made)
 
 
-@pytest.mark.parametrize(("protocol", "free"), [("Simple", False), ("LL", True)])
-def test_a_run_without_data_finds_what_hangs(protocol, free):
-    ranks = [[block_of(1 - rank, 1 - rank, step("s", "i0", count=4), step("r", "s0", count=4))] for rank in range(2)]
-    made = program(CollectiveName.ALLREDUCE, 4, *ranks, scratch=4, protocol=protocol)
-    assert (not hanging_blocks(made)) == free
-
-
 def most_blocks(program: Program) -> int:
     return max(len(rank.blocks) for rank in program.ranks)
 
 
 @pytest.mark.parametrize(
-    ("collective", "sm_count", "in_place"),
-    [("allgather", 5, False), ("reduce_scatter", 3, True), ("allreduce", 6, True)],
-)
-def test_steps_on_few_multiprocessors(collective, sm_count, in_place):
-    program = lowered("hypercube:3", collective, in_place=in_place, sm_count=sm_count)
+    ("schedule", "channels", "sm_count", "in_place"),
+    [
+        *((verified("hypercube:3", name), 1, most, name != "allgather")
+          for name, most in (("allgather", 5), ("reduce_scatter", 3), ("allreduce", 6))),
+        *((trees("hypercube:3", each), 2, 6, each != ALLREDUCE) for each in (ALLGATHER, REDUCE_SCATTER, ALLREDUCE)),
+        *((exchange_schedule(chunks), 1, 2, chunks != 3) for chunks in (1, 3, 8)),
+    ],
+    ids=lambda value: value.schedule.method if isinstance(value, VerifiedSchedule) else str(value),
+)  # fmt: skip
+def test_programs_for_few_multiprocessors(schedule, channels, sm_count, in_place):
+    program = lower(schedule, LoweringOptions("oneccl-xml", channels, in_place=in_place, sm_count=sm_count))
     assert most_blocks(program) == sm_count
-    is_right(program)
-
-
-@pytest.mark.parametrize(("collective", "in_place"), [(ALLGATHER, True), (REDUCE_SCATTER, True), (ALLREDUCE, False)])
-def test_trees_on_few_multiprocessors(collective, in_place):
-    program = lower(trees("hypercube:3", collective), LoweringOptions("oneccl-xml", 2, in_place=in_place, sm_count=6))
-    assert most_blocks(program) == 6
-    is_right(program)
-
-
-@pytest.mark.parametrize(("chunks", "in_place"), [(1, True), (3, False), (8, True)])
-def test_exchanges_on_few_multiprocessors(chunks, in_place):
-    program = lower(exchange_schedule(chunks), LoweringOptions("oneccl-xml", in_place=in_place, sm_count=2))
-    assert most_blocks(program) == 2
     is_right(program)
 
 
@@ -314,39 +288,13 @@ def test_connections_take_channels_by_what_they_carry():
     is_right(program)
 
 
-@pytest.mark.parametrize(
-    ("collective", "sm_count", "options"),
-    [
-        ("allgather", 6, {"reads": True}),
-        ("allreduce", 5, {}),
-        ("allreduce", 5, {"protocol": "LL"}),
-        ("allgather", 6, {"ranks_per_box": 4}),
-    ],
-    ids=str,
-)
-def test_blocks_are_shared_as_far_as_all_run_at_once(collective, sm_count, options):
-    """Those that carry most first; the plan is right by the check, and on a weakly ordered executor."""
-    text = made("hypercube:2", collective, block_group=2, sm_count=sm_count, **options)
-    plan = parse_plan(text.encode())
-    assert all(len(body.blocks) <= sm_count for body in plan.ranks)
-    assert {block.is_shared for body in plan.ranks for block in body.blocks} == {True, False}
-    assert check_program(plan) == []
-    assert WeakRun(json.loads(text), 3, 0).is_right()
+def test_groups_of_more_blocks_than_run_at_once_are_refused():
+    assert check_program(plan_of(lower(verified("hypercube:2", "allgather"), group_options(12)))) == []
+    with pytest.raises(
+        InvalidInput, match=r"must run at once: \d+ is above the limit 5.*use smaller block groups than 3"
+    ):
+        lower(verified("hypercube:2", "allgather"), group_options(5))
 
 
-def test_blocks_that_carry_most_are_shared_before_others():
-    """A reduction to the end of a line: the last of three ranks in a row has least to send."""
-    plan = plan_of(lower(trees("mesh:6", ALLGATHER), LoweringOptions("mscclpp-json", block_group=2, sm_count=5)))
-    assert check_program(plan) == []
-    carried = [
-        (block.is_shared, sum(each.targets[0].count for each in block.operations if each.action is Action.PUT))
-        for block in plan.ranks[4].blocks
-    ]
-    least = min(chunks for shared, chunks in carried if shared and chunks)
-    assert least >= max(chunks for shared, chunks in carried if not shared)
-
-
-@pytest.mark.parametrize("sm_count", [0, 2**20])
-def test_wrong_counts_are_refused(sm_count):
-    with pytest.raises(InvalidInput, match="sm_count"):
-        LoweringOptions("oneccl-xml", sm_count=sm_count)
+def group_options(sm_count: int) -> LoweringOptions:
+    return LoweringOptions("mscclpp-json", block_group=3, sm_count=sm_count)

@@ -123,7 +123,10 @@ def test_limits_are_named(chunks, options, message):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"channels": 0}, {"instances": -1}, {"protocol": "simple"}, {"min_bytes": 5, "max_bytes": 4}, {"max_bytes": -1}],
+    [
+        *({"channels": 0}, {"instances": -1}, {"protocol": "simple"}, {"min_bytes": 5, "max_bytes": 4}),
+        *({"max_bytes": -1}, {"sm_count": 0}, {"sm_count": 2**20}),
+    ],
 )
 def test_wrong_options_are_refused(wrong):
     with pytest.raises(InvalidInput):

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.check_execution import execution_violations
-from chorale.synth.programs.program import Op, Program, ThreadBlock, Wait
+from chorale.synth.programs.program import Op, Program, Wait
 from chorale.synth.targets.judge import check_program
 from tests.conformance import example_programs as examples
 from tests.unit.synth.lowering.naive import result_of
@@ -63,44 +61,6 @@ def test_an_exchange_that_fits_into_the_connection_is_right():
     assert check_program(exchange(8, "oneccl-xml", protocol="LL")) == []
 
 
-def test_exchanging_without_cutting_would_deadlock():
-    """Why lowering cuts instructions short where ranks receive into what they send."""
-    both = [
-        [block(1, None, step("s", "o0", count=3)), block(None, 1, step("rrc", "o0", count=3, waits=[(0, 0)]))],
-        [block(0, None, step("s", "o0", count=3)), block(None, 0, step("rrc", "o0", count=3, waits=[(0, 0)]))],
-    ]
-    assert rules(program(CollectiveName.ALLREDUCE, 3, *both)) == {"deadlock"}
-
-
-def test_order_through_another_rank_counts():
-    """Rank 0 overwrites what it sent only after the answer that depends on it has come."""
-    asks = [[block(1, None, step("s", "i0")), block(None, 1, step("r", "i0"))], [block(0, 0, step("rrcs", "i0"))]]
-    assert check_program(program(CollectiveName.ALLREDUCE, 1, *asks)) == []
-
-
-BROADCAST = [[block(1, None, step("s", "i0", count=2))], [block(None, 0, step("r", "o0", count=2))]]
-REDUCE = [[block(None, 1, step("rrc", "i0", count=2))], [block(0, None, step("s", "i0", count=2))]]
-ALLTOALL = [
-    [block(1, 1, step("s", "i1"), step("r", "o1")), block(None, None, step("cpy", "i0", "o0"))],
-    [block(0, 0, step("s", "i0"), step("r", "o0")), block(None, None, step("cpy", "i1", "o1"))],
-]
-
-
-@pytest.mark.parametrize(
-    ("collective", "ranks", "in_place"),
-    [
-        (CollectiveName.BROADCAST, BROADCAST, True),
-        (CollectiveName.REDUCE, REDUCE, True),
-        (CollectiveName.ALLTOALL, ALLTOALL, False),
-    ],
-)
-def test_the_other_collectives_are_defined_too(collective, ranks, in_place):
-    made = program(collective, 2, *ranks, in_place=in_place)
-    assert check_program(made) == []
-    silent = [[replace(item, instructions=()) for item in blocks] for blocks in ranks]
-    assert {found.rule for found in check_program(program(collective, 2, *silent, in_place=in_place))} == {"result"}
-
-
 def test_a_program_too_large_to_execute_is_not_executed():
     idle = block(None, None)
     busy = block(None, None, *[step("cpy", "i0", "i0", count=4096)] * 10_000)
@@ -135,12 +95,6 @@ def test_sets_of_more_ranks_than_a_word_holds():
     found = execution_violations(damaged)
     assert {item.rule for item in found} == {"result"}
     assert "chunk 69 of ranks 1, 2, 3, 4, 5, 6, 7, 8, ..., must hold" in found[0].message
-
-
-def test_a_program_without_instructions_or_connections_is_executed():
-    idle = ThreadBlock(None, None, 0, ())
-    found = execution_violations(program(CollectiveName.ALLREDUCE, 1, [idle], [idle]))
-    assert {item.rule for item in found} == {"result"}
 
 
 def test_waits_are_counted_within_the_rank():

@@ -39,7 +39,6 @@ def test_what_was_lowered_lifts(capsys, tmp_path, schedule, target, placement, c
     assert {name: lifted.document[name] for name in expected} == expected
     assert lifted.document["resources"] == done.document["resources"]
     assert lifted.document["target"] == target
-    assert target in lifted.document["dialects"]
     assert again.read_bytes() == program.read_bytes()
 
 
