@@ -188,7 +188,7 @@ class TimedChoices:
     def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:
         self._task, self._model = task, model
         self._methods = sorted(methods, key=lambda method: method.name not in ALGORITHMS)
-        self._known: dict[tuple[str, int | None], tuple[TimedChoice, list[Congestion]] | None] = {}
+        self._known: dict[str, tuple[TimedChoice, list[Congestion]] | None] = {}
 
     def at(self, size_bytes: int, without: Collection[str] = ()) -> TimedChoice:
         """Return the fastest choice for vectors of `size_bytes`. Raises InvalidInput if no method is suitable.
@@ -197,7 +197,7 @@ class TimedChoices:
         """
         best: TimedChoice | None = None
         for method in self._methods:
-            known = None if method.name in without else self._of(method, size_bytes)
+            known = None if method.name in without else self._of(method)
             if known is not None:
                 seconds = sum((part.seconds(self._model, size_bytes) for part in known[1]), Fraction(0))
                 choice = replace(known[0], seconds=seconds)
@@ -207,14 +207,12 @@ class TimedChoices:
             raise _no_method(self._task.topology, self._task.collective)
         return best
 
-    def _of(self, method: Method, size_bytes: int) -> tuple[TimedChoice, list[Congestion]] | None:
+    def _of(self, method: Method) -> tuple[TimedChoice, list[Congestion]] | None:
         """Return (choice without its seconds, costs of its streams), or None if the method is unsuitable."""
-        weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
-        key = (method.name, size_bytes if weighs_size else None)
-        if key in self._known:
-            return self._known[key]
-        self._known[key] = None
-        task, options = self._task, replace(self._task.options, size_bytes=key[1], link_gbps=None)
+        if method.name in self._known:
+            return self._known[method.name]
+        self._known[method.name] = None
+        task, options = self._task, replace(self._task.options, size_bytes=None, link_gbps=None)
         make = partial(method.schedule, task.topology, task.collective, options, task.executor, task.progress)
         with suppress(InvalidInput):  # the method is unsuitable
             if isinstance(method, Algorithm) and not options.non_default():
@@ -224,5 +222,5 @@ class TimedChoices:
                 make, traffic = partial(_same, schedule), traffic_of(schedule)
                 streams = [congestion_of(stream) for stream in traffic.streams()]
             time_per_byte = sum((stream.time_per_byte for stream in streams), Fraction(0))
-            self._known[key] = TimedChoice(method.name, Fraction(0), time_per_byte, traffic, make), streams
-        return self._known[key]
+            self._known[method.name] = TimedChoice(method.name, Fraction(0), time_per_byte, traffic, make), streams
+        return self._known[method.name]

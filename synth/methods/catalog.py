@@ -81,20 +81,14 @@ class Bfb(OutwardMethod):
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415
 
-        return bfb_allgather(
-            task.topology, task.executor, task.options.chunks, task.progress, task.options.verified_bytes
-        )
+        return bfb_allgather(task.topology, task.executor, task.options.chunks, task.progress)
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         if form_of(self.name, task.topology) == "columns":
             return super().make(task)
         from chorale.synth.methods.bfb.bfb import symmetric_bfb  # noqa: PLC0415
 
-        options = task.options
-        return symmetric_bfb(
-            task.topology, task.collective, task.executor, options.chunks,
-            progress=task.progress, size_bytes=options.verified_bytes,
-        )  # fmt: skip
+        return symmetric_bfb(task.topology, task.collective, task.executor, task.options.chunks, progress=task.progress)
 
 
 class Expand(OutwardMethod):
