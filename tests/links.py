@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import networkx as nx
+import numpy as np
 
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
@@ -64,3 +65,15 @@ def topology_document(
     links = [{**dict(zip(names, row, strict=False)), "bidirectional": both_ways} for row in rows]
     head = {"format": "chorale-topology/1", "name": "given", "bandwidth_unit": "GB/s"}
     return {**head, "nodes": nodes, "links": links}
+
+
+def order_of(generators: tuple[np.ndarray, ...], nodes: int) -> int:
+    """Return how many products of `generators` there are."""
+    reached = {tuple(range(nodes))}
+    new = list(reached)
+    while new:
+        member = new.pop()
+        images = {tuple(generator[list(member)].tolist()) for generator in generators} - reached
+        reached |= images
+        new += images
+    return len(reached)

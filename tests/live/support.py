@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from chorale.runners.api.base import Runner, library_result
-from chorale.runners.fabric.fabric import (
-    EmulatedFabric,
-    NamespaceHolder,
-    find_fabric,
-    require_wire,
-    take_down,
-)
+from chorale.runners.fabric.fabric import EmulatedFabric, NamespaceHolder, find_fabric, require_wire, take_down
 from chorale.runners.fabric.self_test import bring_up
 from chorale.runners.oneccl.install import INSTALL, find_parts
 from chorale.synth.errors import Unavailable

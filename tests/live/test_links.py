@@ -11,12 +11,7 @@ from fractions import Fraction
 import psutil
 import pytest
 
-from chorale.runners.fabric.fabric import (
-    fabrics,
-    find_fabric,
-    is_wire_running,
-    take_down,
-)
+from chorale.runners.fabric.fabric import fabrics, find_fabric, is_wire_running, take_down
 from chorale.runners.fabric.links import WIRE_MTU_BYTES
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
 from chorale.runners.fabric.self_test import Exchange, Spans, busy_streams, duration_s, needed_s, run_exchanges

@@ -12,12 +12,7 @@ from chorale.runners.mpi.runner import MpiRunner
 from tests.conformance.example_programs import with_deadlock
 from tests.conformance.live_kit import submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.support import (
-    needs_mpi,
-    ring_of_four,
-    takes_as_long_as_the_links_do,
-    turn_links_of_rank_0,
-)
+from tests.live.support import needs_mpi, ring_of_four, takes_as_long_as_the_links_do, turn_links_of_rank_0
 from tests.waiting import until
 
 pytestmark = needs_mpi

@@ -100,13 +100,6 @@ def test_mpi_has_no_sum_of_short_types(dtype: str, shared: MpiRunner) -> None:
     measured(shared.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype=dtype)))
 
 
-def test_without_a_network_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chorale.runners.mpi.launch.find_fabric", lambda topology_id, name: None)
-    with MpiRunner() as runner:
-        failure = failed(runner.submit(request_of(RING)), FailureKind.UNAVAILABLE)
-    assert "run: chorale fabric up ring:4 --link-mbps 50; or name --hosts" in failure.message
-
-
 def test_an_mpiexec_that_is_not_that_of_mpi4py_is_named() -> None:
     """Such a one starts processes that each take themselves for the only rank, as one without any mpiexec does."""
     done = python("-m", "chorale.runners.mpi.rank", "4", code=1, timeout_s=60)

@@ -37,12 +37,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("file", "least"),
-    [
-        ("test_mpi_messages.py", 3),
-        ("test_mpi_runner.py", 27),
-        ("test_mpi_fabric.py", 3),
-        ("job/test_mpi_jobs.py", 8),
-    ],
+    [("test_mpi_messages.py", 3), ("test_mpi_runner.py", 27), ("test_mpi_fabric.py", 3), ("job/test_mpi_jobs.py", 8)],
 )
 def test_live_tests_of_the_runner_pass_with_open_mpi(file: str, least: int, python: Path) -> None:
     native_libraries()

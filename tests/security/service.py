@@ -10,14 +10,7 @@ import yaml
 from fastapi.testclient import TestClient
 
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import (
-    TokenEntry,
-    load_access,
-    local_token,
-    make_token,
-    token_file,
-    write_tokens,
-)
+from chorale.tuner.service.access import TokenEntry, load_access, local_token, make_token, token_file, write_tokens
 from chorale.tuner.service.jobs.job_specs import JobLimits
 from chorale.tuner.service.jobs.planning import Planning
 from tests.unit.tuner.service.conftest import FakeLaunches, FakeTaskBackend, service_api

@@ -27,6 +27,7 @@ from chorale.synth.topology.symmetry_search import (
 )
 from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verify import verify
+from tests.links import order_of
 from tests.properties import random_cases
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
@@ -128,18 +129,6 @@ def is_found(topology: Topology) -> bool:
     symmetries, _ = transitive_symmetries(topology)
     assert not symmetries or automorphisms_are_transitive(replace(topology, automorphisms=symmetries))
     return bool(symmetries)
-
-
-def order_of(generators: tuple[np.ndarray, ...], nodes: int) -> int:
-    """Return how many products of `generators` there are."""
-    reached = {tuple(range(nodes))}
-    new = list(reached)
-    while new:
-        member = new.pop()
-        images = {tuple(generator[list(member)].tolist()) for generator in generators} - reached
-        reached |= images
-        new += images
-    return len(reached)
 
 
 @given(strongly_connected_topologies(max_nodes=5, max_extra_links=6, bandwidths=MIXED[:2]))

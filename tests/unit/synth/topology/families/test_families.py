@@ -32,7 +32,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from tests.links import both_directions, graph_of, links_of
+from tests.links import both_directions, graph_of, links_of, order_of
 from tests.strategies import regular_topologies
 
 
@@ -120,14 +120,9 @@ def test_known_symmetries_hold_and_act_regularly(spec):
     topology = parse_topology(spec)
     assert are_symmetries(topology)
     assert automorphisms_are_transitive(topology)
-    identity = tuple(range(topology.compute_count))
-    group, new = {identity}, [identity]
-    while new:
-        member = new.pop()
-        images = {tuple(generator[list(member)].tolist()) for generator in topology.automorphisms} - group
-        group |= images
-        new += images
-    assert len(group) == topology.compute_count  # transitive and as large as the network, so regular
+    assert (
+        order_of(topology.automorphisms, topology.compute_count) == topology.compute_count
+    )  # transitive and as large as the network, so regular
     assert topology.degree is not None
     assert topology.is_eulerian
 
