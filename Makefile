@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
 REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
-CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
+CHECK_HASHES := $(PYTHON) -I -S deploy/hashes.py check
 
 # The tests note here which real parts they ran.
 export CHORALE_TEST_PARTS := build/real-parts
@@ -147,11 +147,12 @@ reproduce-quick: setup
 
 # The SHA-256 of what was downloaded, after a change of constraints.txt: look at the difference before it is kept.
 hashes: $(INSTALLED)
-	$(PYTHON) -I -S deploy/supply_chain/hashes.py add $(REPORTS)
+	$(PYTHON) -I -S deploy/hashes.py add $(REPORTS)
 
-# What is installed, as CycloneDX, and the licenses of third parties: build/bill-of-materials.cdx.json, build/third-party-notices.txt.
+# The installed packages with versions, licenses and dependencies, in the format of `pip inspect`: build/installed.json.
 bill: $(INSTALLED)
-	$(BIN)/python -m deploy.supply_chain.bill build
+	mkdir -p build
+	$(BIN)/python -m pip inspect > build/installed.json
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

@@ -31,7 +31,7 @@ def trace_events(program: Program, executions: Sequence[Sequence[StepSpan]], gap
                 "ts": round(begin_us + span.ready_s * 1e6, 3),
                 "dur": round((span.end_s - span.ready_s) * 1e6, 3),
             }
-            facts = {"step": span.step, "part": span.part, "chunks": step.count}
+            facts: dict[str, Any] = {"step": span.step, "part": span.part, "chunks": step.count}
             facts["until_first_byte_us"] = round(moved_us, 3)
             event = {"ph": "X", "pid": span.rank, "tid": span.block, "name": step.op.value}
             events.append({**event, **times, "args": facts})

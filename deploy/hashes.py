@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LIST = Path(__file__).parents[2] / "hashes.txt"
+LIST = Path(__file__).parents[1] / "hashes.txt"
 
 
 def read_list(path: Path) -> dict[str, str]:

@@ -1,1 +1,0 @@
-"""Hashes, bill of materials and licenses of the installed packages."""
