@@ -12,7 +12,6 @@ from chorale.synth import InvalidInput, parse_topology
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.candidate import Workload
 from chorale.synth.finder.cayley_search import search_bases
-from chorale.synth.finder.constructions import BASE_SETS, BaseSet
 from chorale.synth.finder.find import MAX_NODES, FinderQuery, Goal, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.identity import parse_rational
@@ -30,7 +29,6 @@ def find(
     nodes: Annotated[str, typer.Option("--nodes", "-n")],
     degree: Annotated[int, typer.Option("--degree", "-d")],
     bidirectional: bool = False,
-    bases: Annotated[str, typer.Option(help=f"Bases to expand: {' or '.join(BASE_SETS)}.")] = "all",
     seeds: Annotated[int, typer.Option("--search", min=0, max=10**6)] = 16,
     collective: str = "allreduce",
     keep_cables: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
@@ -65,10 +63,7 @@ def find(
 
     Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
     """
-    base_set: BaseSet = "paper" if name_among("set of bases", bases, BASE_SETS) == "paper" else "all"
-    queries = [
-        FinderQuery(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)
-    ]
+    queries = [FinderQuery(count, degree, bidirectional) for count in _node_counts(nodes, degree, bidirectional)]
     workload = _workload(alpha_us, size, bandwidth_gbps)
     if cables is not None and cables.suffix.lower() not in (".csv", *FORMATS):
         raise InvalidInput("cannot save cables as {}", cables.name, "use a name that ends in .csv, .png, .svg or .pdf")
@@ -92,7 +87,7 @@ def find(
         if ":" in nodes:
             document = sizes_document(find_all(queries, running, stage), workload)
         else:
-            searched = search_bases(queries[0], seeds, running, stage) if base_set == "all" else {}
+            searched = search_bases(queries[0], seeds, running, stage)
             allowed = None if wiring.most is None else wiring.allows
             findings = find_topologies(queries[0], running, stage, searched, goal=goal, allowed=allowed)
             if not findings.frontier:

@@ -47,7 +47,6 @@ class Side:
     """A schedule or program in a comparison, with the name of its file.
 
     fidelity:     simulation model for schedules; programs are always simulated as flows
-    buffer_bytes: buffer of each connection in simulations of programs; None: the default of their runtime
     """
 
     name: str
@@ -55,7 +54,6 @@ class Side:
     content: "VerifiedSchedule | AnyProgram"
     pricing: Pricing
     fidelity: Fidelity
-    buffer_bytes: int | None
 
     @property
     def collective(self) -> Collective:
@@ -84,8 +82,8 @@ class Side:
         content = self.content
         if isinstance(content, VerifiedSchedule):
             return self.pricing.times_s(traffic_of(content.schedule), [size_bytes], self.fidelity)[0]
-        network, buffer_bytes = self.pricing.network(self.topology), self.buffer_bytes or usual_buffer_bytes(content)
-        trace = simulate_program(content, self.topology, network, size_bytes, buffer_bytes)
+        network = self.pricing.network(self.topology)
+        trace = simulate_program(content, self.topology, network, size_bytes, usual_buffer_bytes(content))
         return trace.end_s + self.pricing.unmodelled_program_s(content)
 
     def library(self, size_bytes: int) -> dict[str, Any]:
@@ -100,7 +98,7 @@ class Side:
 
     def parameters(self) -> dict[str, Any]:
         settings = self.pricing.settings_on(self.topology)
-        return {"parameters": {**settings, "model": self.fidelity, "buffer_bytes": self.buffer_bytes}}
+        return {"parameters": {**settings, "model": self.fidelity}}
 
 
 def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
@@ -236,7 +234,6 @@ def show(
     spec: opt.SpecOfProgram = None,
     rank: Annotated[int, typer.Option(min=0)] = 0,
     size: str = "16MiB",
-    buffer: str | None = None,
     prices: opt.Prices,
 ) -> Result:
     """Show link loads and routes of a schedule, or link loads and the timeline of a program.
@@ -247,7 +244,6 @@ def show(
     Args:
         rank: For a schedule: rank whose data to follow.
         size: For a program: buffer size.
-        buffer: For a program: size of the buffer of each connection; default: 4MiB for MSCCL, else no limit.
 
     Example: chorale show a100.parquet --plot a100.png
     """
@@ -255,7 +251,7 @@ def show(
         size_bytes = parse_size(size)
         topology, program = load_code(file, None if spec is None else load_topology(spec))
         pricing = prices.pricing(topology)
-        buffer_bytes = usual_buffer_bytes(program) if buffer is None else parse_size(buffer)
+        buffer_bytes = usual_buffer_bytes(program)
         network = pricing.network(topology)
         trace = simulate_program(program, topology, network, size_bytes, buffer_bytes)
         if plot is not None:
@@ -289,7 +285,6 @@ def compare(
             help=f"Model for schedules: {' or '.join(FIDELITIES)}; default: step, or flow if a file is a program."
         ),
     ] = None,
-    buffer: str | None = None,
     prices: opt.Prices,
     plot: opt.PlotFile = None,
 ) -> Result:
@@ -302,7 +297,6 @@ def compare(
         first: Schedule (.parquet, .json) or program (.xml, plan .json).
         second: Another file for the same network and collective; default: the bound.
         spec: Topology of programs that do not name it.
-        buffer: For programs: size of the buffer of each connection; default: 4MiB for MSCCL, else no limit.
 
     Example: chorale compare torus.parquet torus.xml
     """
@@ -321,10 +315,9 @@ def compare(
         (schedules[file].schedule.topology, schedules[file]) if file in schedules else load_code(file, given)
         for file in files
     ]
-    pricing, buffer_bytes = prices.pricing(read[0][0]), None if buffer is None else parse_size(buffer)
+    pricing = prices.pricing(read[0][0])
     sides = [
-        Side(file, topology, content, pricing, fidelity, buffer_bytes)
-        for file, (topology, content) in zip(files, read, strict=True)
+        Side(file, topology, content, pricing, fidelity) for file, (topology, content) in zip(files, read, strict=True)
     ]
     if second is None:
         document = bound_comparison(sides[0], sizes_bytes)

@@ -260,13 +260,12 @@ class Campaigns:
         return self._networks.plan(spec, caller.name)
 
     def best(
-        self, spec: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
+        self, topology: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
     ) -> Any:
         """Return the facts of a registry entry or, if `kind` is given, one of its files. The entry is verified
         within the service's limits.
         """
-        topology = self.network(spec, caller)
-        question = (self.home, topology, collective, size_bytes, alias, kind)
+        question = (self.home, self.network(topology, caller), collective, size_bytes, alias, kind)
         return self._networks.planning.call(caller.name, registered, *question)
 
     def profile_of(self, name: str) -> str | None:

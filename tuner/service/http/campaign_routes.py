@@ -214,42 +214,34 @@ def _size(size: SizeResult) -> dict[str, Any]:
     }
 
 
-Spec = Annotated[str, Query(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])]
-Size = Annotated[int, Query(ge=1, le=2**50, description="Buffer size in bytes.")]
-Alias = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Alias of the version.")]
+class BestQuery(Strict):
+    """Which registered version a request asks for."""
+
+    topology: str = Field(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])
+    collective: CollectiveText
+    size_bytes: int = Field(ge=1, le=2**50, description="Buffer size in bytes.")
+    alias: str = Field(default="champion", pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Alias of the version.")
+
+
+Best = Annotated[BestQuery, Query()]
 
 best_router = APIRouter(prefix="/v1/best", tags=["campaigns"])
 
 
 @best_router.get("", summary="Registered schedule for a network, a collective and a size")
-def best(
-    topology: Spec,
-    collective: CollectiveText,
-    size_bytes: Size,
-    caller: CurrentCaller,
-    campaigns: CurrentCampaigns,
-    alias: Alias = "champion",
-) -> Any:
+def best(query: Best, caller: CurrentCaller, campaigns: CurrentCampaigns) -> Any:
     """Return the manifest of the registered version; `exact` is false if it is from a neighbouring size class.
 
     `size_range_bytes` is the range of the size class, `measured` the measurement at the nearest size. If no program
     beat the library, `library` names the library's own algorithm to use, and there are no files.
     """
-    return campaigns.best(topology, caller, collective, size_bytes, alias)
+    return campaigns.best(**query.model_dump(), caller=caller)
 
 
 @best_router.get("/{kind}", summary="File of the registered schedule or program", response_class=Response)
-def best_file(
-    kind: FileKind,
-    topology: Spec,
-    collective: CollectiveText,
-    size_bytes: Size,
-    caller: CurrentCaller,
-    campaigns: CurrentCampaigns,
-    alias: Alias = "champion",
-) -> Response:
+def best_file(kind: FileKind, query: Best, caller: CurrentCaller, campaigns: CurrentCampaigns) -> Response:
     """Return the file; 409 if nothing is registered, verification fails, or the library's own algorithm is the best."""
-    content = campaigns.best(topology, caller, collective, size_bytes, alias, kind)
+    content = campaigns.best(**query.model_dump(), caller=caller, kind=kind)
     name = "schedule.parquet" if kind == "schedule" else "program.xml"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)

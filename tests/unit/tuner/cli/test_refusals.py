@@ -66,7 +66,6 @@ find -n 16380:16385 -d 4 | must end at 16384
 find -n 3:4 -d 4 | no network of this degree has a size in the range: 3:4 with degree 4
 find -n 8 -d 0 | at least 1
 find -n 7 -d 3 --bidirectional | even number
-find -n 8 -d 2 --bases mine | unknown set of bases 'mine'
 find -n 8 -d 2 --size 1M | no --alpha-us, --bandwidth-gbps
 find -n 8 -d 2 --alpha-us 1 --size 1M --bandwidth-gbps 0 | must be positive
 find -n 8:9 -d 2 --plot frontier.png | --plot takes one number of nodes

@@ -41,15 +41,12 @@ def test_a_program_needs_no_spec_if_it_names_its_network(capsys, files):
     assert sum(row["messages"] for row in document["timeline"]) == document["messages"]
 
 
-def test_rates_and_the_buffer_are_options(capsys, files):
+def test_rates_are_options(capsys, files):
     _, program = files("bfb", "hypercube:3", "allgather", "oneccl-xml")
     arguments = ("show", program, "--spec", "hypercube:3", "--json", "--link-gbps", 10)
     plain = chorale(capsys, *arguments)
     assert "assuming 100 Gbit/s" not in plain.stderr
     assert plain.document["parameters"]["buffer_bytes"] is None
-    cut = chorale(capsys, *arguments, "--buffer", "64KiB").document
-    assert cut["parameters"]["buffer_bytes"] == 2**16
-    assert cut["messages"] > plain.document["messages"]
     slow = chorale(capsys, *arguments, "--alpha-us", 1000).document
     assert slow["time_us"] > plain.document["time_us"] + 2000
 
