@@ -56,7 +56,6 @@ class BuildRequest:
 
     @property
     def id(self) -> str:
-        """Content id (hash) of everything that determines the program."""
         return content_id({"source": self.source.id, "lowering": asdict(self.lowering)})
 
 
@@ -81,8 +80,6 @@ class BuildResult:
 
 
 class BuildFailureKind(StrEnum):
-    """Why a build failed."""
-
     INVALID = "invalid"  # the parameters do not fit together or exceed a limit
     UNSOUND = "unsound"  # the result failed verification because the method has a fault
     CRASH = "crash"  # an unexpected error, or the worker died

@@ -132,7 +132,6 @@ def base_candidate(
 
 
 def cost_of(candidate: TopologyCandidate) -> AllgatherCost:
-    """Return the candidate's (steps, bandwidth factor)."""
     return AllgatherCost(candidate.steps, candidate.bandwidth_factor)
 
 
@@ -184,7 +183,6 @@ class Workload:
         return 2 * (steps * self.alpha_us + bandwidth_factor * per_factor_us)
 
     def time_us(self, candidate: TopologyCandidate) -> Fraction:
-        """Return the allreduce's time on `candidate`, in microseconds."""
         return self.us_of(*cost_of(candidate))
 
     def best(self, candidates: Iterable[TopologyCandidate]) -> TopologyCandidate:

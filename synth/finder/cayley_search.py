@@ -77,7 +77,6 @@ class CayleySearch:
 
     @staticmethod
     def is_possible(nodes: int, degree: int) -> bool:
-        """Return whether a search for this size is supported."""
         return degree < nodes <= MAX_SEARCH_NODES and 2 <= degree <= MAX_DEGREE
 
     @property

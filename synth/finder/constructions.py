@@ -183,7 +183,6 @@ class BaseSources:
     extra_bases: Mapping[tuple[int, int], tuple[TopologyCandidate, ...]] = field(default_factory=dict)
 
     def all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield every allowed base with this node count and degree."""
         yield from self.optimal(nodes, degree)
         yield from scored_families(nodes, degree, self.scores, self.bidirectional)
 

@@ -227,12 +227,10 @@ class FinderQuery:
 
     @property
     def least_steps(self) -> int:
-        """Lower bound on the number of steps (Moore bound)."""
         return least_steps(self.nodes, self.degree, self.bidirectional)
 
     @property
     def least_bandwidth_factor(self) -> Fraction:
-        """Lower bound on T_B in units of M / B: (N - 1) / N."""
         return least_bandwidth_factor(self.nodes)
 
 
@@ -260,7 +258,6 @@ class FrontierPoint:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the cost was confirmed by a verified schedule."""
         return self.confirmation in ("schedule", "symmetric schedule")
 
 

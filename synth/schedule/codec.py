@@ -176,7 +176,6 @@ def _metadata(schedule: AnySchedule) -> dict[str, Any]:
 
 
 def _route_lists(routes: Routes, topology: Topology) -> dict[str, list[int]] | None:
-    """Return the table of routes, or None if each route is a single link."""
     if routes.is_direct(len(topology.links)):
         return None
     return {"offsets": routes.offsets.tolist(), "link_ids": routes.link_ids.tolist()}

@@ -82,7 +82,6 @@ class ColumnBounds:
 
     @property
     def dtypes(self) -> tuple[np.dtype, ...]:
-        """Return each column's type, in the order of `COLUMN_NAMES`."""
         largest = (self.steps, self.routes, self.shards, self.chunks_per_shard, self.chunks_per_shard, 1)
         return tuple(np.min_scalar_type(value) for value in largest)
 
@@ -120,12 +119,10 @@ class Routes:
         return len(self.offsets) - 1
 
     def is_direct(self, link_count: int) -> bool:
-        """Whether this table equals `Routes.direct(link_count)`."""
         as_many = len(self.link_ids) == len(self) == link_count
         return as_many and bool(np.array_equal(self.link_ids, np.arange(link_count)))
 
     def path(self, route: int) -> NDArray[np.int32]:
-        """Return the link ids of `route` in travel order."""
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
     def hops_of(self, routes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -142,11 +139,9 @@ class Routes:
         return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
 
     def sources(self, links: Links) -> NDArray[np.int32]:
-        """Return the node where each route starts."""
         return links.src[self.link_ids[self.offsets[:-1]]]
 
     def destinations(self, links: Links) -> NDArray[np.int32]:
-        """Return the node where each route ends."""
         return links.dst[self.link_ids[self.offsets[1:] - 1]]
 
     def end_at_switches(self, topology: Topology) -> bool:
@@ -172,7 +167,6 @@ AnySchedule: TypeAlias = "Schedule | SymmetricSchedule"
 
 
 def schedule_repr(schedule: AnySchedule) -> str:
-    """Return a one-line description of `schedule` for `repr`."""
     made = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
     return f"<{made}: {schedule.steps} steps, {schedule.transfer_count} transfers, not verified>"
 
@@ -269,12 +263,10 @@ class Schedule:
 
     @property
     def src(self) -> NDArray[np.int32]:
-        """Each transfer's sending rank. O(rows)."""
         return self.routes.sources(self.topology.links)[self.transfers.route]
 
     @property
     def dst(self) -> NDArray[np.int32]:
-        """Each transfer's receiving rank. O(rows)."""
         return self.routes.destinations(self.topology.links)[self.transfers.route]
 
 

@@ -72,7 +72,6 @@ class SymmetricTrees:
 
     @property
     def transfer_count(self) -> int:
-        """Number of rows in the expanded schedule."""
         return len(self.base) * len(self.translations)
 
     def translated_links(self) -> TranslatedLinks:
@@ -157,7 +156,6 @@ class SymmetricGather:
 
     @property
     def transfer_count(self) -> int:
-        """Number of rows in the expanded schedule."""
         return len(self.base) * self.topology.compute_count
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
@@ -230,7 +228,6 @@ class SymmetricSchedule:
 
     @property
     def parts(self) -> tuple[SymmetricPart, ...]:
-        """The schedule's parts in execution order."""
         return tuple(part for part in (self.scatter, self.gather) if part is not None)
 
     @property
@@ -260,12 +257,10 @@ class SymmetricSchedule:
 
     @property
     def transfer_count(self) -> int:
-        """Number of rows in the expanded schedule."""
         return sum(part.transfer_count for part in self.parts)
 
     @property
     def certificate(self) -> Mapping[str, Any]:
-        """The expanded schedule's certificate."""
         claims = [part.certificate for part in self.parts]
         if self.scatter is not None:
             claims[0] = reversed_certificate(claims[0])

@@ -70,11 +70,9 @@ class Traffic:
         return self.routes.end_at_switches(self.topology)
 
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
-        """Return each message's sending rank in `step`."""
         return self.routes.sources(self.topology.links)[step.route]
 
     def dst(self, step: TrafficStep) -> NDArray[np.int32]:
-        """Return each message's receiving rank in `step`."""
         return self.routes.destinations(self.topology.links)[step.route]
 
     def link_amounts(self, step: TrafficStep) -> NDArray[np.int64]:

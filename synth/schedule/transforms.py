@@ -135,7 +135,6 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
 
 
 def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Return the new shard number of each entry in `shard`."""
     ranks = schedule.topology.compute_count
     if not schedule.collective.is_alltoall:
         return shard if schedule.collective.is_rooted else new_node[shard]

@@ -243,7 +243,6 @@ def _times(call: FunctionCall, syntax: str, expected: str = "a spec and a", larg
 
 
 def _read_link(text: str) -> LostLink:
-    """Read a link written A-B (both directions) or A>B."""
     match = _LINK.fullmatch(text)
     if match is None:
         raise InvalidInput("a link must be written A-B or A>B with ranks or node ids", text or '""', "write link=0-1")

@@ -43,8 +43,6 @@ class FamilyCall:
 
 @dataclass(frozen=True, slots=True)
 class FileCall:
-    """A topology that is read from a file."""
-
     path: str
 
     def __str__(self) -> str:

@@ -88,7 +88,6 @@ class OrderedCells(NamedTuple):
         return cell
 
     def members(self, cell: int) -> NDArray[np.int32]:
-        """Return the nodes of `cell`."""
         return self.order[cell : cell + self.size[cell]]
 
 

@@ -42,7 +42,6 @@ class SwitchAbility:
 
     @property
     def is_able(self) -> bool:
-        """Whether the switch can do anything besides forwarding."""
         return self.multicast or self.reduce
 
 

@@ -102,7 +102,6 @@ class Translations:
         return self._by_exponents(np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64), 1)
 
     def negative(self, elements: NDArray[np.integer]) -> Numbers:
-        """Return the inverse of each element."""
         return self._by_exponents(np.zeros(1, dtype=np.int64), np.asarray(elements, dtype=np.int64), -1)
 
     def _by_exponents(self, first: Numbers, second: Numbers, sign: int) -> Numbers:

@@ -113,7 +113,6 @@ def _name(node: object) -> str:
 
 
 def _exact(value: object) -> object:
-    """Return `value` converted to a Python number if it is a NumPy number, otherwise unchanged."""
     return value.item() if isinstance(value, np.number) else value
 
 

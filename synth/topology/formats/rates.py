@@ -27,7 +27,6 @@ class Rate(NamedTuple):
     basis: Assumption
 
     def times(self, count: int) -> Rate:
-        """Return the total rate of `count` parallel links."""
         return self._replace(physical=count * self.physical, expected=count * self.expected)
 
     def as_guess(self, what: str, advice: str) -> Rate:
@@ -217,7 +216,6 @@ class GpuModel:
 
     @property
     def link_rate(self) -> Rate:
-        """The rate of one NVLink or xGMI link."""
         architecture = self.architecture
         return nvlink_rate(architecture) if isinstance(architecture, int) else xgmi_rate(architecture)
 
