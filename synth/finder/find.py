@@ -55,13 +55,6 @@ def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
     return known
 
 
-def most_promising(candidates: Sequence[TopologyCandidate], count: int) -> list[str]:
-    """Return the specs of up to `count` candidates to score next: those with the lowest lower bounds on steps."""
-    waiting = [candidate for candidate in promising(candidates) if not candidate.exact]
-    waiting.sort(key=lambda candidate: (candidate.least_steps, cost_of(candidate), candidate.tie_break))
-    return [candidate.spec for candidate in waiting[:count]]
-
-
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
     """Check the costs that come from a theorem or from the database by scoring all BFB candidates in `groups`.
 
@@ -326,8 +319,11 @@ def find(
     if goal == "allreduce":
         progress = enter("scores")
         # Start with the candidates that may have the fewest steps, because their exact costs rule out many others.
-        while needed := most_promising(known := with_known_costs(candidates, scores), _SCORED_AT_ONCE):
-            scores.compute(needed, executor, progress)
+        known = with_known_costs(candidates, scores)
+        while waiting := [one for one in promising(known) if not one.exact]:
+            waiting.sort(key=lambda one: (one.least_steps, cost_of(one), one.tie_break))
+            scores.compute([one.spec for one in waiting[:_SCORED_AT_ONCE]], executor, progress)
+            known = with_known_costs(candidates, scores)
         groups = frontier(promising(known))
         check_claims(groups, scores, executor)
         chosen = break_ties(groups, executor, enter("all-to-all rates"))

@@ -1,7 +1,7 @@
 """Builds networks from given ones: bidirectional copy, degree expansion, line graph, product, promoted switches."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -12,19 +12,15 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.links import Column, Links, Rates, sorted_links
 from chorale.synth.topology.registry import require_size
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import BandwidthUnit, Topology
 
 
-def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, symmetries: list[Column]) -> Topology:
-    """Return a direct-connect network whose nodes are named by rank, with the same bandwidth unit as `like`."""
-    return Topology(
-        spec=spec,
-        node_ids=tuple(map(str, range(node_count))),
-        compute_count=node_count,
-        links=links,
-        bandwidth_unit=like.bandwidth_unit,
-        automorphisms=tuple(symmetry.astype(np.int32) for symmetry in symmetries),
-    )
+def ranked_topology(
+    spec: str, node_count: int, links: Links, unit: BandwidthUnit, symmetries: Iterable[Column]
+) -> Topology:
+    """Return a direct-connect network whose nodes are named by rank."""
+    moves = tuple(symmetry.astype(np.int32) for symmetry in symmetries)
+    return Topology(spec, tuple(map(str, range(node_count))), node_count, links, unit, moves)
 
 
 def require_direct(topology: Topology, function: str) -> None:
@@ -85,7 +81,7 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
     ]
     if copies > 1:  # the symmetry that rotates the copies of every node by one
         symmetries.append((node[:, None] * copies + (copy + 1) % copies).ravel())
-    return ranked_topology(spec, count, sorted_links(src, dst, rates), topology, symmetries)
+    return ranked_topology(spec, count, sorted_links(src, dst, rates), topology.bandwidth_unit, symmetries)
 
 
 def line_graph(topology: Topology, spec: str) -> Topology:
@@ -121,7 +117,7 @@ def line_graph(topology: Topology, spec: str) -> Topology:
         + parallel
         for symmetry in topology.automorphisms
     ]
-    return ranked_topology(spec, len(links), sorted_links(src, dst, rates), topology, symmetries)
+    return ranked_topology(spec, len(links), sorted_links(src, dst, rates), topology.bandwidth_unit, symmetries)
 
 
 def line_order(topology: Topology) -> NDArray[np.int64]:
@@ -170,7 +166,7 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
         for axis, factor in enumerate(factors)
         for symmetry in factor.automorphisms
     ]
-    return ranked_topology(spec, rank.size, product, factors[0], symmetries)
+    return ranked_topology(spec, rank.size, product, units.pop(), symmetries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

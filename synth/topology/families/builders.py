@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.identity import parse_rational
+from chorale.synth.topology.expansions import ranked_topology
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.links import Links, Rates, sorted_links
 from chorale.synth.topology.registry import require, whole_numbers
@@ -17,27 +18,14 @@ Arcs = tuple[NodeColumn, NodeColumn]
 """(sources, targets): entry i of each array is one end of link i."""
 
 
-def unit_topology(
-    spec: str,
-    node_count: int,
-    arcs: Iterable[Arcs],
-    generators: Iterable[NodeColumn] = (),
-) -> Topology:
+def unit_topology(spec: str, node_count: int, arcs: Iterable[Arcs], generators: Iterable[NodeColumn] = ()) -> Topology:
     """Return a network of `node_count` compute nodes with links `src[i]` to `dst[i]` of bandwidth 1 for all `arcs`.
 
     `generators` are known symmetries. If a family has a symmetry group that acts regularly (for any two nodes, exactly
     one symmetry maps the first to the second), `generators` should generate this group.
     """
-    columns = list(arcs)
-    src = np.concatenate([src for src, _ in columns])
-    dst = np.concatenate([dst for _, dst in columns])
-    return Topology(
-        spec=spec,
-        node_ids=tuple(map(str, range(node_count))),
-        compute_count=node_count,
-        links=Links.of_unit_capacity(src, dst),
-        automorphisms=tuple(generator.astype(np.int32) for generator in generators),
-    )
+    src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
+    return ranked_topology(spec, node_count, Links.of_unit_capacity(src, dst), "link", generators)
 
 
 def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
