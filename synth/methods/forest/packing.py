@@ -6,11 +6,12 @@ single tree is grown with the exact algorithm of Bérczi and Frank (bandwidth-op
 all cuts whenever it backtracks. If only one root is left in a large network, its trees are grown arc by arc. The trees
 that are kept always leave enough capacity for the remaining ones, so packing always succeeds.
 
-Trees in layers of hop distance (`layered_trees`), which are low, are tried first. If every node receives each tree from
-a neighbour one hop nearer to the root, the result is a tree of least height, whichever neighbours the nodes choose. So
-each node chooses independently, by solving a transport problem with few arcs and many roots. If nearer neighbours
-cannot carry everything, neighbours at the same distance may help, in a direction that is drawn at random for each root.
-If symmetries map node 0 to every node, they map its choice to all others.
+Two kinds of low trees are tried first: trees from one hypercube node in closed form (`hypercube_trees`), and trees in
+layers of hop distance (`layered_trees`). If every node receives each tree from a neighbour one hop nearer to the root,
+the result is a tree of least height, whichever neighbours the nodes choose. So each node chooses independently, by
+solving a transport problem with few arcs and many roots. If nearer neighbours cannot carry everything, neighbours at
+the same distance may help, in a direction that is drawn at random for each root. If symmetries map node 0 to every
+node, they map its choice to all others.
 """
 
 from itertools import chain
@@ -36,6 +37,51 @@ from chorale.synth.methods.method import Objective
 from chorale.synth.processors import blocks, in_threads
 from chorale.synth.topology.distance import hops_along
 from chorale.synth.topology.translations import Transversal
+
+
+def hypercube_trees(network: ForestNetwork) -> Trees | None:
+    """Return trees of height at most d + 1 that use the full supply of `network`, if it is a d-dimensional hypercube.
+
+    Hypercubes are recognized by their structure, whatever the node numbers. O(d * arcs).
+
+    Returns:
+        The trees; None for other networks, if there are several roots, if the capacity of an arc is below supply / d,
+        and for a supply of 1, for which a single breadth-first tree of height d is enough.
+    """
+    dimensions, roots = network.nodes.bit_length() - 1, np.flatnonzero(network.supply)
+    if len(roots) != 1 or dimensions == 0 or len(network.src) != dimensions * network.nodes:
+        return None
+    supply = int(network.supply[roots[0]])
+    weight = -(-supply // dimensions)
+    # Label nodes, 0 at the root, such that every arc of a hypercube changes one bit. The root's neighbours get one bit
+    # each. In a hypercube, every other node has the bits of all its neighbours that are nearer to the root.
+    first = np.flatnonzero(network.src == roots[0])
+    if len(first) != dimensions or supply == 1 or network.capacity.min() < weight:
+        return None
+    label = np.full(network.nodes, -1, dtype=np.int64)
+    label[roots[0]] = 0
+    label[network.dst[first]] = 1 << np.arange(dimensions)
+    while (ahead := (label[network.src] >= 0) & (label[network.dst] < 0)).any():
+        src, dst = network.src[ahead], network.dst[ahead]
+        label[dst] = 0
+        np.bitwise_or.at(label, dst, label[src])
+    change = label[network.src] ^ label[network.dst]
+    if not np.array_equal(np.sort(label), np.arange(network.nodes)) or (change & (change - 1)).any():
+        return None
+    count = -(-supply // weight)
+    weights = np.full(count, weight, dtype=np.int64)
+    weights[-1] -= weight * count - supply
+    parent_arc = np.empty((count, network.nodes), dtype=np.int32)
+    for bit, parents in enumerate(parent_arc):
+        after = bit + 1
+        turned = (label >> after) | (label & ((1 << after) - 1)) << (dimensions - after)
+        next_bit = (after + np.bitwise_count((turned & -turned) - 1).astype(np.int64)) % dimensions
+        change = 1 << np.where(label >> bit & 1, next_bit, bit)
+        enters = np.flatnonzero(label[network.src] ^ label[network.dst] == change[network.dst])
+        parents[network.dst[enters]] = enters
+    parent_arc[:, roots[0]] = -1
+    return Trees(np.repeat(roots, count).astype(np.int32), weights, parent_arc)
+
 
 Hops = NDArray[np.uint16]
 
@@ -212,9 +258,10 @@ def pack_trees(
 ) -> Trees:
     """Return spanning out-trees of `network` that use the full supply of all roots within the capacities of all arcs.
 
-    The weights of a root's trees add up to its supply. Results are exact, optimal and deterministic. Low trees, in
-    layers (`layered_trees`), are tried first and completed if the network is not too large; otherwise, trees are grown.
-    Takes polynomial time, usually O(trees * nodes) and a few tests of all cuts.
+    The weights of a root's trees add up to its supply. Results are exact, optimal and deterministic. Trees for one root
+    of a hypercube have a closed form (`hypercube_trees`). On other networks, low trees in layers (`layered_trees`) are
+    tried first and completed if the network is not too large; otherwise, trees are grown. Takes polynomial time,
+    usually O(trees * nodes) and a few tests of all cuts.
 
     Args:
         network: without switches.
@@ -244,6 +291,8 @@ def pack_trees(
         raise InvalidInput(rule, max(largest, supply), "choose a smaller k")
     if first is not None:
         return _packed(network, first, seed, rollbacks)
+    if (trees := hypercube_trees(network)) is not None:
+        return trees
     nothing = no_trees(network.nodes)
     layers = nothing if objective == "trees" else layered_trees(network, transversal, MOST_WORK)
     packings = [_packed(network, layers, seed, rollbacks)] if len(layers) else []

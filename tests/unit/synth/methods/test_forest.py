@@ -336,7 +336,7 @@ def test_pairs_of_trees_are_refused_since_their_roots_own_other_parts_than_shard
 
 PARAMETERS = {"k": None, "objective": "height", "seed": 0}
 HEIGHTS = {
-    "a100:5": 2, "mi250:4": 11, "mi250half:3": 5, "fattree:6": 1,
+    "nvl72:2": 3, "a100:2": 2, "railclos:3,24,100,0": 3, "a100:5": 2, "mi250:4": 11, "mi250half:3": 5, "fattree:6": 1,
     "dragonfly:3,2,1": 4, "switch:6,10": 1, "torus:5x4": 4, "torus:3x3x2": 3, "hypercube:4": 4, "uniring:1,6": 5,
     "twisted-torus:3x8,5": 4, "twisted-torus:2x2x4": 3,
 }  # fmt: skip
@@ -361,7 +361,7 @@ def test_trees_are_optimal_low_and_right_when_written_out(spec):
 
 
 @pytest.mark.parametrize("collective", [REDUCE_SCATTER, ALLREDUCE])
-@pytest.mark.parametrize("spec", ["a100:3", "mi250:4", "dragonfly:4,2,2", "torus:4x4"])
+@pytest.mark.parametrize("spec", ["a100:3", "nvl72:2", "mi250:4", "dragonfly:4,2,2", "torus:4x4"])
 def test_reductions_run_backwards(spec, collective):
     schedule = schedule_of(spec, collective)
     verified, replayed = verify(schedule), verify(schedule.expand())
@@ -395,7 +395,7 @@ def test_none_where_symmetries_do_not_help():
     assert schedule_of("genkautz:3,12") is None
 
 
-@pytest.mark.parametrize("spec", ["torus:32x32", "fattree:14"])
+@pytest.mark.parametrize("spec", ["torus:32x32", "fattree:14", "nvl72:14"])
 def test_large_fabrics_have_the_compact_form_by_themselves(spec):
     topology = parse_topology(spec)
     verified = synthesized("forest", topology)

@@ -19,7 +19,7 @@ from chorale.synth.bounds.certificate import check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT
 from chorale.synth.bounds.tree_pairs import TreePairs, tree_pairs
-from chorale.synth.collective import ALLREDUCE
+from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.kernels.splitmix import splitmix
@@ -27,7 +27,7 @@ from chorale.synth.methods.forest import allreduce_pairs as pairs_module
 from chorale.synth.methods.forest import packing
 from chorale.synth.methods.forest.allreduce_pairs import IntegralPairs, faster_pairs, integral_pairs, pair_schedule
 from chorale.synth.methods.forest.network import ForestNetwork, Trees, narrow_cuts, tree_heights
-from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, layered_trees, pack_trees
+from chorale.synth.methods.forest.packing import MOST_LATE_WORK, ROLLBACKS, hypercube_trees, layered_trees, pack_trees
 from chorale.synth.methods.forest.switch_removal import SplitNetwork, remove_switches
 from chorale.synth.methods.method import Objective, Options, SynthesisTask
 from chorale.synth.topology.distance import diameter
@@ -343,6 +343,48 @@ def test_objectives_choose_among_optimal_packings() -> None:
     assert len(few) < len(low)
     area = [height_of(network, trees) * len(trees) for trees in (low, few, balanced)]
     assert area[2] == min(area)
+
+
+def hypercube(dimensions: int, capacity: int, supply: int, seed: int = 0) -> ForestNetwork:
+    """Return a hypercube whose nodes have other names, with `supply` at one of them."""
+    nodes, random = 2**dimensions, Random(seed)
+    names = random.sample(range(nodes), nodes)
+    arcs = [(names[x], names[x ^ 1 << bit], capacity) for x in range(nodes) for bit in range(dimensions)]
+    root = random.randrange(nodes)
+    return network_of(nodes, arcs, [supply * (node == root) for node in range(nodes)])
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 5, 7])
+def test_as_many_trees_as_dimensions_use_every_arc_but_those_into_the_root(dimensions: int) -> None:
+    network = hypercube(dimensions, 3, 3 * dimensions, dimensions)
+    trees = hypercube_trees(network)
+    assert trees is not None
+    assert faults_of(network, trees) == []
+    assert trees.weight.tolist() == [3] * dimensions
+    used = np.sort(trees.parent_arc[trees.parent_arc >= 0])
+    assert used.tolist() == np.flatnonzero(network.dst != trees.root[0]).tolist()
+    assert max(tree_heights(trees, network.src)) == (dimensions + 1 if dimensions > 1 else 1)
+
+
+def test_one_arc_that_ends_elsewhere_makes_it_another_network() -> None:
+    whole = hypercube(4, 1, 4)
+    pairs = set(zip(whole.src.tolist(), whole.dst.tolist(), strict=True))
+    for src, dst in pairs:
+        elsewhere = next(node for node in range(16) if node != src and (src, node) not in pairs)
+        changed = [(*pair, 1) for pair in pairs - {(src, dst)} | {(src, elsewhere)}]
+        assert hypercube_trees(network_of(16, changed, whole.supply.tolist())) is None
+    assert hypercube_trees(hypercube(3, 1, 4)) is None  # narrow arcs are left to packing
+    assert hypercube_trees(hypercube(4, 1, 1)) is None  # one tree alone is lower
+    assert synthesized("forest", "hypercube:4", "broadcast", k=1).schedule.steps == 4
+
+
+@pytest.mark.parametrize(("spec", "collective"), [("hypercube:6", "broadcast"), ("torus:4x4", "reduce")])
+def test_schedules_are_verified_optimal_and_low(spec: str, collective: str) -> None:
+    topology = parse_topology(spec)
+    verified = synthesized("forest", topology, parse_collective(collective, 5))
+    dimensions = topology.compute_count.bit_length() - 1
+    assert verified.schedule.steps == dimensions + 1
+    assert verified.schedule.trees_per_root == dimensions
 
 
 SPECS = ("torus:6x5", "circulant:30,1,7", "uniring:2,7", "hamming:2,4")
