@@ -12,6 +12,7 @@ from chorale.experiments.framework.experiment import Column, Experiment, Row, co
 from chorale.experiments.framework.references import synthesized
 from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fabric
 from chorale.runners.api.base import RunFailure, RunRequest
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.library_model import LibraryAlgorithm, library_algorithms
 from chorale.synth.bounds.certificate import PAIR_PRICES, check_pair_certificate
@@ -289,7 +290,7 @@ def _rows(case: _Live) -> list[Row]:
         schedule = synthesized(method, topology, ALLREDUCE).schedule.expand()
         programs[method] = lower(verify(pipeline_split(schedule, depth)), LoweringOptions("oneccl-xml"))
     request = RunRequest(topology, programs, (IN_NETWORK_LIVE_SIZE_BYTES,), repeats=7, timeout_s=240)
-    with LocalRunner(case.link_mbps, probe=False) as runner:
+    with LocalRunner(LocalConfig(link_mbps=case.link_mbps, probe=False)) as runner:
         outcome = runner.submit(request)
     if isinstance(outcome, RunFailure):
         raise Unavailable("the experiment needs the local runner: {}", outcome.message, "see `chorale doctor`")

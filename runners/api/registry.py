@@ -69,8 +69,7 @@ class LocalConfig(RunnerConfig):
         from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only needed to run something
 
         require_one_process()
-        where = self.where or ("fabric" if self.fabric else None)
-        return LocalRunner(self.link_mbps, home=home, probe=self.probe, where=where, fabric=self.fabric)
+        return LocalRunner(self, home)
 
 
 DEFAULT_LINK_MBPS = Fraction(1000)

@@ -61,4 +61,4 @@ class DeviceConfig(RunnerConfig):
         from chorale.runners.process_launch.slurm import require_one_process  # noqa: PLC0415 - as above
 
         require_one_process()
-        return DeviceRunner(self.memory, self.iterations, self.wide_sums)
+        return DeviceRunner(self)

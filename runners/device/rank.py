@@ -9,17 +9,17 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from chorale.runners.api.base import StuckInstruction
-from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern, Vector
+from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
 from chorale.runners.device.config import VLLM
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
 from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
 from chorale.runners.execution.rank_part import DataLayout, Message, RankMemory, SocketRank, be_rank
 from chorale.runners.execution.started_ranks import greet_runner, meet_runner
+from chorale.runners.execution.torch_collectives import run_collective, tensor_of
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.memory import SPLIT_BY_RANK
@@ -75,7 +75,7 @@ class DeviceParts:
 
     def _tensors(self, memory: RankMemory, in_place: bool) -> list[Any]:
         """Return input and output on the device; for an in-place call, the smaller one is a view of the larger."""
-        pair = [_tensor(memory.input), _tensor(memory.output)]
+        pair = [tensor_of(memory.input), tensor_of(memory.output)]
         if not in_place:
             return [each.clone().to(self._device.name) for each in pair]
         whole, part = sorted(pair, key=lambda each: each.numel(), reverse=True)
@@ -112,7 +112,7 @@ class DeviceParts:
             return None
         _, memory, checked, _ = self._current
         for vector, tensor in zip((memory.input, memory.output), checked, strict=True):
-            _tensor(vector).copy_(tensor)
+            tensor_of(vector).copy_(tensor)
         return memory.mismatch()
 
     def _gave_up(self) -> bool:
@@ -128,15 +128,7 @@ class DeviceParts:
             return _torch_kernel(*_KERNELS[algorithm])
         if algorithm == VLLM:
             return vllm_kernel(most_bytes)
-        calls: dict[CollectiveName, Call] = {
-            CollectiveName.ALLREDUCE: lambda _, target: dist.all_reduce(target),
-            CollectiveName.ALLGATHER: lambda source, target: dist.all_gather_into_tensor(target, source),
-            CollectiveName.REDUCE_SCATTER: lambda source, target: dist.reduce_scatter_tensor(target, source),
-            CollectiveName.BROADCAST: lambda _, target: dist.broadcast(target, collective.root),
-            CollectiveName.REDUCE: lambda _, target: dist.reduce(target, collective.root),
-            CollectiveName.ALLTOALL: lambda source, target: dist.all_to_all_single(target, source),
-        }
-        return calls[collective.name]
+        return partial(run_collective, collective)
 
 
 _KERNELS = {
@@ -186,12 +178,6 @@ def vllm_kernel(most_bytes: int) -> Call:
         target.copy_(result)
 
     return call
-
-
-def _tensor(vector: Vector) -> Any:
-    """Return a view of `vector` as a tensor. It goes through integers, because NumPy lacks some of torch's types."""
-    words = torch.from_numpy(vector.view(np.dtype(f"i{vector.dtype.itemsize}")))
-    return words.view(getattr(torch, vector.dtype.name))
 
 
 def main() -> None:

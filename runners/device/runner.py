@@ -10,7 +10,7 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunReque
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import only_plans
 from chorale.runners.api.validation import RequestFault, validate_request
-from chorale.runners.device.config import LIBRARIES, VLLM
+from chorale.runners.device.config import LIBRARIES, VLLM, DeviceConfig
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
 from chorale.runners.execution.started_ranks import StreamRanks
 from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, ProcessSpec, rank_environment
@@ -73,15 +73,14 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
 
     name = "device"
 
-    def __init__(self, memory: str = "gpu", iterations: int = 20, wide_sums: bool = False) -> None:
-        """Create the runner; `DeviceConfig` describes the arguments."""
+    def __init__(self, config: DeviceConfig) -> None:
         super().__init__()
-        self._memory, self._iterations, self._wide_sums = memory, iterations, wide_sums
+        self._config = config
 
     def library(self, collective: str) -> tuple[str, ...]:
-        has_kernels = (self._memory, collective) == ("gpu", CollectiveName.ALLREDUCE.value)
+        has_kernels = (self._config.memory, collective) == ("gpu", CollectiveName.ALLREDUCE.value)
         kernels = [name for name in KERNELS if has_kernels and (name != VLLM or find_spec(VLLM))]
-        return LIBRARIES[self._memory], *kernels
+        return LIBRARIES[self._config.memory], *kernels
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`, see `Runner.submit`. Programs with the target mscclpp-json run as plans."""
@@ -97,11 +96,12 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         ranks, limit_s = request.topology.compute_count, START_LIMIT_S
         limit_s += START_PER_RANK_S * ranks
-        options = self._memory, str(self._iterations), str(int(self._wide_sums))
+        config = self._config
+        options = config.memory, str(config.iterations), str(int(config.wide_sums))
         group = self._group_for(ranks, lambda: DeviceRanks(ranks, options, time.monotonic() + limit_s))
-        facts = {"device": group.hellos[0]["device"], "clock": "stream", "iterations": self._iterations}
-        facts["wide_sums"] = self._wide_sums
-        self._identify(facts | ({"warning": STAND_IN} if self._memory == "host" else {}), environment)
+        facts = {"device": group.hellos[0]["device"], "clock": "stream", "iterations": config.iterations}
+        facts["wide_sums"] = config.wide_sums
+        self._identify(facts | ({"warning": STAND_IN} if config.memory == "host" else {}), environment)
         for name, plan in request.programs.items():
             blocks = max(len(body.blocks) for body in plan.ranks)
             if blocks > group.most_blocks:

@@ -210,7 +210,7 @@ class Engine:
         return int(self._open)
 
     def set(self, option: str, value: int) -> None:
-        """Set the option piece_bytes, buffer_bytes or checksums."""
+        """Set the option piece_bytes, buffer_bytes or listening."""
         self._check(self._library.chorale_set(self._engine, option.encode(), value))
 
     def load(self, words: array[int]) -> int:

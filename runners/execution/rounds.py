@@ -186,10 +186,10 @@ class SocketRanks(ABC):
         offsets = self._clock_offsets(deadline)
         start = time.monotonic() + _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
         go = {"do": "go", "limit_s": max(0.0, deadline - start)}
-        self.send([go | {"at": offsets[rank].to_remote_s(start)} for rank in self.ranks], deadline)
+        self.send([go | {"at": start + offsets[rank].offset_s} for rank in self.ranks], deadline)
         ends = self.receive(deadline, doing)
         self.clock_error_s = max(self.clock_error_s, *(each.error_at(time.monotonic()) for each in offsets.values()))
-        return float(max(offsets[rank].to_local_s(answer["end"]) for rank, answer in ends.items()) - start)
+        return float(max(answer["end"] - offsets[rank].offset_s for rank, answer in ends.items()) - start)
 
     def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
         """Return the offset of each rank's clock from this process's clock."""

@@ -1,4 +1,4 @@
-"""Link states of an emulated fabric, as the kernel reports them in each node: up or down, rate, bytes carried.
+"""Link states of an emulated fabric, as the kernel reports them in each node: up or down, rate (tbf), bytes carried.
 
 `python -m chorale.runners.fabric.link_states` runs as a process, which enters the nodes' networks. The process reads a
 line of JSON with the links, then periodically writes a line with `[rate, bytes]` for every link; the rate is 0 for a
@@ -32,8 +32,7 @@ _RTM_GETQDISC, _NLMSG_DONE = 38, 3
 _REQUEST_DUMP = 0x1 | 0x300
 _TCMSG = struct.Struct("=BxxxiIII")  # family, index of the device, handle, parent, info
 _ROOT = 0xFFFFFFFF
-_TCA_KIND, _TCA_OPTIONS, _TBF_PARAMETERS, _NETEM_RATE = 1, 2, 1, 6
-_NETEM_OPTIONS_BYTES, _ALL_LOST = 24, 0xFFFFFFFF
+_TCA_KIND, _TCA_OPTIONS, _TBF_PARAMETERS = 1, 2, 1
 
 
 class KernelLinks:
@@ -129,9 +128,10 @@ class _Node:
                 is_done = kind == _NLMSG_DONE
                 if not is_done:
                     _, index, _, parent, _ = _TCMSG.unpack_from(data, 16)
-                    rate = _rate(_attributes(data[16 + _TCMSG.size : length]))
-                    if parent == _ROOT and rate is not None:  # a root discipline (tbf or netem) that limits the rate
-                        self._limits[index] = rate
+                    found = _attributes(data[16 + _TCMSG.size : length])
+                    if parent == _ROOT and found.get(_TCA_KIND, b"").rstrip(b"\0") == b"tbf":
+                        parameters = _attributes(found[_TCA_OPTIONS])[_TBF_PARAMETERS]
+                        self._limits[index] = 8.0 * int(struct.unpack_from("=8xI", parameters)[0])
                 data = data[(length + 3) & ~3 :]
         text = b""
         while part := os.pread(self._counters, _READ_BYTES, len(text)):
@@ -146,19 +146,6 @@ class _Node:
         if flags & _UP_AND_RUNNING != _UP_AND_RUNNING:
             return 0.0
         return self._limits.get(struct.unpack_from("i", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request), 16)[0])
-
-
-def _rate(attributes: Mapping[int, bytes]) -> float | None:
-    """Return the bits per second that a queueing discipline passes: 0 if it drops everything, None without a limit."""
-    kind, options = attributes.get(_TCA_KIND, b"").rstrip(b"\0"), attributes.get(_TCA_OPTIONS, b"")
-    if kind == b"tbf":
-        return 8.0 * int(struct.unpack_from("=8xI", _attributes(options)[_TBF_PARAMETERS])[0])
-    if kind == b"netem":
-        if struct.unpack_from("=8xI", options)[0] == _ALL_LOST:
-            return 0.0
-        rate = _attributes(options[_NETEM_OPTIONS_BYTES:]).get(_NETEM_RATE)
-        return None if rate is None else 8.0 * int(struct.unpack_from("=I", rate)[0]) or None
-    return None
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:

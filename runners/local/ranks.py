@@ -37,9 +37,8 @@ from chorale.runners.local.network_target import network_target
 from chorale.runners.local.rank import NETWORK
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.plans.rank_plans import plan_library
-from chorale.runners.process_launch.processes import FABRIC, LOOPBACK, rank_environment
+from chorale.runners.process_launch.processes import LOOPBACK, rank_environment
 from chorale.synth.errors import Unavailable
-from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import AnyProgram, Program
 from chorale.synth.topology.topology import Topology
 
@@ -269,7 +268,6 @@ class LocalRanks(SocketRanks):
 
 
 EMULATED = "emulated"
-PLACES = (EMULATED, FABRIC, LOOPBACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +287,10 @@ class RankLocations:
 
 
 def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
-    """Return where the ranks of `topology` run; `where` is a name in PLACES.
+    """Return where the ranks of `topology` run. `where` is EMULATED, FABRIC or LOOPBACK.
 
-    Raises InvalidInput for another name or an ambiguous fabric, and Unavailable if there is no such fabric.
+    Raises InvalidInput for an ambiguous fabric, and Unavailable if there is no such fabric.
     """
-    if where not in PLACES:
-        raise unknown_name("place to run", where, PLACES)
     if where == EMULATED:
         return RankLocations()
     if where == LOOPBACK:

@@ -19,6 +19,7 @@ import numpy as np
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.api.programs import only_plans
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.api.validation import RequestFault, memory_shortage
 from chorale.runners.execution.rounds import (
     Environment,
@@ -29,7 +30,7 @@ from chorale.runners.execution.rounds import (
     prepare_task,
     switch_facts,
 )
-from chorale.runners.local.ranks import EMULATED, PLACES, LocalRanks, native_code, placement_of
+from chorale.runners.local.ranks import EMULATED, LocalRanks, native_code, placement_of
 from chorale.runners.measurement.machine import (
     environment_id,
     load_average,
@@ -38,11 +39,10 @@ from chorale.runners.measurement.machine import (
     write_probe_cache,
 )
 from chorale.runners.plans.rank_plans import plan_facts, plan_library
-from chorale.runners.process_launch.processes import LOOPBACK
+from chorale.runners.process_launch.processes import FABRIC, LOOPBACK
 from chorale.runners.process_launch.slurm import node_facts
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
@@ -187,52 +187,31 @@ TORCH_LIMIT_S = 60.0
 
 
 class LocalRunner(LiveRunner[LocalRanks]):
-    """Implements `Runner` with one process per rank and one process for all network links.
+    """Implements `Runner` with one process per rank and one process for all network links; see `LocalConfig`.
 
-    link_mbps: rate of a link of bandwidth 1 (of the fastest link in GB/s and Gbit/s networks) in 10^6 bit/s; None to
-               probe which rate this machine can carry for that many links
-    home:      folder for probe results; None means $CHORALE_HOME or ./chorale-data
-    probe:     whether to check that the machine can carry the given `link_mbps`
+    On a fabric, ranks run in its namespaces and links have its rate. Loopback measures this machine, not a network. The
+    default is loopback for requests with MSCCL++ plans, which need memory that ranks share, else emulated links. If the
+    network is not emulated and torch is installed, Gloo's own collectives can be measured too.
 
-    where:  `emulated`, `fabric` or `loopback`. On a fabric, ranks run in its namespaces and links have its rate.
-            Loopback is shared memory and measures this machine, not a network. None: loopback for requests with MSCCL++
-            plans, which need memory that ranks share, else emulated.
-    fabric: name of the fabric; needed only if several fabrics have the topology
-
-    If the network is not emulated and torch is installed, Gloo's own collectives can be measured too.
+    home: folder for probe results; None means $CHORALE_HOME or ./chorale-data
     """
 
     name = "local"
     accepts: ClassVar[Mapping[str, bool]] = {"plans": True, "switches": True}
 
-    def __init__(
-        self,
-        link_mbps: float | None = None,
-        *,
-        home: Path | None = None,
-        probe: bool = True,
-        where: str | None = None,
-        fabric: str | None = None,
-    ) -> None:
+    def __init__(self, config: LocalConfig | None = None, home: Path | None = None) -> None:
         super().__init__()
-        if where not in (None, *PLACES):
-            raise unknown_name("place to run", str(where), PLACES)
-        if link_mbps is not None and where not in (None, EMULATED):
-            raise InvalidInput(
-                "only emulated links have a rate that can be chosen, not {}", f"{link_mbps} on {where}", "leave it out"
-            )
-        if link_mbps is not None and not 0.001 <= link_mbps <= 1e6:
-            rule = "a link rate must be between 0.001 and 1000000 Mbit/s"
-            raise InvalidInput(rule, link_mbps, "choose a rate such as 50")
-        self._link_mbps = link_mbps
+        self._config = config or LocalConfig()
+        self._where = self._config.where or (FABRIC if self._config.fabric else None)
+        if (rate := self._config.link_mbps) is not None and self._where not in (None, EMULATED):
+            rule = "only emulated links have a rate that can be chosen, not {}"
+            raise InvalidInput(rule, f"{rate} on {self._where}", "leave it out")
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
-        self._probe = probe
-        self._place = (where, fabric)
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return Gloo, which has every collective; () with emulated links, because Gloo would bypass them."""
-        return () if self._place[0] in (None, EMULATED) else LIBRARY_ALGORITHMS
+        return () if self._where in (None, EMULATED) else LIBRARY_ALGORITHMS
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
         """Yield the reasons why `request` is too large for this runner or this machine, or needs another network."""
@@ -245,17 +224,17 @@ class LocalRunner(LiveRunner[LocalRanks]):
             yield FailureKind.UNAVAILABLE, f"the local runner takes at most {most}, not {nodes} and {links}"
         if (shortage := memory_shortage(request, _WORK_BYTES)) is not None:
             yield FailureKind.UNAVAILABLE, shortage
-        if request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps):
+        if request.has_plans and (self._where not in (None, LOOPBACK) or self._config.link_mbps):
             rule = "plans are executed in memory that ranks share, not over links"
             yield FailureKind.REJECTED, f"{rule}: set where to loopback, and leave link_mbps out"
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        where = self._place[0] or (LOOPBACK if request.has_plans else EMULATED)
+        where = self._where or (LOOPBACK if request.has_plans else EMULATED)
         environment["clock"] = "monotonic"
         try:
             request = on_switch_processes(request)
             rate = self._rate(request.topology) if where == EMULATED else None
-            placement = placement_of(request.topology, where, self._place[1])
+            placement = placement_of(request.topology, where, self._config.fabric)
         except InvalidInput as refused:
             raise RunStopped(FailureKind.REJECTED, str(refused)) from None
         facts = dict(placement.facts) if rate is None else {**placement.facts, "link_mbps": rate.link_mbps}
@@ -287,11 +266,11 @@ class LocalRunner(LiveRunner[LocalRanks]):
     def _rate(self, topology: Topology) -> LinkRate:
         nodes, links = topology.node_count, len(topology.links)
         if (nodes, links) not in self._rates:
-            if self._link_mbps is None:
+            if self._config.link_mbps is None:
                 rate = sustainable_rate(nodes, links, self._home)
-            elif self._probe:
-                rate = rate_efficiency(nodes, links, self._link_mbps)
+            elif self._config.probe:
+                rate = rate_efficiency(nodes, links, self._config.link_mbps)
             else:
-                rate = LinkRate(self._link_mbps, None)
+                rate = LinkRate(self._config.link_mbps, None)
             self._rates[nodes, links] = rate
         return self._rates[nodes, links]

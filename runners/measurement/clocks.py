@@ -40,14 +40,6 @@ class ClockOffset:
     at_s: float
     max_drift: float
 
-    def to_remote_s(self, own_s: float) -> float:
-        """Convert a local clock time to a remote clock time."""
-        return own_s + self.offset_s
-
-    def to_local_s(self, other_s: float) -> float:
-        """Convert a remote clock time to a local clock time."""
-        return other_s - self.offset_s
-
     def error_at(self, own_s: float) -> float:
         """Return the maximum error in seconds of a conversion when the local clock shows `own_s`."""
         return self.error_s + self.max_drift * abs(own_s - self.at_s)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.build.build import build_program
 from chorale.synth.lowering.options import LoweringOptions
@@ -33,7 +34,7 @@ SWAP = """
 
 @pytest.fixture(scope="module")
 def loopback():
-    with LocalRunner(where="loopback") as opened:
+    with LocalRunner(LocalConfig(where="loopback")) as opened:
         yield opened
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from chorale.runners.api.base import FailureKind, RunRequest, library_result
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.errors import InvalidInput
@@ -25,7 +26,7 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="GLOO IS NOT
 
 
 def _on_loopback() -> LocalRunner:
-    return LocalRunner(where="loopback")
+    return LocalRunner(LocalConfig(where="loopback"))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) ->
 
 @pytest.mark.parametrize("check", params(live_kit.CHECKS[:2], {live_kit.a_killed_rank_is_a_crash_that_names_it}))
 def test_faults_on_a_fabric(check: Callable[[live_kit.LiveFactory], None], ring: EmulatedFabric) -> None:
-    check(lambda: LocalRunner(where="fabric", fabric=ring.name))
+    check(lambda: LocalRunner(LocalConfig(where="fabric", fabric=ring.name)))
     assert not processes_in(ring.networks()) or processes_in(ring.networks()) == [ring.pid]
 
 
@@ -63,7 +64,7 @@ def test_messages_longer_than_shared_memory_arrive() -> None:
 @needs_torch
 @pytest.mark.alone
 def test_ranks_and_gloo_run_in_the_namespaces_at_the_pace_of_the_links(ring: EmulatedFabric) -> None:
-    with LocalRunner(where="fabric", fabric=ring.name) as runner:
+    with LocalRunner(LocalConfig(where="fabric", fabric=ring.name)) as runner:
         takes_as_long_as_the_links_do(runner, "gloo")
         assert {f"net:[{os.stat(f'/proc/{pid}/ns/net').st_ino}]" for pid in runner.pids} <= ring.networks()
         assert len({os.stat(f"/proc/{pid}/ns/net").st_ino for pid in runner.pids}) == 4
@@ -71,20 +72,18 @@ def test_ranks_and_gloo_run_in_the_namespaces_at_the_pace_of_the_links(ring: Emu
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fabrics are of Linux")
 def test_no_fabric_is_unavailable() -> None:
-    with LocalRunner(where="fabric", fabric="nothing") as runner:
+    with LocalRunner(LocalConfig(where="fabric", fabric="nothing")) as runner:
         failure = failed(runner.submit(request_of(RING)), FailureKind.UNAVAILABLE)
     assert "chorale fabric up" in failure.message
 
 
 def test_options_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(InvalidInput, match="only emulated links have a rate"):
-        LocalRunner(100, where="loopback")
-    with pytest.raises(InvalidInput, match="choose from emulated"):
-        LocalRunner(where="cloud")
+        LocalRunner(LocalConfig(link_mbps=100, where="loopback"))
 
 
 def test_gloo_does_not_go_over_emulated_links() -> None:
-    with LocalRunner(100, probe=False) as runner:
+    with LocalRunner(LocalConfig(link_mbps=100, probe=False)) as runner:
         failed(runner.submit(request_of(RING, library=("gloo",))), FailureKind.REJECTED)
 
 
@@ -122,7 +121,7 @@ def test_a_rank_that_is_killed_in_gloo_is_to_blame(ring: EmulatedFabric) -> None
     request = RunRequest(
         long_request().topology, {"program": RING}, (2**20,), repeats=500, timeout_s=60.0, library=("gloo",)
     )
-    with LocalRunner(where="fabric", fabric=ring.name) as runner:
+    with LocalRunner(LocalConfig(where="fabric", fabric=ring.name)) as runner:
         measured(runner.submit(request_of(RING, library=("gloo",))))
         outcome = submit_and_meanwhile(runner, request, lambda pids: os.kill(pids[2], signal.SIGKILL))
     assert failed(outcome, FailureKind.CRASH).rank == 2

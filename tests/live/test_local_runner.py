@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from chorale.runners.api.base import FailureKind, Outcome
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
-from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
@@ -29,7 +29,7 @@ from tests.live.support import params
 
 
 def _runner() -> LocalRunner:
-    return LocalRunner(200, probe=False)
+    return LocalRunner(LocalConfig(link_mbps=200, probe=False))
 
 
 @pytest.fixture
@@ -92,7 +92,10 @@ def test_a_hang_shows_what_each_block_waits_for(shared: LocalRunner) -> None:
 @pytest.mark.parametrize("stopped", [None, 3], ids=["running", "one rank stopped"])
 @pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda cause: cause.name)
 def test_nothing_outlives_the_process_that_ran_it(cause: signal.Signals, stopped: int | None, tmp_path: Path) -> None:
-    make = "from chorale.runners.local.runner import LocalRunner; runner = LocalRunner(200, probe=False)"
+    make = (
+        "from chorale.runners.api.registry import create_runner; "
+        "runner = create_runner('local', {'link_mbps': 200, 'probe': False})"
+    )
     live_kit.nothing_outlives_its_owner(make, tmp_path, cause, stopped)
 
 
@@ -119,7 +122,7 @@ def test_lowered_trees_and_alltoalls_compute_the_collective(shared: LocalRunner,
 def test_no_run_is_faster_than_its_links() -> None:
     # 6 steps of 64 KiB at 50 Mbit/s. An idle machine needs a few percent more; a busy one can need any time.
     ideal_s = 6 * 2**16 * 8 / 50e6
-    with LocalRunner(50, probe=False) as runner:
+    with LocalRunner(LocalConfig(link_mbps=50, probe=False)) as runner:
         (result,) = measured(runner.submit(request_of(RING, size_bytes=2**18))).results["program"]
     assert ideal_s <= result.min_s < 10 * ideal_s
 
@@ -145,9 +148,3 @@ def test_switches_forward(shared: LocalRunner) -> None:
 def test_too_many_links_are_unavailable(shared: LocalRunner) -> None:
     failure = failed(shared.submit(request_of(ring_allreduce(range(70)), "complete:70")), FailureKind.UNAVAILABLE)
     assert "at most 512 nodes and 4096 links" in failure.message
-
-
-@pytest.mark.parametrize("rate", [0, -5, float("nan"), float("inf")])
-def test_absurd_rates_are_refused(rate: float) -> None:
-    with pytest.raises(InvalidInput, match="a link rate must be between"):
-        LocalRunner(rate)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.plans.rank_plans import MEMORY, PORTS, SWITCH
 from chorale.synth.build.build import verified_schedule
@@ -98,7 +99,7 @@ def test_the_environment_names_what_stands_for_hardware(runner):
 
 
 def test_plans_are_refused_where_ranks_share_no_memory():
-    with LocalRunner(where="emulated") as emulated:
+    with LocalRunner(LocalConfig(where="emulated")) as emulated:
         outcome = submit(emulated, case("put"))
     assert outcome.kind is FailureKind.REJECTED
     assert "set where to loopback" in outcome.message

@@ -10,6 +10,7 @@ import chorale
 from chorale.experiments.framework.references import synthesized
 from chorale.runners.api.base import RunRequest
 from chorale.runners.api.programs import busiest_share
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLREDUCE
@@ -36,7 +37,7 @@ def test_both_models_predict_what_the_local_runner_measures(spec: str) -> None:
     topology = parse_topology(spec)
     made = {name: synthesized(name, topology, ALLREDUCE) for name in ("bfb", "ring")}
     programs = {name: lower(verified, LoweringOptions("oneccl-xml")) for name, verified in made.items()}
-    with LocalRunner(LINK_MBPS, probe=False) as runner:
+    with LocalRunner(LocalConfig(link_mbps=LINK_MBPS, probe=False)) as runner:
         results = measured(runner.submit(RunRequest(topology, programs, (SIZE_BYTES,), repeats=5))).results
     network = NetworkModel.of(link_gbps=LINK_MBPS / 1000)
     for name, verified in made.items():
@@ -68,7 +69,7 @@ def test_skewed_traffic_on_boxes_with_rails_takes_what_is_simulated_and_no_less_
         assert len({program.chunks for program in programs.values()}) == 1
         size_bytes = unit_bytes * programs["plan"].chunks
         request = RunRequest(network, programs, (size_bytes,), repeats=3, timeout_s=100)
-        with LocalRunner(where="fabric", fabric=NAME) as runner:
+        with LocalRunner(LocalConfig(where="fabric", fabric=NAME)) as runner:
             runs = measured(runner.submit(request)).results
         simulated = measured(SimulatedRunner(NetworkModel(efficiency=pace)).submit(request)).results
         bound_s = plan.seconds(plan.bound) * unit_bytes / float(pace)

@@ -6,6 +6,7 @@ import pytest
 
 from chorale.experiments.framework.references import synthesized
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
+from chorale.runners.api.registry import LocalConfig
 from chorale.runners.execution.rounds import SWITCH_PROCESS
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.lowering.lower import lower
@@ -32,7 +33,7 @@ def program(spec, collective, method):
 def test_sums_and_copies_of_switches_are_right_beside_ranks_alone(spec, collective):
     programs = {name: program(spec, collective, name) for name in ("in-network", "forest")}
     request = RunRequest(parse_topology(spec), programs, (10_000,), repeats=1, timeout_s=60)
-    with LocalRunner(link_mbps=200, probe=False) as runner:
+    with LocalRunner(LocalConfig(link_mbps=200, probe=False)) as runner:
         outcome = runner.submit(request)
     assert isinstance(outcome, Measurement), outcome
     assert all(size.correct for sizes in outcome.results.values() for size in sizes)
@@ -48,7 +49,7 @@ def test_a_switch_that_forgets_a_summand_is_seen():
     )
     wrong = replace(right, ranks=(*ranks, replace(switch, blocks=blocks)))
     request = RunRequest(parse_topology("able(switch:4,1)"), {"wrong": wrong}, (4096,), repeats=1, timeout_s=60)
-    with LocalRunner(link_mbps=200, probe=False) as runner:
+    with LocalRunner(LocalConfig(link_mbps=200, probe=False)) as runner:
         outcome = runner.submit(request)
     assert outcome.kind == FailureKind.WRONG_RESULT, outcome
 

@@ -48,7 +48,7 @@ def as_bytes(data: bytes) -> bytes:
 def _task(draw: random.Random, turn: int, calls: int, networks: Sequence[str]) -> bytes:
     programs = [random_program(draw, networks) for _ in range(3)]
     ranks = len(programs[0].ranks)
-    options = [(0, draw.choice((64, 1024, 16384))), (1, draw.choice((0, 100, 65536))), (2, draw.randrange(2))]
+    options = [(0, draw.choice((64, 1024, 16384))), (1, draw.choice((0, 100, 65536)))]
     parts = [as_numbers(ranks, turn % _TRANSPORTS, len(options)), *(as_numbers(*option) for option in options)]
     parts.append(as_numbers(len(programs)))
     for program in programs:

@@ -62,7 +62,7 @@ Task read_task(Reader& reader) {
     Task task{};
     task.ranks = static_cast<int>(reader.number());
     task.transport = reader.number();
-    const char* const names[] = {"piece_bytes", "buffer_bytes", "checksums"};
+    const char* const names[] = {"piece_bytes", "buffer_bytes"};
     for (int64_t left = reader.number(); left > 0; left--) {
         const char* name = names[reader.number()];
         task.options.emplace_back(name, reader.number());

@@ -93,7 +93,7 @@ int chorale_connect(chorale_engine*, const char* const* addresses, const uint8_t
 int chorale_use_messages(chorale_engine*, const chorale_messages* messages);
 
 /* Sets an option: "piece_bytes" (size of the pieces in which a message is forwarded), "buffer_bytes" (of sockets and
- * shared memory, to be set before connecting; 0: the system's default), "checksums" (0 or 1), "listening" (0: stop
+ * shared memory, to be set before connecting; 0: the system's default), "listening" (0: stop
  * listening, if no other programs will be loaded). */
 int chorale_set(chorale_engine*, const char* option, int64_t value);
 

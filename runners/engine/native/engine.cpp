@@ -39,7 +39,7 @@ struct chorale_engine {
     uint32_t runs = 0;
     Settings settings;
     size_t buffer_bytes = 0;
-    bool has_checksums = true, is_broken = false;
+    bool is_broken = false;
     std::vector<int> listeners;
     Links links;
     std::unique_ptr<Messages> messages;
@@ -204,7 +204,7 @@ int chorale_listen_devices(chorale_engine* engine, const char* chosen, const cha
 int chorale_connect(chorale_engine* engine, const char* const* addresses, const uint8_t* token, double limit_s) {
     return engine->attempt(true, [&] {
         Joining joining{engine->rank,          {addresses, addresses + engine->ranks}, engine->listeners, engine->doors, {},
-                        engine->buffer_bytes, engine->has_checksums, deadline_after(limit_s)};
+                        engine->buffer_bytes, deadline_after(limit_s)};
         std::memcpy(joining.token.data(), token, joining.token.size());
         join(joining, engine->missing_connections(), engine->links);
     });
@@ -222,8 +222,6 @@ int chorale_set(chorale_engine* engine, const char* option, int64_t value) {
             engine->settings.piece_bytes = static_cast<size_t>(value > 64 ? value : 64) / 64 * 64;
         else if (name == "buffer_bytes")
             engine->buffer_bytes = static_cast<size_t>(value);
-        else if (name == "checksums")
-            engine->has_checksums = value != 0;
         else if (name == "listening" && value == 0)
             engine->stop_listening();
         else

@@ -227,7 +227,7 @@ private:
             pipe = std::make_unique<SocketPipe>(visitor.fd, key.first);
         }
         visitor.fd = -1;
-        links_.add(key, std::move(pipe), joining_.has_checksums);
+        links_.add(key, std::move(pipe));
         awaited_.erase(key);
     }
 
@@ -298,7 +298,7 @@ private:
             prepare(fd, joining_.buffer_bytes);
             pipe = std::make_unique<SocketPipe>(fd, caller.key.first);
         }
-        links_.add(caller.key, std::move(pipe), joining_.has_checksums);
+        links_.add(caller.key, std::move(pipe));
     }
 
     const Joining& joining_;

@@ -18,7 +18,6 @@ struct Joining {
     std::string doors;           // addresses on which this rank listens by TCP
     Token token;
     size_t buffer_bytes;
-    bool has_checksums;
     int64_t deadline_ns;
 };
 

@@ -28,9 +28,9 @@ Links::~Links() {
     ::close(epoll_);
 }
 
-void Links::add(Key key, std::unique_ptr<Pipe> pipe, bool has_checksums) {
+void Links::add(Key key, std::unique_ptr<Pipe> pipe) {
     const int fd = pipe->fd();
-    Link& link = links_.try_emplace(key, std::move(pipe), has_checksums).first->second;
+    Link& link = links_.try_emplace(key, std::move(pipe)).first->second;
     epoll_event event{};
     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
     event.data.ptr = &link;

@@ -17,7 +17,7 @@ public:
 
     using Key = std::pair<int, int>;  // peer, channel
     bool has(Key key) const { return links_.count(key) > 0; }
-    void add(Key key, std::unique_ptr<Pipe> pipe, bool has_checksums);
+    void add(Key key, std::unique_ptr<Pipe> pipe);
 
     Outgoing& outgoing(int peer, int channel) override { return link(peer, channel).outgoing; }
     Incoming& incoming(int peer, int channel) override { return link(peer, channel).incoming; }
@@ -28,8 +28,7 @@ public:
 
 private:
     struct Link {
-        Link(std::unique_ptr<Pipe> made, bool has_checksums)
-            : pipe(std::move(made)), outgoing(*pipe, has_checksums), incoming(*pipe, has_checksums) {}
+        explicit Link(std::unique_ptr<Pipe> made) : pipe(std::move(made)), outgoing(*pipe), incoming(*pipe) {}
 
         std::unique_ptr<Pipe> pipe;
         StreamOutgoing outgoing;

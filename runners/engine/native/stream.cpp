@@ -38,7 +38,7 @@ size_t StreamOutgoing::take(const char* bytes, size_t size) {
 
 // Writes the rest of the header, `size` bytes of the message and, if these are its last, the checksum.
 size_t StreamOutgoing::write(const char* bytes, size_t size) {
-    if (has_checksums_ && taken_ + size > summed_) {
+    if (taken_ + size > summed_) {
         const size_t known = summed_ - taken_;
         checksum_ = crc32c(checksum_, bytes + known, size - known);
         summed_ = taken_ + size;
@@ -134,7 +134,7 @@ size_t StreamIncoming::read(char* bytes, size_t size) {
     went_ = count > 0;
     const size_t of_frame = std::min(count, frame_left), of_bytes = std::min(count - of_frame, size);
     advance_frame(nullptr, of_frame);
-    if (has_checksums_) checksum_ = crc32c(checksum_, bytes, of_bytes);
+    checksum_ = crc32c(checksum_, bytes, of_bytes);
     filled_ += of_bytes;
     if (ends && filled_ == sizes_[reading_] && frame_filled_ == sizeof(Frame)) {
         previous_checksum_ = checksum_;
@@ -151,7 +151,7 @@ void StreamIncoming::advance_frame(const char* bytes, size_t count) {
     if (bytes != nullptr) std::memcpy(reinterpret_cast<char*>(&frame_) + frame_filled_, bytes, count);
     const size_t before = frame_filled_;
     frame_filled_ += count;
-    if (has_checksums_ && before < checksum_bytes && frame_filled_ >= checksum_bytes &&
+    if (before < checksum_bytes && frame_filled_ >= checksum_bytes &&
         frame_.checksum != previous_checksum_)
         throw garbage(pipe_.peer, "bytes with a wrong checksum");
     if (frame_filled_ < sizeof(Frame)) return;

@@ -20,7 +20,7 @@ static_assert(sizeof(Header) == 16);
 
 class StreamOutgoing : public Outgoing {
 public:
-    StreamOutgoing(Pipe& pipe, bool has_checksums) : pipe_(pipe), has_checksums_(has_checksums) {}
+    explicit StreamOutgoing(Pipe& pipe) : pipe_(pipe) {}
 
     void start(uint32_t tag, size_t) override { header_ = {tag, 0, 0}; }
     void begin(size_t size) override;
@@ -31,7 +31,6 @@ private:
     size_t write(const char* bytes, size_t size);
 
     Pipe& pipe_;
-    const bool has_checksums_;
     Header header_{};
     size_t header_left_ = 0, taken_ = 0, trailer_left_ = 0, summed_ = 0;
     uint32_t checksum_ = 0;
@@ -40,7 +39,7 @@ private:
 
 class StreamIncoming : public Incoming {
 public:
-    StreamIncoming(Pipe& pipe, bool has_checksums) : pipe_(pipe), has_checksums_(has_checksums) {}
+    explicit StreamIncoming(Pipe& pipe) : pipe_(pipe) {}
 
     void start(uint32_t tag, const std::vector<size_t>& sizes, size_t depth) override;
     void begin() override { wanted_++; }
@@ -70,7 +69,6 @@ private:
     Early& early();
 
     Pipe& pipe_;
-    const bool has_checksums_;
     uint32_t tag_ = 0;
     std::vector<size_t> sizes_;
     size_t depth_ = 1;

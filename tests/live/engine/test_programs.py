@@ -77,7 +77,7 @@ def _complaints(job: Job, number: int, program: Program, case: Case) -> list[str
 
 
 def _random_options(draw: random.Random) -> dict[str, int]:
-    options = {"checksums": draw.randrange(2)}
+    options = {}
     if draw.random() < 0.5:
         options["piece_bytes"] = draw.choice((64, 128, 1024, 100_000))
     if draw.random() < 0.5:
@@ -132,7 +132,7 @@ def test_sums_of_floats_stay_within_the_bound_of_any_order(
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_who_adds_to_what_is_passed_on_waits_until_it_has_left(make_job: MakeJob, transport: str) -> None:
     """A block adds, keeps and sends what arrives; the next adds to the same bytes, of which some are still to leave."""
-    job = make_job(8, transport, {"piece_bytes": 64, "checksums": 1})
+    job = make_job(8, transport, {"piece_bytes": 64})
     program = lowered("mesh:2x4", "allreduce", method="recursive-doubling", fuse=True, chunks=5)
     number = job.load(program)
     job.connect()

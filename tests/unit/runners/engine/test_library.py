@@ -97,7 +97,11 @@ def test_a_broken_engine_says_so_and_ends(engine: Engine) -> None:
 def test_an_engine_that_was_closed_does_nothing_more(engine: Engine) -> None:
     engine.close()
     engine.close()
-    for call in (lambda: engine.set("checksums", 1), lambda: engine.load(words(one_way())), lambda: engine.unload(0)):
+    for call in (
+        lambda: engine.set("piece_bytes", 64),
+        lambda: engine.load(words(one_way())),
+        lambda: engine.unload(0),
+    ):
         with pytest.raises(InvalidInput, match="closed"):
             call()
 
