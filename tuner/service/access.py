@@ -100,7 +100,7 @@ class Caller:
     def require(self, role: CallerRole, what: str) -> None:
         """Raise NotPermitted unless the caller's role is at least `role`. what: the action that requires this role"""
         if self.role < role:
-            rule = f"{what} takes the role {role.text} or a higher one"
+            rule = f"{what} needs the role {role.text} or a higher one"
             raise NotPermitted(rule, f"the token {self.name} of a {self.role.text}", "use another token")
 
 

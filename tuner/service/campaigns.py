@@ -300,7 +300,7 @@ class Campaigns:
         folders = launch_folders(self.home, name)
         chosen = [folder for folder in folders if number is None or folder.name == str(number)]
         if not chosen:
-            raise NotFound("the campaign must have started", name, "wait a moment, or check the state of the campaign")
+            raise NotFound("the campaign {} has not started yet", name, "wait a moment, or look at its state")
         return read_snapshot(chosen[-1])
 
     def file(self, name: str, trial_id: str, kind: str, caller: Caller) -> Path:
@@ -313,7 +313,7 @@ class Campaigns:
                 }
                 if files[kind].exists():
                     return files[kind]
-        raise NotFound(f"a {kind} must belong to a complete trial", trial_id, "take `trial_id` of a complete trial")
+        raise NotFound(f"there is no {kind} of a complete trial {{}}", trial_id, "take `trial_id` of a complete trial")
 
     def _sees(self, name: str, caller: Caller) -> bool:
         return caller.sees_all or self._store.campaign_owner(name) == caller.name
@@ -321,7 +321,7 @@ class Campaigns:
     def _require_visible(self, name: str, caller: Caller) -> None:
         known = self.home.campaign(name).is_dir() or self._store.campaign_owner(name) is not None
         if not (known and self._sees(name, caller)):
-            raise NotFound("the name must belong to a campaign of yours", name, "list your campaigns at /v1/campaigns")
+            raise NotFound("you have no campaign named {}", name, "list your campaigns at /v1/campaigns")
 
     def _require_own_name(self, name: str, caller: Caller) -> None:
         """Raise InvalidInput if a campaign of this name belongs to another user or was not launched by the service."""

@@ -103,13 +103,13 @@ def create_api(
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         value = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return middleware.refusal(422, "a request must match the OpenAPI document", value, "repair it")
+        return middleware.refusal(422, "the request does not match the OpenAPI document", value, "correct this field")
 
     @api.exception_handler(HTTPException)
     async def by_status(_request: Request, error: HTTPException) -> JSONResponse:
         way_out = "see /openapi.json for the routes"
         return middleware.refusal(
-            error.status_code, "the path and method must be those of a route", str(error.detail), way_out, error.headers
+            error.status_code, "there is no route for this path and method", str(error.detail), way_out, error.headers
         )
 
     return api

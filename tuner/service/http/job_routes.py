@@ -117,7 +117,7 @@ def file(key: Key, name: FileName, _caller: CurrentCaller, scheduler: CurrentSch
     """Return a result's file: the schedule or the program."""
     path = scheduler.store.file(key, name)
     if path is None:
-        raise NotFound("the name must be one of the result's files", name, f"see `files` of /v1/results/{key}")
+        raise NotFound("the result has no file {}", name, f"see `files` of /v1/results/{key}")
     return FileResponse(path, media_type=_MEDIA.get(name), filename=f"{key[:12]}.{name}")
 
 

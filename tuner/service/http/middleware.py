@@ -139,7 +139,7 @@ def _require_text(body: bytes) -> None:
         raise _Refused(400, "a request must be text", value, way_out) from None
     except (ValueError, RecursionError) as error:
         value = f"{type(error).__name__}: {error}"
-        raise _Refused(422, "a request must be JSON of limited depth", value, "repair it") from None
+        raise _Refused(422, "a request must be JSON of limited depth", value, "correct the request") from None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

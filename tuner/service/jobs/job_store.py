@@ -192,7 +192,7 @@ class JobStore:
     def schedule(self, key: str) -> bytes:
         path = self.file(key, SCHEDULE_FILE)
         if path is None:
-            raise NotFound("the key must belong to a result with a schedule", key, "take the result of a synthesis")
+            raise NotFound("the result {} has no schedule", key, "take the result of a synthesis")
         return path.read_bytes()
 
     def claim_campaign(self, name: str, owner: str) -> bool:

@@ -115,7 +115,7 @@ class JobScheduler:
         """Return the current state of a job of `caller`. Raises NotFound if it does not exist or is another user's."""
         job = self.store.job(job_id)
         if job is None or (job.owner != caller.name and not caller.sees_all):
-            raise NotFound("the id must belong to a job of yours", job_id, "list your jobs at /v1/jobs")
+            raise NotFound("you have no job {}", job_id, "list your jobs at /v1/jobs")
         return self._now(job)
 
     def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
