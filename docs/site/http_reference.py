@@ -6,15 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from chorale.tuner.service.http.campaign_routes import campaign_router
-from chorale.tuner.service.http.events import event_router
-from chorale.tuner.service.http.job_routes import (
-    fabric_router,
-    job_router,
-    result_router,
-    submission_router,
-    topology_router,
-)
+from chorale.tuner.service.http.application import ROUTERS
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 
@@ -22,10 +14,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of all routes for jobs, results and campaigns."""
     api = FastAPI(title="Chorale", version="1")
-    for router in (
-        *(submission_router, job_router, result_router, topology_router),
-        *(campaign_router, fabric_router, event_router),
-    ):
+    for router in ROUTERS:
         api.include_router(router)
     return api.openapi()
 
@@ -48,10 +37,10 @@ def http_page(document: dict[str, Any]) -> str:
         [
             "# The HTTP API",
             "",
-            "Made from the [OpenAPI document](openapi.json) that a running service answers at `/openapi.json`; that",
-            "one also has `GET /healthz` and `GET /metrics`. How to start it: [the service](../operations/service.md).",
+            "Made from the [OpenAPI document](openapi.json), which a running service returns at `/openapi.json`. It",
+            "also answers `GET /healthz` and `GET /metrics`. To start it, see [the service](../operations/service.md).",
             "",
-            "| route | does | is sent |",
+            "| route | what it does | request body |",
             "|---|---|---|",
             *rows,
             *(line for name in sent for line in _schema(name, schemas[name])),
