@@ -1,5 +1,6 @@
 """The loop with a fake fabric, whose probes take no time: what it publishes, and when it does not."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
@@ -254,6 +255,8 @@ def test_a_watch_that_starts_again_goes_on_and_publishes_nothing_twice(tmp_path)
     assert _next(later, "resume")["table"] == second["table"]
     assert [event for event in later if event["event"] == "publish"] == []
     assert (tmp_path / "table").read_bytes() == written
+    shown = json.loads((tmp_path / "watch" / "state.json").read_text())["events"]
+    assert [event["table"] for event in shown if event["event"] == "publish"][-1] == second["table"]  # of the first
     fabric.dead.clear()
     assert _next(_run(_watch(fabric, tmp_path / "table"), fabric), "publish")["spec"] == "complete:4"
 
