@@ -194,12 +194,11 @@ def synthesize(
 
 
 @in_words_of_arguments
-def verify(schedule: SomeSchedule, size_bytes: int | None = None) -> DesignedSchedule:
-    """Verify a schedule and return its verified form.
+def verify(schedule: SomeSchedule) -> DesignedSchedule:
+    """Verify a schedule and return its verified form. `simulate` predicts its time at a size.
 
     Args:
         schedule: A schedule, a result of `synthesize`, or a file name.
-        size_bytes: Vector size in bytes; if given, the cost contains the exact time at this size.
 
     Raises:
         CheckFailed: The schedule is wrong; the message names the first fault.
@@ -210,7 +209,7 @@ def verify(schedule: SomeSchedule, size_bytes: int | None = None) -> DesignedSch
     if isinstance(schedule, VerifiedSchedule):
         schedule = schedule.schedule
     unverified = load_schedule(schedule) if isinstance(schedule, str | Path) else schedule
-    return DesignedSchedule.of(verify_schedule(unverified, size_bytes))
+    return DesignedSchedule.of(verify_schedule(unverified))
 
 
 def _verified(schedule: SomeSchedule) -> VerifiedSchedule:

@@ -52,7 +52,7 @@ def verified_schedule(
         if request.depth > 1:
             schedule = pipeline_split(schedule.expand(), request.depth)
     with observe("verification"):
-        return verify(schedule, request.options.verified_bytes)
+        return verify(schedule)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,23 +92,16 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchPlan:
-    """Text of an MSCCL++ plan in which switches multicast or add, and the plan as read back from it and checked."""
+def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> tuple[str, ExecutionPlan]:
+    """Lower a schedule whose switches add or multicast; return the text of an MSCCL++ plan and the plan as read back.
 
-    text: str
-    read_back: ExecutionPlan
-
-
-def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> SwitchPlan:
-    """Lower a schedule whose switches add or multicast to a plan, write it as text, read it back, and check it.
-
-    Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the plan is wrong.
+    The plan that is read back has been checked. Raises InvalidInput if the schedule cannot be expressed as a plan, and
+    CheckFailed if the plan is wrong.
     """
     text = plan_text(switch_plan(verified.schedule.expand(), lowering))
     read_back = read_checked(text.encode(), verified.schedule.topology)
     assert isinstance(read_back, ExecutionPlan)
-    return SwitchPlan(text, read_back)
+    return text, read_back
 
 
 _LARGEST_UNITS = 2**21

@@ -44,14 +44,12 @@ def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
 
     Only costs of BFB are predicted; costs of expanded stored schedules are already exact.
     """
-    known = []
-    for candidate in candidates:
+    known = list(candidates)
+    for place, candidate in enumerate(known):
         if not candidate.exact and candidate.spec in scores:
             steps, factor = scores[candidate.spec]
             real: Any = {"steps": steps, "bandwidth_factor": factor, "least_steps": steps, "least_factor": factor}
-            known.append(replace(candidate, exact=True, **real))
-        else:
-            known.append(candidate)
+            known[place] = replace(candidate, exact=True, **real)
     return known
 
 

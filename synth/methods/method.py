@@ -45,11 +45,6 @@ class Options:
         if self.k is not None and self.k < 1:
             raise InvalidInput("--k must be at least 1", self.k, "leave out --k for the optimum")
 
-    @property
-    def verified_bytes(self) -> int | None:
-        """Size for which verification computes the time; None if this takes `link_gbps`, which schedules lack."""
-        return self.size_bytes if self.link_gbps is None else None
-
     def non_default(self) -> tuple[str, ...]:
         """Return the names of options that differ from the default, except size and rate, which all methods take."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)

@@ -61,15 +61,15 @@ class NetworkModel:
         link_gbps: float | str | Fraction | None = None,
     ) -> NetworkModel:
         """Return the model with these latencies in microseconds and this link rate in Gbit/s, converted exactly."""
-        alpha = _at_least_zero(alpha_us, "alpha (microseconds)") / 10**6
-        latency = _at_least_zero(link_latency_us, "the link latency (microseconds)") / 10**6
-        hop = _at_least_zero(hop_us, "the hop latency (microseconds)") / 10**6
-        if link_gbps is None:
-            return NetworkModel(alpha, latency, hop)
-        rate = parse_rational(link_gbps, "the link rate (Gbit/s)")
-        if rate <= 0:
+        seconds = []
+        for given, name in ((alpha_us, "alpha"), (link_latency_us, "the link latency"), (hop_us, "the hop latency")):
+            seconds.append(parse_rational(given, f"{name} (microseconds)") / 10**6)
+            if seconds[-1] < 0:
+                raise InvalidInput(f"{name} (microseconds) must not be negative", given, "use 0 or more")
+        rate = None if link_gbps is None else parse_rational(link_gbps, "the link rate (Gbit/s)")
+        if rate is not None and rate <= 0:
             raise InvalidInput("a link rate must be above zero", link_gbps, "choose a rate such as 100")
-        return NetworkModel(alpha, latency, hop, rate)
+        return NetworkModel(seconds[0], seconds[1], seconds[2], rate)
 
     @staticmethod
     def usual(topology: Topology, link_gbps: Fraction | None = None) -> NetworkModel:
@@ -91,13 +91,6 @@ class NetworkModel:
             rule = "{} has no link rates"
             raise InvalidInput(rule, topology.spec, "add the rate of a link, such as --link-gbps 400")
         return self.efficiency * self.link_gbps * 10**9 / 8
-
-
-def _at_least_zero(value: float | str, what: str) -> Fraction:
-    number = parse_rational(value, what)
-    if number < 0:
-        raise InvalidInput(f"{what} must not be negative", value, "use 0 or more")
-    return number
 
 
 Indices = NDArray[np.integer[Any]]

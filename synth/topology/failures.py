@@ -112,7 +112,7 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
 
     Known symmetries are dropped. Raises InvalidInput for a node or link that does not exist. O(links) per chosen pair.
     """
-    mask = np.zeros(len(topology.links), dtype=bool)
+    mask: Mask = np.zeros(len(topology.links), dtype=bool)
     for pair in chosen:
         mask |= _parallel_links(topology, pair, "scaled")
     links = topology.links

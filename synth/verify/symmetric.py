@@ -21,7 +21,7 @@ g. The group maps every link in an orbit to any other link equally often: |group
 exactly the sum of the base loads over the orbit, times this number.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, SymmetricTrees
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
-from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
+from chorale.synth.topology.topology import transpose_with_links
 from chorale.synth.topology.translations import Translations
 from chorale.synth.verify.replay import NEVER, column_violations, structural_violations
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s, summarize
@@ -40,16 +40,12 @@ from chorale.synth.verify.verify import Replay
 
 
 def inspect_symmetric(
-    schedule: SymmetricSchedule, size_bytes: int | None
+    schedule: SymmetricSchedule,
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return (violations of the first check that fails, None), or ([], (cost, link loads)) if all checks pass.
-
-    size_bytes: vector size for which the cost includes the time in seconds; None for no size
-    """
+    """Return (violations of the first check that fails, None), or ([], (cost, link loads)) if all checks pass."""
     violations = list(_whole_violations(schedule))
     total, duplicates = np.zeros(len(schedule.topology.links), dtype=np.int64), 0
-    byte_s = None if size_bytes is None else Fraction(size_bytes, bytes_per_second(schedule.topology))
-    time_per_byte = latency_s = time_s = Fraction(0)
+    time_per_byte = latency_s = Fraction(0)
     for part in schedule.parts if not violations else ():
         inspected = _inspected_trees(part) if isinstance(part, SymmetricTrees) else _inspected_gather(part)
         violations = inspected.violations
@@ -63,17 +59,13 @@ def inspect_symmetric(
         link = transpose_with_links(schedule.topology)[1] if part is schedule.scatter else slice(None)
         total[link] += scale * inspected.loads
         duplicates += scale * inspected.duplicates
-        chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
-        for transfers in inspected.periods:
-            time_per_byte += max((time for time, _ in transfers), default=Fraction(0)) * chunk
-            latency_s += max((latency for _, latency in transfers), default=Fraction(0))
-            longest = (latency + time * chunk * (byte_s or 0) for time, latency in transfers)
-            time_s += max(longest, default=Fraction(0))
+        time_per_byte += inspected.time / (part.chunks_per_shard * part.topology.compute_count)
+        latency_s += inspected.latency_s
     if violations:
         return violations, None
     bandwidth = schedule.topology.node_bandwidth
     factor = None if bandwidth is None else time_per_byte * bandwidth
-    cost = Cost(schedule.steps, time_per_byte, factor, latency_s, None if byte_s is None else time_s)
+    cost = Cost(schedule.steps, time_per_byte, factor, latency_s)
     chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
     return [], (cost, summarize(total, chunk, duplicates))
 
@@ -84,14 +76,15 @@ class _Inspected:
 
     loads:      int64 per link of the part's network: chunks that cross it during the part
     duplicates: number of chunks that were delivered again, at all ranks
-    periods:    for each period in time order, (chunks per bandwidth, latency) of the transfers that may end last; each
-                step of a gather is a period, and trees take one period
+    time:       sum over steps of the largest chunks / bandwidth of a link; all trees count as one step
+    latency_s:  sum over steps of the largest latency of a route
     """
 
     violations: list[ScheduleViolation]
     loads: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     duplicates: int = 0
-    periods: Sequence[Sequence[tuple[Fraction, Fraction]]] = ()
+    time: Fraction = Fraction(0)
+    latency_s: Fraction = Fraction(0)
 
 
 def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
@@ -140,8 +133,9 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
     of_link = np.zeros(len(topology.links), dtype=np.int64)
     np.add.at(of_link, part.routes.link_ids, np.repeat(of_route, np.diff(part.routes.offsets)))
     loads = part.translated_links().totals(of_link)
-    slowest = topology.links.longest_time(loads), period_latency_s(part.base_schedule())
-    return _Inspected([], loads, replay.duplicates * len(part.translations), [[slowest]])
+    duplicates = replay.duplicates * len(part.translations)
+    latency_s = period_latency_s(part.base_schedule())
+    return _Inspected([], loads, duplicates, topology.links.longest_time(loads), latency_s)
 
 
 def _inspected_gather(part: SymmetricGather) -> _Inspected:
@@ -152,13 +146,14 @@ def _inspected_gather(part: SymmetricGather) -> _Inspected:
         return _Inspected(violations)
     loads, ranks = part.loads(), part.topology.compute_count
     incoming = [part.topology.links[link] for link in range(loads.shape[1])]
-    periods = [
-        [(load / link.bandwidth, link.latency_s) for load, link in zip(period, incoming, strict=True) if load]
-        for period in loads.tolist()
-    ]
+    time = latency_s = Fraction(0)
+    for step in loads.tolist():
+        used = [(load, link) for load, link in zip(step, incoming, strict=True) if load]
+        time += max((load / link.bandwidth for load, link in used), default=Fraction(0))
+        latency_s += max((link.latency_s for _, link in used), default=Fraction(0))
     starts, ends = _intervals(part)  # they cover all chunks, so any surplus was delivered twice
     duplicates = int((ends - starts).sum()) - ranks * part.chunks_per_shard
-    return _Inspected([], loads.sum(axis=0)[part.base_links()], duplicates * ranks, periods)
+    return _Inspected([], loads.sum(axis=0)[part.base_links()], duplicates * ranks, time, latency_s)
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:

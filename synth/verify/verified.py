@@ -7,13 +7,11 @@ the links on this route (full paper, appendix E.3, for single-link routes). The 
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.topology.topology import bytes_per_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +31,12 @@ class Cost:
     bandwidth_factor: T_B / (M / B), with B the outgoing bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
     latency_s:        sum over steps of the largest latency of a route that the step uses, in seconds
-    time_s:           total time in seconds at the vector size passed to verification; None without a size
     """
 
     steps: int
     time_per_byte: Fraction
     bandwidth_factor: Fraction | None
     latency_s: Fraction
-    time_s: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +73,8 @@ class VerifiedSchedule:
 Loads = NDArray[np.int64]
 
 
-def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
-    """Return the exact cost of `schedule`, with the time for vectors of `size_bytes` if given.
+def cost_of(schedule: Schedule, loads: Loads) -> Cost:
+    """Return the exact cost of `schedule`.
 
     A stepped schedule's steps follow one another, and each takes as long as its slowest link. In a pipelined schedule,
     all links are busy at the same time between two barriers, and the slowest link determines the time. `loads` is
@@ -89,28 +85,7 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
     time_per_byte = sum((topology.links.longest_time(period) for period in periods), Fraction(0)) * schedule.chunk_part
     bandwidth = topology.node_bandwidth
     factor = None if bandwidth is None else time_per_byte * bandwidth
-    latency_s, time_s = period_latency_s(schedule), None
-    if size_bytes is not None and schedule.kind == "pipelined":
-        time_s = latency_s + time_per_byte * size_bytes / bytes_per_second(topology)
-    elif size_bytes is not None:
-        # A route takes its latency plus the time of its busiest link. All times are integers: multiples of `tick_s`.
-        links, routes, rows = topology.links, schedule.routes, schedule.transfers
-        latency, parts = routes.latencies(links)
-        widest = lcm(*(bandwidth.numerator for bandwidth in links.bandwidths))
-        chunk_s = size_bytes * schedule.chunk_part / bytes_per_second(topology) / widest  # at bandwidth `widest`
-        tick_s = Fraction(1, parts * chunk_s.denominator)
-        latency = latency * chunk_s.denominator
-        of_chunk = [int(widest / bandwidth) * chunk_s.numerator * parts for bandwidth in links.bandwidths]
-        of_link = np.array(of_chunk, dtype=object)[links.bandwidth_class]
-        order, ticks = np.argsort(rows.step, kind="stable"), 0
-        ends = np.cumsum(np.bincount(rows.step, minlength=schedule.steps))
-        for step, rows_of_step in enumerate(np.split(order, ends[:-1])[: schedule.steps]):
-            is_used = np.zeros(len(routes), dtype=np.bool_)
-            is_used[rows.route[rows_of_step]] = True
-            busiest = np.maximum.reduceat((loads[step] * of_link)[routes.link_ids], routes.offsets[:-1])
-            ticks += max((latency + busiest)[is_used], default=0)
-        time_s = ticks * tick_s
-    return Cost(schedule.steps, time_per_byte, factor, latency_s, time_s)
+    return Cost(schedule.steps, time_per_byte, factor, period_latency_s(schedule))
 
 
 def period_latency_s(schedule: Schedule) -> Fraction:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from chorale.synth.errors import CheckFailed
 from chorale.synth.kernels import native
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.topology.topology import bytes_per_second
 from chorale.synth.verify.replay import (
     NEVER,
     ROWS_AT_ONCE,
@@ -66,13 +65,11 @@ _FAULTS = (
 )
 
 
-def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSchedule:
+def verify(schedule: AnySchedule) -> VerifiedSchedule:
     """Replay `schedule` and return it as verified. Raises CheckFailed, which names the first fault.
 
-    If `size_bytes`, the size of the complete vector, is given, the cost includes the exact time at this size. Raises
-    InvalidInput if a size is given but the topology has no bandwidths in bytes per second. Takes O(chunk deliveries)
-    time and at most about 0.5 GiB for tables; in symmetric form O(generators * links log links + degree * links + rows
-    of rank 0 * log).
+    Takes O(chunk deliveries) time and at most about 0.5 GiB for tables; in symmetric form O(generators * links log
+    links + degree * links + rows of rank 0 * log).
 
     >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology
     >>> from chorale.synth.methods.catalog import synthesize_unverified
@@ -81,7 +78,7 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     >>> str(verify(schedule).cost.time_per_byte)
     '3/4'
     """
-    violations, verified = inspect(schedule, size_bytes)
+    violations, verified = inspect(schedule)
     if verified is None:
         value = f"{violations[0].message} ({len(violations)} violation(s))"
         raise CheckFailed("the schedule does not verify: {}", value, "synthesize it again")
@@ -98,22 +95,18 @@ def cost_if_sound(schedule: AnySchedule) -> Cost:
     return verify(schedule).cost
 
 
-def inspect(
-    schedule: AnySchedule, size_bytes: int | None = None
-) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
+def inspect(schedule: AnySchedule) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     """Return (violations, verified schedule or None if there are violations) for `schedule`; see `verify`."""
     if isinstance(schedule, Schedule):
-        violations, facts = _inspect_columns(schedule, size_bytes)
+        violations, facts = _inspect_columns(schedule)
     else:
         from chorale.synth.verify.symmetric import inspect_symmetric  # noqa: PLC0415 (only large schedules need it)
 
-        violations, facts = inspect_symmetric(schedule, size_bytes)
+        violations, facts = inspect_symmetric(schedule)
     return violations, None if facts is None else VerifiedSchedule(schedule, *facts)
 
 
-def _inspect_columns(
-    schedule: Schedule, size_bytes: int | None
-) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
+def _inspect_columns(schedule: Schedule) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
     violations = structural_violations(schedule)
     if violations:
         return violations, None
@@ -129,7 +122,7 @@ def _inspect_columns(
     if violations:
         return violations, None
     loads = _link_loads(schedule)
-    cost = replay.cost(loads, size_bytes) if schedule.is_in_network else cost_of(schedule, loads, size_bytes)
+    cost = replay.cost(loads) if schedule.is_in_network else cost_of(schedule, loads)
     return [], (cost, summarize(loads.sum(axis=0), schedule.chunk_part, replay.duplicates))
 
 
@@ -295,21 +288,19 @@ class Replay:
                 is_longer |= native.longest_paths(rows, latency, *span, upward, downward, self.path)
             np.maximum(downward, upward, out=downward)
 
-    def cost(self, loads: Loads, size_bytes: int | None) -> Cost:
+    def cost(self, loads: Loads) -> Cost:
         """Return the cost, including limits on adding and the latencies of paths through several switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)
-        time, latency_s, time_s = cost.time_per_byte, cost.latency_s, None
+        time, latency_s = cost.time_per_byte, cost.latency_s
         for switch, sums in zip(self.switches, self.sums.tolist(), strict=True):
             limit = topology.abilities[switch].reduce_bandwidth
             if limit is not None:
                 time = max(time, sums * chunk / limit)
         if self.path is not None:
             latency_s = Fraction(int(self.path.sum()), schedule.routes.latencies(topology.links)[1])
-        if size_bytes is not None:
-            time_s = latency_s + time * size_bytes / bytes_per_second(topology)
-        return replace(cost, time_per_byte=time, latency_s=latency_s, time_s=time_s)
+        return replace(cost, time_per_byte=time, latency_s=latency_s)
 
 
 def _row_fault(fault: int, row: int) -> list[ScheduleViolation]:

@@ -62,8 +62,7 @@ def synth(
     Args:
         k: Trees per root; default: the smallest number that reaches the optimum.
         chunks: Chunks per shard; default: the smallest number that reaches the optimum.
-        size: Buffer size, such as 1MiB: auto minimizes the time at this size, bfb considers latencies, and the time is
-            reported.
+        size: Buffer size, such as 1MiB: auto minimizes the time at this size, and the time is reported.
         gap: Allowed fraction above the optimal time if the optimum needs more than 96 trees per root; 0 for none.
         warm_start: Schedule of trees for the fabric before a failure, which is changed as little as possible.
         seed: Seed of random choices of the method.
@@ -89,7 +88,7 @@ def synth(
     sized = opt.sized_options(network, size, link_gbps)
     before = None if old is None else old.schedule.expand()
     options = replace(sized, chunks=chunks, k=k, objective=goal, seed=seed, warm_start=before, gap=accepted)
-    if options.verified_bytes is not None:
+    if size is not None and options.link_gbps is None:
         bytes_per_second(network)  # raises, before anything is synthesized, if times could not be computed
     facts: dict[str, Any] = {}
     if shards is not None:

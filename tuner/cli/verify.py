@@ -13,7 +13,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth import InvalidInput, LoweringOptions, VerifiedSchedule, target_named
-from chorale.synth.build.build import LoweredProgram, build_program, build_switch_plan, unexecuted_text
+from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.switches import PROCESS_TARGET
@@ -37,7 +37,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.programs import loss_document, prediction, program_facts
-from chorale.tuner.reports.synthesis import cost_document
+from chorale.tuner.reports.synthesis import cost_document, timing_document
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
 _SEPARATE = ("violations", "notices", "network", "resources", "predicted", "loss", "order_of_additions")
@@ -82,7 +82,7 @@ def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
         rule = "the schedule is for a size that is not a whole number of bytes: {}"
         raise InvalidInput(rule, size_bytes, "write the file again with `chorale synth`")
-    violations, verified = inspect(schedule, size_bytes)
+    violations, verified = inspect(schedule)
     if stated != schedule.id:
         message = f"the file states id {stated}, its content has {schedule.id}"
         violations = [ScheduleViolation("content-id", message), *violations]
@@ -94,8 +94,8 @@ def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
         counts = {name: getattr(loads, name) for name in ("idle_links", "duplicate_deliveries")}
         document["link_loads"] = rationals | counts
         document["cost"] = {"steps": cost.steps, **cost_document(verified), "latency_s": float(cost.latency_s)}
-        if cost.time_s is not None:
-            document["cost"] |= {"size_bytes": size_bytes, "time_s": str(cost.time_s)}
+        if size_bytes is not None:
+            document["cost"] |= timing_document(verified, size_bytes)
     title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
     return title, schedule.topology.bandwidth_unit, document | assumption_facts(schedule.topology)
 
@@ -293,11 +293,12 @@ def lower(
     else:
         size_bytes = None if size is None else parse_size(size)
         with stage_display(f"{target}, {ranks} ranks") as observe:
-            built = build_switch_plan(verified, options) if acts else build_program(verified, options, observe)
-        predicted = prediction(built.read_back, schedule.topology, size_bytes, link_gbps)
-        document = {**program_facts(built.read_back), "checked": "execution", "predicted": predicted}
-        text = built.text.encode()
-        if isinstance(built, LoweredProgram):
+            built = None if acts else build_program(verified, options, observe)
+            written, read_back = (built.text, built.read_back) if built else build_switch_plan(verified, options)
+        predicted = prediction(read_back, schedule.topology, size_bytes, link_gbps)
+        document = {**program_facts(read_back), "checked": "execution", "predicted": predicted}
+        text = written.encode()
+        if built is not None:
             document["order_of_additions"] = additions_document(built.read_back)
             document |= loss_document(verified, options, built.program, size_bytes)
             custom = None if built.program.switches else built.program.collective.custom

@@ -187,17 +187,19 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Frac
 
     link_gbps: link rate in Gbit/s, if bandwidths are relative to a link's rate
     """
-    schedule, topology, time_s = verified.schedule, verified.schedule.topology, verified.cost.time_s
-    document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
-    if schedule.is_in_network or (topology.bandwidth_unit == "link" and link_gbps is None):
-        return document
-    if not any(topology.links.latencies_s):
-        model = NetworkModel.usual(topology, link_gbps)
+    schedule, topology, cost = verified.schedule, verified.schedule.topology, verified.cost
+    if topology.bandwidth_unit == "link" and (link_gbps is None or schedule.is_in_network):
+        return {"size_bytes": size_bytes, "time_s": None}
+    model, latencies = NetworkModel.usual(topology, link_gbps), {}
+    has_latencies = any(topology.links.latencies_s)
+    if schedule.kind == "pipelined" and (has_latencies or schedule.is_in_network):
+        time_s = cost.latency_s + cost.time_per_byte * size_bytes / model.unit_bytes_per_s(topology)
+    else:
         streams = traffic_of(schedule).streams()
         time_s = sum((congestion_of(stream).seconds(model, size_bytes) for stream in streams), Fraction(0))
-        latencies = {"link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US}
-        document |= {"time_s": str(time_s), **latencies}
-    return document if link_gbps is None else document | {"link_gbps": str(link_gbps)}
+        latencies = {} if has_latencies else {"link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US}
+    rate = {} if link_gbps is None else {"link_gbps": str(link_gbps)}
+    return {"size_bytes": size_bytes, "time_s": str(time_s), **latencies, **rate}
 
 
 def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> tables.Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -202,6 +203,7 @@ class _Boxes:
         ranks = np.arange(self.fabric.compute_count).reshape(network.boxes, -1)
         self.moving: list[NodeGrid] = [ranks]
         self.rates: list[Rate] = []
+        self.nic_count: Counter[str] = Counter()
         # Whether NVLink, NVSwitches and xGMI connect every GPU with every other
         position = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
         arcs: list[tuple[int, int]] = []
@@ -247,7 +249,7 @@ class _Boxes:
                 if (total := _total(gpu, "gpu", target)) is not None:
                     self.arc(self.gpus[gpu.bus], self.gpus[target], total)
         if self.is_one_network:
-            self.add_nics(self.beside_a_gpu())
+            self.add_nics(self.beside_a_gpu)
         else:
             hosts = self.add_hosts()
             self.add_nics(lambda nic: (hosts[nic.host], nic.pci, [(f"slot {nic.device}", nic.pci)]))
@@ -331,27 +333,21 @@ class _Boxes:
             self.wire(self.nvswitches[name], grids[position], _sum(rates))
         return grids
 
-    def beside_a_gpu(self) -> Callable[[Nic], Way]:
-        """Return a function that attaches a NIC to the nearest GPU (if several tie, the one with the fewest NICs)."""
-        nic_count = {gpu.bus: 0 for gpu in self.machine.gpus}
+    def beside_a_gpu(self, nic: Nic) -> Way:
+        """Attach `nic` to the nearest GPU of its host (if several tie, the one with the fewest NICs)."""
         hosts = self.machine.hosts
+        nearest = [gpu for gpu in self.machine.gpus if hosts[gpu.host].system == hosts[nic.host].system]
 
-        def choose(nic: Nic) -> Way:
-            paths = {
-                gpu.bus: self.machine.path_between(gpu.host, nic.host)
-                for gpu in self.machine.gpus
-                if hosts[gpu.host].system == hosts[nic.host].system
-            }
-            links = {bus: len(up) + len(down) for bus, (up, down) in paths.items()}
-            nearest = [gpu for gpu in self.machine.gpus if gpu.bus in paths]
-            chosen = min(nearest, key=lambda gpu: (links[gpu.bus], nic_count[gpu.bus]))
-            nic_count[chosen.bus] += 1
-            beside = [gpu for gpu in nearest if gpu.host == chosen.host]
-            ways = _ways(self.machine, chosen, beside, nic)
-            shared = max(ways, key=lambda way: narrowest(*(each for _, each in way)).physical)
-            return self.gpus[chosen.bus], narrowest(*(each for _, each in shared)), shared
+        def order(gpu: Gpu) -> tuple[int, int]:
+            up, down = self.machine.path_between(gpu.host, nic.host)
+            return len(up) + len(down), self.nic_count[gpu.bus]
 
-        return choose
+        chosen = min(nearest, key=order)
+        self.nic_count[chosen.bus] += 1
+        beside = [gpu for gpu in nearest if gpu.host == chosen.host]
+        ways = _ways(self.machine, chosen, beside, nic)
+        shared = max(ways, key=lambda way: narrowest(*(each for _, each in way)).physical)
+        return self.gpus[chosen.bus], narrowest(*(each for _, each in shared)), shared
 
     def add_nics(self, way_of: Callable[[Nic], Way]) -> None:
         """Add NICs, their links into the box and, if NICs join the boxes, their links to the network."""

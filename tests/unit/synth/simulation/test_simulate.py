@@ -1,5 +1,7 @@
 """Both models: exact costs and closed forms, an exact reference for flows, agreement where both apply, refusals."""
 
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +14,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.schedule.schedule import Routes
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from chorale.synth.simulation.simulate import (
     MessageGraph,
@@ -55,6 +58,37 @@ def test_seconds_are_the_cost_that_verification_finds(method: str, collective: C
     # Far above all latencies, every further byte costs what the schedule says.
     large = 10**9
     assert congestion.seconds(free, 2 * large) - congestion.seconds(free, large) == verified.cost.time_per_byte * large
+
+
+def by_definition(schedule: Schedule, size_bytes: int) -> Fraction:
+    """Row by row: the latencies along each route, then the most loaded link of it."""
+    topology = schedule.topology
+    chunk = Fraction(size_bytes, topology.compute_count * schedule.chunks_per_shard)
+    rows = list(zip(*(column.tolist() for column in schedule.transfers.columns), strict=True))
+    carried: Counter[tuple[int, int]] = Counter()
+    for step, route, _, lo, hi, _ in rows:
+        for link in schedule.routes.path(route):
+            carried[step, link] += hi - lo
+    longest: dict[int, Fraction] = {}
+    for step, route, *_ in rows:
+        links = [topology.links[int(link)] for link in schedule.routes.path(route)]
+        loads = [carried[step, link] * chunk for link in schedule.routes.path(route)]
+        slowest = max(load / (link.bandwidth * 10**9) for load, link in zip(loads, links, strict=True))
+        longest[step] = max(longest.get(step, Fraction(0)), sum(link.latency_s for link in links) + slowest)
+    return sum(longest.values(), Fraction(0))
+
+
+@given(
+    strongly_connected_topologies(2, 6, 8, True, MIXED, [Fraction(0), Fraction(1, 10**6), Fraction(1, 30_000)]),
+    st.sampled_from(["bfb", "ring", "biring"]),
+    st.integers(1, 10**7),
+)
+def test_steps_take_as_long_as_their_slowest_transfer(topology, method, size_bytes):
+    in_bytes = replace(topology, bandwidth_unit="GB/s")
+    schedule = synthesize(method, in_bytes, ALLREDUCE, Options(chunks=2), SerialExecutor()).schedule
+    assert congestion_of(traffic_of(schedule)).seconds(NetworkModel(), size_bytes) == by_definition(
+        schedule, size_bytes
+    )
 
 
 def test_a_step_ends_with_its_slowest_message_not_with_the_sum_of_the_worst():

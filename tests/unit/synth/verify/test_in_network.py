@@ -114,9 +114,8 @@ def test_time_of_adders_and_of_latencies():
     assert verify(schedule_of(UP + DOWN, topology=slow)).cost.time_per_byte == Fraction(1, 4)
     links = [link._replace(latency_s=Fraction(1, 10**6)) for link in STAR.links]
     late = replace(STAR, links=Links.build(links), automorphisms=())
-    cost = verify(schedule_of(UP + DOWN, topology=late), size_bytes=10**9).cost
+    cost = verify(schedule_of(UP + DOWN, topology=late)).cost
     assert cost.latency_s == Fraction(4, 10**6)  # two links up, two down
-    assert cost.time_s == Fraction(4, 10**6) + Fraction(1, 10)
 
 
 SPECS = ["h100:1", "able(switch:3,10)", "able(h100:1;reduce-bandwidth=100)"]
