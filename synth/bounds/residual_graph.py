@@ -32,11 +32,6 @@ class ResidualGraph(NamedTuple):
     def nodes(self) -> int:
         return len(self.offsets) - 1
 
-    @property
-    def heads(self) -> Ranks:
-        """Return the node at which each half-arc ends. O(half-arcs)."""
-        return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.offsets))
-
 
 def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[ResidualGraph, Integers]:
     """Return (graph, half-arc of each arc) for the arcs from `src[i]` to `dst[i]`. Parallel arcs share a half-arc.

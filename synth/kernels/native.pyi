@@ -133,11 +133,6 @@ def peel(
     and `links`; returns the number of entries in both.
     """
 
-def column_colours(
-    src: Ranks, dst: Ranks, link_class: Ranks, rows: Matrix[np.uint64], capacities: Words, colours: Matrix[np.uint64]
-) -> None:
-    """Write the colour refinement's colour of each column of the linear program to `colours`, [sources, links]."""
-
 def refine_colours(
     src: Ranks,
     dst: Ranks,
@@ -276,24 +271,14 @@ def enter_blocks(
 
 # lowering.cpp
 
-def remaining_times(moves: Moves, visits: Visits, latest_first: Ints) -> Ints:
-    """Return, for each row, the time until everything that waits for it has ended if links are never shared. O(visits).
+def timetable(moves: Moves, visits: Visits, latest_first: Ints, priority: Ints) -> tuple[Ints, Ints]:
+    """Return each row's start, and the number of its time interval. No row waits for another row in its interval.
+
+    A free link takes the ready row with the lowest priority; among equal ones, the row after which most time is needed
+    until everything that waits for it has ended. A route's further links take rows in the order of arrival, because
+    switches can buffer them. Times are integers below 2^53. O(visits + links of rows + rows * log(rows)).
 
     latest_first: all rows, ordered so that each row comes before the rows that it waits for
-    """
-
-def start_times(moves: Moves, visits: Visits, row_at: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """Return each row's start, and the start of the last row that it waits for (-1 if it waits for none).
-
-    A free link takes the ready row with the lowest `rank`; `row_at` is the inverse of `rank`. A route's further links
-    take rows in the order of arrival, because switches can buffer them. Times are integers below 2^53, which the
-    heap's keys represent exactly. O(visits + links of rows + rows * log(rows)).
-    """
-
-def time_stretches(start: Ints, before: Ints, order: Ints) -> Ints:
-    """Return the number of the time interval of each row. No row waits for another row in its interval. O(rows).
-
-    order: the rows by their starts
     """
 
 def dependences(src: Ints, dst: Ints, count: Ints, cells: int) -> tuple[Ints, Ints]:

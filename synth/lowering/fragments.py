@@ -5,7 +5,7 @@ A fragment is the part of a message that one send instruction and one receive in
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,7 +220,7 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
     changes = np.zeros(len(messages), dtype=np.bool_)
     for column in (messages.sender, messages.receiver, messages.channel):
         changes[1:] |= np.diff(column) != 0
-    connection = np.cumsum(changes)  # numbers the runs of messages on one connection
+    connection = np.cumsum(changes, dtype=np.int64)  # numbers the runs of messages on one connection
     joined = connection[row] if limits.across else row
     longest = min(limits.longest, limits.exchanged) if exchanged else limits.longest
     first, count = contiguous_runs((source, operand, target, np.arange(len(row)) + joined), longest)
@@ -230,7 +230,7 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
     if exchanged:
         turn = _turns(connection[row[first]], count, sent, received)
     of_messages = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
-    columns = [column[row[first]] for column in of_messages]
+    columns: list[NDArray[Any]] = [column[row[first]] for column in of_messages]
     columns += [source[first], operand[first], target[first], count, np.full(len(first), exchanged), turn]
     return [column.astype(np.int32, copy=False) for column in columns]
 

@@ -99,15 +99,10 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     times = [min(-(-FASTEST_CHUNK_TIME * fastest // bandwidth), MAX_CHUNK_TIME) for bandwidth in bandwidths]
     weight = np.array(times, dtype=np.int64)[schedule.topology.links.bandwidth_class]
     moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
-    tail = native.remaining_times(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
-    row_at = np.argsort(-tail, kind="stable")
-    if isinstance(schedule, ProcessSchedule):
-        # Sums must not delay results, so transfers are ordered by their position in the vector first.
-        row_at = row_at[np.argsort(transfers.lo[row_at], kind="stable")]
-    rank = np.empty_like(row_at)
-    rank[row_at] = np.arange(len(row_at))
-    start, before = native.start_times(moves, visits, row_at, rank)
-    step = native.time_stretches(start, before, row_at[np.argsort(start[row_at], kind="stable")])
+    latest_first = np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64)
+    # Where switches add, sums must not delay results, so transfers are ordered by their position in the vector first.
+    priority = transfers.lo.astype(np.int64) if isinstance(schedule, ProcessSchedule) else np.zeros_like(latest_first)
+    start, step = native.timetable(moves, visits, latest_first, priority)
     hops = moves.end - moves.first
     row = np.repeat(np.arange(len(hops)), hops)
     link = moves.links[moves.first[row] + np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)]

@@ -329,7 +329,7 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
     waiting, waited = np.repeat(place, np.diff(offsets)), place[awaited]
     waited = waited[np.lexsort((waited, waiting))]
     wait_block = of_op[order[waited]]
-    waits = ends_of(np.bincount(waiting, minlength=len(order))), wait_block, waited - first[wait_block]
+    waits = [ends_of(np.bincount(waiting, minlength=len(order))), wait_block, waited - first[wait_block]]
     places = (column for code in (ops.src, ops.dst) for column in (code >> SHIFT, code & OFFSET_MASK))
     rows = (column[order] for column in (ops.op, *places, ops.chunks))
     columns = RankColumns(blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits)

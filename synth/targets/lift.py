@@ -2,20 +2,16 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.programs.library_call import is_library_text, parse_library_call
-from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import AnyProgram, Program, ProgramViolation
 from chorale.synth.targets.judge import bounded, judge
-from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
-from chorale.synth.targets.registry import XML_TARGETS, Lifted, XmlTarget, target_named
-from chorale.synth.targets.xml_text import LONGEST_VALUE, MAX_ATTRIBUTES, DocumentBody, XmlAttributes, read_document
+from chorale.synth.targets.mscclpp_text import parse_plan
+from chorale.synth.targets.registry import XML_TARGETS, Lifted, XmlTarget
+from chorale.synth.targets.xml_text import LONGEST_VALUE, MAX_ATTRIBUTES, read_document
 from chorale.synth.topology.topology import Topology
 
 LONGEST_FIRST_WORD = 250  # characters; the scanner treats the first word of a comment as a name
@@ -37,17 +33,12 @@ def text_findings(text: str) -> tuple[ProgramViolation, ...]:
     return tuple(found.values())
 
 
-def tags_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the position and text of each tag and comment in `text`. O(characters)."""
-    for match in _TAG.finditer(text):
-        yield match.start(), match.group()
-
-
 def _faults(text: str) -> Iterator[tuple[str, int]]:
     if text.startswith("\ufeff"):
         yield "the file must begin without a byte order mark", 0
     end = 0
-    for start, tag in tags_of(text):
+    for match in _TAG.finditer(text):
+        start, tag = match.start(), match.group()
         if text[end:start].strip(" \r\n\ufeff"):
             yield "only blanks and line ends may stand between elements", end
         end = start + len(tag)
@@ -79,7 +70,7 @@ def _tag_faults(tag: str) -> Iterator[str]:
 
 
 def lift(text: bytes) -> Program:
-    """Return the program in `text` without checking what the program does, unlike `read_program`.
+    """Return the program in `text` without checking what the program does, unlike `read_checked`.
 
     The target is detected from the text. Untrusted text is safe: parsing takes bounded memory, and entities and
     external references are not expanded.
@@ -109,24 +100,10 @@ def lift_code(text: bytes) -> AnyProgram:
 
 
 def lift_with_findings(text: bytes, collective: CustomCollective | None = None) -> Lifted[Program]:
-    """Read a program like `lift`, but return faults in the text as findings instead of raising them.
+    """Read a program like `lift`, but return faults in the text as findings instead of raising them. O(bytes).
 
     collective: definition of the custom collective, required if the text only contains its name
     """
-    document = read_xml(text)
-    return document.target.assemble(document.attributes, document.body, collective)
-
-
-class XmlDocument(NamedTuple):
-    """A parsed XML file: the target that recognised it, the root element's attributes, and the contents."""
-
-    target: XmlTarget
-    attributes: XmlAttributes
-    body: DocumentBody
-
-
-def read_xml(text: bytes) -> XmlDocument:
-    """Parse `text`. Raises InvalidInput if it is not a program for a known target. O(bytes)."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         fixes = {
             b"PAR1": "this is a schedule: check it with `chorale verify`, or lower it",
@@ -148,39 +125,7 @@ def read_xml(text: bytes) -> XmlDocument:
     root, body = read_document(text, choose)
     if chosen[0].limits.single_wait:
         body = body._replace(text_findings=text_findings(text.decode(errors="replace")))
-    return XmlDocument(chosen[0], root, body)
-
-
-@dataclass(frozen=True, slots=True)
-class LiftResult:
-    """A program that was read from text and checked.
-
-    program: the program, restricted to vector sizes at which it cannot deadlock
-    """
-
-    program: AnyProgram
-    verdict: Verdict
-
-    @property
-    def text(self) -> str:
-        """Text of the program in its target's format. Only valid if there are no violations."""
-        if isinstance(self.program, ExecutionPlan):
-            return plan_text(self.program)
-        assert isinstance(self.program, Program)
-        return target_named(self.program.target).emit(self.program)
-
-
-def read_program(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> LiftResult:
-    """Read the program in `text` and check it on `topology`. Raises InvalidInput unless it is for a known target.
-
-    collective: definition of the custom collective, required if the text only contains its name
-    """
-    if _is_plan_text(text):
-        plan = parse_plan(text, collective=collective)
-        return LiftResult(plan, judge(Lifted(plan, ()), topology))
-    lifted = lift_with_findings(text, collective)
-    verdict = judge(lifted, topology)
-    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict)
+    return chosen[0].assemble(root, body, collective)
 
 
 def read_checked(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> AnyProgram:
@@ -207,7 +152,7 @@ def read_checked(text: bytes, topology: Topology, collective: CustomCollective |
 
 
 def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> Lifted[AnyProgram]:
-    """Return the program in `text` without checking what the program does. `collective`: as in `read_program`."""
+    """Return the program in `text` without checking what the program does. `collective`: as in `read_checked`."""
     if is_library_text(text):
         return Lifted(parse_library_call(text), ())
     if _is_plan_text(text):

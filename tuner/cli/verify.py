@@ -20,9 +20,12 @@ from chorale.synth.lowering.switches import PROCESS_TARGET
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.check_execution import Verdict
-from chorale.synth.programs.program import ProgramViolation, as_protocol
-from chorale.synth.targets.judge import judge
-from chorale.synth.targets.lift import read_program, read_unchecked
+from chorale.synth.programs.library_call import LibraryCall
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.program import Program, ProgramViolation, as_protocol
+from chorale.synth.targets.judge import bounded, judge
+from chorale.synth.targets.lift import read_unchecked
+from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default
 from chorale.synth.targets.xml_text import MAX_TEXT_BYTES
 from chorale.synth.verify.verified import ScheduleViolation
@@ -148,11 +151,19 @@ def lift(
     """
     size_bytes, collective = None if size is None else parse_size(size), load_collective(collective_file)
     text = read_file(file, MAX_TEXT_BYTES)
-    topology, is_named = program_files.network_to_judge_on(spec, read_unchecked(text, collective).program)
-    reading = read_program(text, topology, collective)
-    program, verdict, violations = reading.program, reading.verdict, reading.verdict.violations
+    lifted = read_unchecked(text, collective)
+    if isinstance(lifted.program, LibraryCall):
+        raise InvalidInput("a library's call has no instructions: {}", lifted.program.name, "give another program")
+    topology, is_named = program_files.network_to_judge_on(spec, lifted.program)
+    verdict = judge(lifted, topology)
+    program, violations = bounded(lifted.program, verdict.max_bytes), verdict.violations
     if output is not None and not violations:
-        write_file(output, reading.text.encode())
+        if isinstance(program, ExecutionPlan):
+            written = plan_text(program)
+        else:
+            assert isinstance(program, Program)
+            written = target_named(program.target).emit(program)
+        write_file(output, written.encode())
     place = topology.spec if is_named else _UNNAMED.format(topology)
     title = f"{file} on {place}: {'NOT right' if violations else 'right'}"
     document = {

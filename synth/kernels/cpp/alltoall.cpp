@@ -492,15 +492,6 @@ Word column_colour(Word row_src, Word row_dst, Word capacity) {
     return mixed(row_src * OUT + row_dst * IN + capacity * LOAD);
 }
 
-void column_colours(Span<const Rank> src, Span<const Rank> dst, Span<const Rank> link_class, Span<const Word, 2> rows,
-                    Span<const Word> capacities, Span<Word, 2> colours) {
-    for (Int source = 0; source < rows.shape[0]; ++source) {
-        const auto row = rows.row(source);
-        for (Int link = 0; link < src.size(); ++link)
-            colours(source, link) = column_colour(row[src[link]], row[dst[link]], capacities[link_class[link]]);
-    }
-}
-
 void refine_colours(Span<const Rank> src, Span<const Rank> dst, Span<const Rank> link_class, Span<const Rank> sources,
                     Span<const Int> weights, Span<const Word, 2> rows, Span<const Word> capacities,
                     Span<Word, 2> next_rows, Span<Word> next_capacities) {
@@ -546,7 +537,6 @@ void bind_alltoall(nanobind::module_& module) {
     define(module, "relieve_flows", relieve_flows);
     define(module, "route", route);
     define(module, "peel", peel);
-    define(module, "column_colours", column_colours);
     define(module, "refine_colours", refine_colours);
     nanobind::class_<ColourTable>(module, "ColourTable")
         .def(nanobind::init<>())

@@ -220,9 +220,5 @@ void each_bit(Word word, Function function) {
 
 // Division rounded down, as in Python; the divisor must be positive.
 inline Int floor_div(Int a, Int b) { return a / b - (a % b < 0); }
-inline Int floor_mod(Int a, Int b) {
-    const Int rest = a % b;
-    return rest < 0 ? rest + b : rest;
-}
 
 }  // namespace chorale

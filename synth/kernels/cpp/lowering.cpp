@@ -203,32 +203,34 @@ private:
     NodeHeap events_;                    // times at which rows (rank) become ready or links (rows + link) free
 };
 
-std::tuple<Array<Int>, Array<Int>> start_times(const Moves& moves, const Visits& visits, Span<const Int> row_at,
-                                               Span<const Int> rank) {
+std::tuple<Array<Int>, Array<Int>> timetable(const Moves& moves, const Visits& visits, Span<const Int> latest_first,
+                                             Span<const Int> priority) {
+    const auto tail = remaining_times(moves, visits, latest_first);
+    auto row_at = numbered(tail.size()), rank = empty<Int>(tail.size());
+    std::stable_sort(row_at.begin(), row_at.end(), [&](Int a, Int b) {
+        return std::pair(priority[a], -tail[a]) < std::pair(priority[b], -tail[b]);
+    });
+    for (Int place = 0; place < rank.size(); ++place) rank[row_at[place]] = place;
     ListScheduling scheduling(moves, visits, row_at, rank);
     scheduling.run();
-    return {scheduling.start, scheduling.before};
-}
-
-Array<Int> time_stretches(Span<const Int> start, Span<const Int> before, Span<const Int> order) {
+    const auto& start = scheduling.start;
+    std::stable_sort(row_at.begin(), row_at.end(), [&](Int a, Int b) { return start[a] < start[b]; });
     auto stretch = zeros<Int>(start.size());
     Int number = 0, begin = 0;
-    for (const Int row : order) {
-        if (before[row] >= begin) {
+    for (const Int row : row_at) {
+        if (scheduling.before[row] >= begin) {
             ++number;
             begin = start[row];
         }
         stretch[row] = number;
     }
-    return stretch;
+    return {start, stretch};
 }
 
 }  // namespace
 
 void bind_lowering(nanobind::module_& module) {
-    define(module, "remaining_times", remaining_times);
-    define(module, "start_times", start_times);
-    define(module, "time_stretches", time_stretches);
+    define(module, "timetable", timetable);
     define(module, "dependences", dependences);
     define(module, "is_needed", is_needed);
     define(module, "necessary_waits", necessary_waits);

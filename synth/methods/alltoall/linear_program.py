@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.kernels.splitmix import FIRST, SECOND, STEP
+from chorale.synth.kernels.splitmix import FIRST, SECOND, STEP, splitmix
 from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
 from chorale.synth.topology.automorphism import is_automorphism, orbits
@@ -83,9 +83,12 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
 
 def column_colours(problem: Commodities, rows: Colours, capacities: Colours, block: slice) -> Colours:
     """Return uint64[block, links]: the colour of each flow variable for the sources in `block`."""
-    colours = np.empty((len(rows[block]), problem.link_count), dtype=np.uint64)
-    native.column_colours(problem.src, problem.dst, problem.link_class, rows[block], capacities, colours)
-    return colours
+    # The same function as `column_colour` in kernels/cpp/alltoall.cpp
+    ends = rows[block][:, problem.src] * _OUT + rows[block][:, problem.dst] * _IN
+    return splitmix(ends + capacities[problem.link_class] * _LOAD + STEP)
+
+
+_OUT, _IN, _LOAD = np.array([0x1D8E4E27C47D124F, 0xEB44ACCAB455D165, 0x632BE59BD9B4E019], dtype=np.uint64)
 
 
 def _mixed(colours: Colours, values: NDArray[np.integer]) -> Colours:

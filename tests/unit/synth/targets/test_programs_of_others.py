@@ -12,8 +12,8 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.judge import bounded, judge_program
-from chorale.synth.targets.lift import lift_with_findings, read_program
+from chorale.synth.targets.judge import bounded, judge, judge_program
+from chorale.synth.targets.lift import lift_with_findings, read_checked
 from chorale.synth.targets.registry import MscclExecutorXml, MscclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
@@ -32,7 +32,7 @@ GOOD = text_of(exchange(2))
 
 
 def verdict_of(text: str) -> Verdict:
-    return read_program(text.encode(), PAIR).verdict
+    return judge(lift_with_findings(text.encode()), PAIR)
 
 
 ACCEPTED = {
@@ -62,7 +62,7 @@ def test_what_the_loaders_take_is_taken_without_a_word(kind):
 )
 def test_other_files_are_named_for_what_they_are(text, fix):
     with pytest.raises(InvalidInput) as caught:
-        read_program(text.encode("latin-1"), PAIR)
+        lift_with_findings(text.encode("latin-1"))
     assert fix in caught.value.way_out
 
 
@@ -140,7 +140,7 @@ def test_what_is_given_on_is_for_sizes_at_which_it_cannot_hang():
     assert bounded(made, 8).max_bytes == 8
     assert bounded(replace(made, max_bytes=4), 8).max_bytes == 4
     assert bounded(made, None) is made
-    assert read_program(text_of(made).encode(), PAIR).program.max_bytes == 8 * MEBIBYTE
+    assert read_checked(text_of(made).encode(), PAIR).max_bytes == 8 * MEBIBYTE
 
 
 def unused_scratch(result: bool) -> Program:

@@ -19,7 +19,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.lift import read_checked, read_program
+from chorale.synth.targets.lift import read_checked
 from chorale.synth.targets.mscclpp_text import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.plan_cases import CASES, Json, document_of, ops_of
@@ -76,10 +76,8 @@ def test_wrapping_offsets_are_refused():
 
 def test_a_plan_is_checked_on_its_network():
     text = made("ring:4", "allreduce").encode()
-    reading = read_program(text, parse_topology("ring:4"))
-    assert not reading.verdict.violations
-    assert (reading.program.target, len(reading.program.ranks)) == ("mscclpp-json", 4)
-    assert reading.text.encode() == text
+    plan = read_checked(text, parse_topology("ring:4"))
+    assert (plan.target, len(plan.ranks), plan_text(plan).encode()) == ("mscclpp-json", 4, text)
     with pytest.raises(CheckFailed, match="ranks"):
         read_checked(text, parse_topology("ring:5"))
 
