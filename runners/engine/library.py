@@ -119,21 +119,9 @@ class StepTime(ctypes.Structure):
               finished
     """
 
-    block: int
-    step: int
-    part: int
-    piece: int
-    ready_ns: int
-    start_ns: int
-    end_ns: int
     _fields_ = (
-        ("block", ctypes.c_int32),
-        ("step", ctypes.c_int32),
-        ("part", ctypes.c_int32),
-        ("piece", ctypes.c_int32),
-        ("ready_ns", ctypes.c_int64),
-        ("start_ns", ctypes.c_int64),
-        ("end_ns", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("block", "step", "part", "piece")),
+        *((name, ctypes.c_int64) for name in ("ready_ns", "start_ns", "end_ns")),
     )
 
 

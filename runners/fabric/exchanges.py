@@ -1,17 +1,16 @@
 """Times exchanges between an emulated network's ranks over plain TCP.
 
 `python -m chorale.runners.fabric.exchanges` is one process that acts for all ranks: it opens sockets in all nodes'
-networks. The process reads a line of JSON: `ranks` (namespaces and address of each), `streams` (source and target of
-each), `exchanges` (for each: seconds of silence before it, and bytes by stream number) and `limit_s`. Then it prints
-"connected", waits for a line, runs the exchanges and prints JSON: start and end of each stream in each exchange, in
-seconds on the monotonic clock (from before the first byte is sent until the last is received).
+networks. The process reads JSON: `ranks` (namespaces and address of each), `streams` (source and target of each) and
+`exchanges` (for each: seconds of silence before it, and bytes by stream number). It runs the exchanges and prints JSON:
+start and end of each stream in each exchange, in seconds on the monotonic clock (from before the first byte is sent
+until the last is received).
 """
 
 import json
 import os
 import resource
 import selectors
-import signal
 import socket
 import sys
 import time
@@ -85,16 +84,12 @@ def timed(ends: Sequence[Ends], sizes_bytes: Mapping[str, int]) -> dict[str, tup
 
 
 def main() -> None:
-    task: dict[str, Any] = json.loads(sys.stdin.readline())
-    signal.alarm(task["limit_s"])
+    task: dict[str, Any] = json.load(sys.stdin)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     with suppress(PermissionError):  # measure the links, not other load on the machine
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
     ends = connected(task["ranks"], task["streams"])
-    sys.stdout.write("connected\n")
-    sys.stdout.flush()
-    sys.stdin.readline()
     spans_s = []
     for idle_s, sizes_bytes in task["exchanges"]:
         time.sleep(idle_s)

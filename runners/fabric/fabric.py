@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.fabric.links import WIRE_MTU_BYTES, FabricLinks, window_frames, wire_queue_bytes
+from chorale.runners.fabric.links import CONGESTION_CONTROL, WIRE_MTU_BYTES, window_frames, wire_queue_bytes
 from chorale.runners.fabric.plan import (
     FabricPlan,
     device_name,
@@ -39,7 +39,7 @@ from chorale.synth.topology.topology import Topology
 
 _MARK = "chorale-fabric"
 _STATE = "run/chorale/fabric.json"
-_END_LIMIT_S, _REROUTE_LIMIT_S = 10.0, 30.0
+_END_LIMIT_S, _SCRIPT_LIMIT_S = 10.0, 300.0
 
 # The holder ends when the pipe on its standard input closes, unless it has received the state of a finished fabric.
 # After that it waits forever for a line that nobody writes.
@@ -85,10 +85,7 @@ class NamespaceHolder:
         """Run a shell script in the namespaces and return its output. Raises Unavailable, with its output, if it
         fails.
         """
-        command = [*enter_command(self.pid, self.in_user_namespace, "--mount", "--net"), "sh"]
-        done = subprocess.run(  # noqa: S603 - the script is our own
-            command, input=script, capture_output=True, text=True, check=False
-        )
+        done = _run_inside(self.pid, self.in_user_namespace, script)
         if done.returncode != 0:
             rule = "the kernel does not support what fabrics need: {}"
             raise Unavailable(rule, done.stderr or done.stdout, "use a kernel that has them, with iproute2")
@@ -133,6 +130,14 @@ def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[
     """Return the prefix for a command that runs in `namespaces` (options of nsenter) of the holder process `pid`."""
     user = ("--user", "--preserve-credentials") if in_user_namespace else ()
     return ("nsenter", f"--target={pid}", *user, *namespaces)
+
+
+def _run_inside(pid: int, in_user_namespace: bool, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script in the namespaces of the holder process `pid`."""
+    command = [*enter_command(pid, in_user_namespace, "--mount", "--net"), "sh"]
+    return subprocess.run(  # noqa: S603 - the script is our own
+        command, input=script, capture_output=True, text=True, check=False, timeout=_SCRIPT_LIMIT_S
+    )
 
 
 def detached_states() -> Iterator[tuple[int, str]]:
@@ -231,9 +236,11 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
     yield "go"
 
 
-def lay_links(plan: FabricPlan, holder: NamespaceHolder) -> FabricLinks:
-    """Create the links between the namespaces of `holder`. Raises Unavailable if that is impossible."""
-    threads = thread_count(plan.bits_per_s, core_count())
+def lay_links(plan: FabricPlan, holder: NamespaceHolder, threads: int) -> int:
+    """Create the links between the namespaces of `holder`; return the id of the process that carries their packets.
+
+    Raises Unavailable if that is impossible.
+    """
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
     command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
     text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads), ""])
@@ -247,13 +254,12 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder) -> FabricLinks:
     words = done.stdout.split()
     if words[:1] != ["ready"]:
         raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
-    pid = int(words[1])
-    return FabricLinks(rational_text(plan.latency_us), threads, pid)
+    return int(words[1])
 
 
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
-_FORMAT = "chorale-fabric/5"
+_FORMAT = "chorale-fabric/6"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +268,9 @@ class EmulatedFabric:
 
     bits_per_s: total rate of all links when all are busy
     pid:        the process that keeps the namespaces
-    links:      how packets are carried
+    wire_pid:   the process that carries the packets, with `threads` threads
+    efficiency: result of the self-test: with all links busy, the time at the nominal rate (headers included) divided by
+                the measured time; None if the fabric was not tested
     """
 
     name: str
@@ -274,7 +282,10 @@ class EmulatedFabric:
     bits_per_s: int
     in_user_namespace: bool
     pid: int
-    links: FabricLinks = field(default_factory=FabricLinks)
+    latency_us: str = "0"
+    threads: int = 0
+    wire_pid: int = 0
+    efficiency: float | None = None
 
     def address(self, rank: int) -> str:
         """Return the IP address at which other ranks reach `rank`."""
@@ -306,24 +317,28 @@ class EmulatedFabric:
 
     def facts(self) -> Facts:
         """Return the facts about this fabric on which measurements depend; they are part of the environment id."""
-        return {"network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), **self.links.facts()}
+        return {
+            "network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), "links": "wire",
+            "link_latency_us": self.latency_us, "link_threads": self.threads, "mtu_bytes": WIRE_MTU_BYTES,
+            "congestion_control": CONGESTION_CONTROL,
+        }  # fmt: skip
 
     def is_as(self, topology_id: str, link_mbps: Fraction, latency_us: Fraction) -> bool:
         """Return whether this fabric was brought up with this topology, rate and latency."""
         wanted = (topology_id, link_mbps, rational_text(latency_us))
-        return (self.topology_id, self.link_mbps, self.links.latency_us) == wanted
+        return (self.topology_id, self.link_mbps, self.latency_us) == wanted
 
     @property
     def is_broken(self) -> bool:
         """Return whether the process that carries its packets has ended."""
-        return bool(self.links.wire_pid) and not is_wire_running(self.links.wire_pid, self.pid)
+        return bool(self.wire_pid) and not is_wire_running(self.wire_pid, self.pid)
 
     def require_links(self) -> None:
         """Raise Unavailable if the process that carries its packets has ended."""
         if self.is_broken:
             rule = f"fabric {self.name} has lost the process that carries its packets: {{}}"
             way_out = f"run `chorale fabric down {self.name}` and bring it up again"
-            raise Unavailable(rule, f"process {self.links.wire_pid} has ended", way_out)
+            raise Unavailable(rule, f"process {self.wire_pid} has ended", way_out)
 
     def networks(self) -> frozenset[str]:
         """Return the network namespaces of all nodes, named as in /proc."""
@@ -345,8 +360,7 @@ class EmulatedFabric:
         facts = json.loads(line)
         if facts.pop("format") != _FORMAT:
             return None
-        rate, links = Fraction(facts.pop("link_mbps")), facts.pop("links")
-        return EmulatedFabric(**facts | {"link_mbps": rate, "links": FabricLinks(**links), "pid": pid})
+        return EmulatedFabric(**facts | {"link_mbps": Fraction(facts["link_mbps"]), "pid": pid})
 
 
 def processes_in(networks: frozenset[str]) -> list[int]:
@@ -367,16 +381,18 @@ def temporary_fabric(
     plan = plan_fabric(topology, link_mbps, name, latency_us)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(namespaces_script(plan))
-        links = lay_links(plan, holder)
+        threads = thread_count(plan.bits_per_s, core_count())
+        wire_pid = lay_links(plan, holder, threads)
         holder.run(nodes_script(plan))
         size = (topology.compute_count, topology.switch_count, plan.bits_per_s)
         network = (name, topology.spec, topology.id, link_mbps)
         try:
-            yield EmulatedFabric(*network, *size, holder.in_user_namespace, holder.pid, links), holder
+            carried = (rational_text(latency_us), threads, wire_pid)
+            yield EmulatedFabric(*network, *size, holder.in_user_namespace, holder.pid, *carried), holder
         finally:
             holder.close()
             if not holder.is_detached:
-                _end_wire(links.wire_pid, holder.pid)
+                _end_wire(wire_pid, holder.pid)
 
 
 def fabrics() -> list[EmulatedFabric]:
@@ -408,7 +424,7 @@ def take_down(fabric: EmulatedFabric) -> None:
     """Remove `fabric` and kill every process in it. Raises Unavailable if a process cannot be killed."""
     networks = fabric.networks()
     end_process(fabric.pid)
-    _end_wire(fabric.links.wire_pid, fabric.pid)
+    _end_wire(fabric.wire_pid, fabric.pid)
     deadline = time.monotonic() + _END_LIMIT_S
     while inside := processes_in(networks):
         if time.monotonic() > deadline:
@@ -456,7 +472,7 @@ def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes:
     Routing protocols and subnet managers do the same on real networks: connections survive, and TCP sends lost packets
     again. Raises Unavailable, with the output of the failed command, if a route cannot be set.
     """
-    frames = window_frames(int(fabric.link_mbps * 10**6), Fraction(fabric.links.latency_us), WIRE_MTU_BYTES)
+    frames = window_frames(int(fabric.link_mbps * 10**6), Fraction(fabric.latency_us), WIRE_MTU_BYTES)
     windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
     lines = ["set -e"]
     for node, hops in zip(nodes, next_hops(remaining), strict=True):
@@ -467,10 +483,7 @@ def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes:
                 target = f"{rank_address(rank)}/32 dev {device_name(nodes[peer])}"
                 lines.append(f"ip route replace {target}{source} {windows}")
         lines.append("NODE")
-    enter = [*enter_command(fabric.pid, fabric.in_user_namespace, "--mount", "--net"), "sh"]
-    done = subprocess.run(  # noqa: S603 - the script is our own
-        enter, input="\n".join([*lines, ""]), capture_output=True, text=True, check=False, timeout=_REROUTE_LIMIT_S
-    )
+    done = _run_inside(fabric.pid, fabric.in_user_namespace, "\n".join([*lines, ""]))
     if done.returncode != 0:
         rule = f"the routes of fabric {fabric.name} must be changed while it is up"
         raise Unavailable(rule, (done.stderr or done.stdout).strip(), "see `chorale fabric status`")

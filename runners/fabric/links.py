@@ -1,8 +1,5 @@
-"""Properties of fabric links besides their rate: latency, piece and queue sizes, and how packets are carried."""
+"""Sizes of pieces, queues and windows on fabric links, which follow from their rate and latency."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from fractions import Fraction
 
 CONGESTION_CONTROL = "reno"
@@ -50,28 +47,3 @@ def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:
     """Return how many bytes a link carries for `payload_bytes`: the payload and the headers of its frames."""
     frames = -(-payload_bytes // (mtu_bytes - HEADER_BYTES))
     return payload_bytes + frames * HEADER_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class FabricLinks:
-    """How a fabric's packets are carried: by a process with `threads` threads.
-
-    wire_pid:   id of that process
-    efficiency: result of the self-test: with all links busy, the time at the nominal rate (headers included) divided by
-                the measured time; None if the fabric was not tested
-    """
-
-    latency_us: str = "0"
-    threads: int = 0
-    wire_pid: int = 0
-    efficiency: float | None = None
-
-    def facts(self) -> dict[str, str | int | float | None]:
-        """Return the facts on which measurements depend; they are part of the environment id."""
-        return {
-            "links": "wire",
-            "link_latency_us": self.latency_us,
-            "link_threads": self.threads,
-            "mtu_bytes": WIRE_MTU_BYTES,
-            "congestion_control": CONGESTION_CONTROL,
-        }

@@ -100,28 +100,21 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s
             (idle_s, {number[stream]: size for stream, size in sizes_bytes.items()})
             for idle_s, sizes_bytes in exchanges
         ],
-        "limit_s": limit_s,
     }
     enter = enter_command(fabric.pid, True) if fabric.in_user_namespace and os.geteuid() != 0 else ()
-    pipe = subprocess.PIPE
     command = [*enter, sys.executable, "-P", "-m", "chorale.runners.fabric.exchanges"]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:  # noqa: S603 - our own
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(f"{json.dumps(task)}\n")
-            process.stdin.flush()
-            is_connected = process.stdout.readline().strip() == "connected"
-        except BrokenPipeError:
-            is_connected = False
-        output, errors = process.communicate("\n" if is_connected else "")
-    if process.returncode != 0 or not is_connected:
-        rule = "the self-test of the fabric failed: {}"
-        reason = errors.strip().rpartition("\n")[2] or f"no end after {limit_s} s"
-        raise Unavailable(rule, reason, _WAY_OUT)
+    rule = "the self-test of the fabric failed: {}"
+    try:
+        done = subprocess.run(  # noqa: S603 - our own module
+            command, input=json.dumps(task), capture_output=True, text=True, check=False, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(rule, f"no end after {limit_s} s", _WAY_OUT) from None
+    if done.returncode != 0:
+        raise Unavailable(rule, done.stderr.strip().rpartition("\n")[2], _WAY_OUT)
     return [
         {streams[int(index)]: (start_s, end_s) for index, (start_s, end_s) in spans.items()}
-        for spans in json.loads(output)
+        for spans in json.loads(done.stdout)
     ]
 
 
@@ -181,7 +174,7 @@ def _tested(fabric: EmulatedFabric, plan: FabricPlan, force: bool) -> EmulatedFa
         carried = [rate for rate in _RATES_MBPS if rate <= fabric.link_mbps * Fraction(efficiency)]
         lower = f"--link-mbps {float(carried[-1]):g}, which it carried" if carried else "a lower --link-mbps"
         raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up anyway")
-    return replace(fabric, links=replace(fabric.links, efficiency=efficiency))
+    return replace(fabric, efficiency=efficiency)
 
 
 def measured_efficiency(plan: FabricPlan, fabric: EmulatedFabric) -> float:

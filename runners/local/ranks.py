@@ -56,10 +56,9 @@ class NetworkControl:
         self._known: set[Connection] = set()
         self.close = stream.close
 
-    def start(self, token: bytes, deadline: float) -> None:
-        """Wait until ranks can connect; send the token that they must present."""
+    def start(self, deadline: float) -> None:
+        """Wait until ranks can connect."""
         self._command([], "ready", deadline, "the network was started")
-        self._command([f"token {token.hex()}", "done"], "done", deadline, "the network was started")
 
     def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
         """Set the rates of all links and the paths of `programs`' connections; other paths do not change."""
@@ -215,7 +214,7 @@ class LocalRanks(SocketRanks):
             raise RunStopped(FailureKind.CRASH, f"the launcher did not start: {self._last_error()}")
         self.pids = answer["pids"]
         if not self._placement.listen:
-            self._network.start(self._token, deadline)
+            self._network.start(deadline)
         else:
             commands: list[Message] = [{"do": "listen", "address": address} for address in self._placement.listen]
             answers = self.request(commands, deadline, "the ranks began to listen")

@@ -99,7 +99,7 @@ def assert_takes(seconds: float, size_bytes: int, mbps: float) -> None:
 
 @pytest.mark.parametrize("spec", ["ring:4", "uniring:1,4", "switch:4,25"])
 def test_busy_links_carry_their_rate(spec: str, up: Up) -> None:
-    efficiency = up(spec, tested=True).links.efficiency
+    efficiency = up(spec, tested=True).efficiency
     assert efficiency is not None
     assert 0.6 < efficiency <= 1
 

@@ -73,12 +73,10 @@ def test_not_even_small_messages_go_against_a_one_way_link(up: Up) -> None:
 
 def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureFixture[str]) -> None:
     fabric = up("ring:4")
-    assert is_wire_running(fabric.links.wire_pid, fabric.pid)
-    os.kill(fabric.links.wire_pid, signal.SIGKILL)
-    until(lambda: not is_wire_running(fabric.links.wire_pid, fabric.pid))
-    with pytest.raises(
-        Unavailable, match=f"process {fabric.links.wire_pid} has ended; run `chorale fabric down {NAME}`"
-    ):
+    assert is_wire_running(fabric.wire_pid, fabric.pid)
+    os.kill(fabric.wire_pid, signal.SIGKILL)
+    until(lambda: not is_wire_running(fabric.wire_pid, fabric.pid))
+    with pytest.raises(Unavailable, match=f"process {fabric.wire_pid} has ended; run `chorale fabric down {NAME}`"):
         find_fabric(fabric.topology_id, NAME)
     shown = chorale(capsys, "fabric", "status", "--json").document["fabrics"]
     assert [item["links"]["broken"] for item in shown if item["name"] == NAME] == [True]
@@ -94,7 +92,7 @@ def test_a_device_that_is_deleted_costs_nothing(up: Up) -> None:
     fabric = up("ring:4", 25)
     with contextlib.closing(fabric.hosts()[0].start(ProcessSpec(("ip", "link", "delete", "to1")))) as deleting:
         until(lambda: deleting.poll() == 0)
-    wire = psutil.Process(fabric.links.wire_pid)
+    wire = psutil.Process(fabric.wire_pid)
     before_s = sum(wire.cpu_times()[:2])
     time.sleep(0.5)
     assert sum(wire.cpu_times()[:2]) - before_s < 0.1
@@ -105,7 +103,7 @@ def test_a_device_that_is_deleted_costs_nothing(up: Up) -> None:
 def test_links_end_with_their_holder(cause: signal.Signals, up: Up) -> None:
     fabric = up("hypercube:3")
     os.kill(fabric.pid, cause)
-    until(lambda: not is_wire_running(fabric.links.wire_pid, fabric.pid))
+    until(lambda: not is_wire_running(fabric.wire_pid, fabric.pid))
     assert not [process for process in psutil.process_iter(["cmdline"]) if NAME in (process.info["cmdline"] or [])]
 
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -13,8 +12,7 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
-from chorale.runners.fabric.plan import plan_fabric
+from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, take_down
 from chorale.runners.fabric.self_test import bring_up
 from chorale.synth.errors import InvalidInput, printable
 from chorale.synth.identity import parse_rational, rational_text
@@ -53,11 +51,9 @@ def up(
     topology = load_topology(spec)
     rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
     latency = parse_rational(latency_us, "the latency of links (microseconds)")
-    plan_fabric(topology, rate, name, latency)
     fabric = next((item for item in fabrics() if item.name == name and item.is_as(topology.id, rate, latency)), None)
     is_new = fabric is None
     if fabric is None:
-        require_free(name)
         fabric = bring_up(topology, rate, name, latency, force=force)
     fabric.require_links()
     return Result(
@@ -144,8 +140,8 @@ def _size(fabric: EmulatedFabric) -> str:
 def _links(fabric: EmulatedFabric) -> str:
     """Describe what carries the packets, and the link rates that the self-test measured."""
     if fabric.is_broken:
-        return f"BROKEN: process {fabric.links.wire_pid} has ended; take the fabric down"
-    efficiency = fabric.links.efficiency
+        return f"BROKEN: process {fabric.wire_pid} has ended; take the fabric down"
+    efficiency = fabric.efficiency
     return "wire" if efficiency is None else f"wire, {efficiency:.0%} of the rate with all busy"
 
 
@@ -161,7 +157,8 @@ def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
             for rank in range(fabric.ranks)
         ],
         "switches": fabric.switches,
-        "links": asdict(fabric.links) | {"broken": fabric.is_broken},
+        "links": {name: getattr(fabric, name) for name in ("latency_us", "threads", "wire_pid", "efficiency")}
+        | {"broken": fabric.is_broken},
         "user_namespace": fabric.in_user_namespace,
         "holder_pid": fabric.pid,
         "up_s": round(time.time() - psutil.Process(fabric.pid).create_time(), 1),

@@ -3,7 +3,6 @@
 //
 // Usage: chorale_network FD NAME; FD is the control socket and NAME the abstract name of the socket that ranks connect
 // to. It ends when the control socket is closed. Lines of words on the control socket:
-//   token HEX                  token that ranks must send
 //   link NUMBER NS_PER_BYTE    adds a link, numbered from 0, or changes its pace
 //   path SRC DST CHANNEL LINK… links of a connection; a known path does not change
 //   done                       the network answers "done"
@@ -328,7 +327,7 @@ private:
     std::vector<std::unique_ptr<char[]>> spare_;
 };
 
-// Accepts connections from awaited ranks: processes of this user with the token. Others are disconnected.
+// Accepts connections from awaited ranks, which are processes of this user. Others are disconnected.
 class Reception : Watched {
 public:
     Reception(const std::string& address, Watch& watch, Network& network) : network_(network) {
@@ -337,8 +336,6 @@ public:
         watch.add_reader(listener_, *this);
     }
     ~Reception() override { close(listener_); }
-
-    void set_token(const Token& token) { token_ = token; }
 
 private:
     // Accepts a connection. A rank sends its hello immediately, so waiting for the hello delays nobody.
@@ -378,11 +375,10 @@ private:
         return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
                setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
                recv(fd, &hello, sizeof hello, MSG_WAITALL) == sizeof hello &&
-               std::memcmp(hello.text, hello_text, sizeof hello_text) == 0 && hello.token == token_;
+               std::memcmp(hello.text, hello_text, sizeof hello_text) == 0;
     }
 
     Network& network_;
-    Token token_{};
     int listener_;
     std::map<ConnectionKey, int> waiting_[2];  // sockets of waiting lower ranks, and of waiting higher ranks
 };
@@ -392,8 +388,7 @@ Failure wrong(const std::string& line) { return Failure(CHORALE_INVALID, "no com
 // The control socket of the process that started the network.
 class Control : Watched {
 public:
-    Control(int fd, Watch& watch, Network& network, Reception& reception)
-        : fd_(fd), network_(network), reception_(reception) {
+    Control(int fd, Watch& watch, Network& network) : fd_(fd), network_(network) {
         watch.add_reader(fd, *this);
     }
 
@@ -423,15 +418,8 @@ private:
 
     void obey(const std::string& line) {
         std::istringstream words(line);
-        std::string name, hex;
+        std::string name;
         words >> name;
-        if (name == "token" && words >> hex) {
-            Token token{};
-            if (hex.size() != 2 * token.size()) throw wrong("a token of another size");
-            for (size_t i = 0; i < token.size(); i++)
-                token[i] = static_cast<uint8_t>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
-            return reception_.set_token(token);
-        }
         if (name == "done") return say(fd_, name);
         if (name == "link") {
             size_t number;
@@ -449,7 +437,6 @@ private:
 
     int fd_;
     Network& network_;
-    Reception& reception_;
     std::string text_;
     bool is_closed_ = false;
 };
@@ -457,8 +444,8 @@ private:
 void serve(int control_fd, const std::string& name) {
     Watch watch;
     Network network(watch);
-    Reception reception("unix:" + name, watch, network);
-    const Control control(control_fd, watch, network, reception);
+    const Reception reception("unix:" + name, watch, network);
+    const Control control(control_fd, watch, network);
     Control::say(control_fd, "ready");
     while (!control.is_closed()) {
         const auto& events = watch.wait(network.next_ns());

@@ -152,7 +152,7 @@ void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
 
 }  // namespace
 
-enum { PLANS_OK = 0, PLANS_INVALID = 1, PLANS_TIMEOUT = 2, PLANS_SYSTEM = 3 };
+enum { PLANS_OK = 0, PLANS_FAILED = 1, PLANS_TIMEOUT = 2 };
 
 static thread_local std::string error;
 
@@ -163,12 +163,9 @@ static int guarded(const std::function<void()>& work) {
     } catch (const Unfinished& late) {
         error = late.what();
         return PLANS_TIMEOUT;
-    } catch (const WrongPlan& wrong) {
-        error = wrong.what();
-        return PLANS_INVALID;
     } catch (const std::exception& other) {
         error = other.what();
-        return PLANS_SYSTEM;
+        return PLANS_FAILED;
     }
 }
 

@@ -85,7 +85,7 @@ def _up(monkeypatch: pytest.MonkeyPatch, carried_mbps: int, link_mbps: int, **op
 def test_it_is_kept_with_its_result(
     mbps: int, options: dict[str, bool], efficiency: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _up(monkeypatch, mbps, 100, **options).links.efficiency == efficiency
+    assert _up(monkeypatch, mbps, 100, **options).efficiency == efficiency
 
 
 def test_a_refusal_names_a_rate_that_works(monkeypatch: pytest.MonkeyPatch) -> None:

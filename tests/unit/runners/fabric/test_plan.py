@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from chorale.runners.fabric.fabric import EmulatedFabric, thread_count, wire_lines
 from chorale.runners.fabric.links import (
-    FabricLinks,
     wire_piece_bytes,
     wire_queue_bytes,
 )
@@ -194,8 +193,7 @@ def test_sizes_follow_the_rate_within_bounds() -> None:
 
 
 def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
-    links = FabricLinks(latency_us="5", threads=2, wire_pid=7, efficiency=0.97)
-    fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
+    fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, "5", 2, 7, 0.97)
     assert EmulatedFabric.from_line(fabric.to_line(), 1) == fabric
     assert fabric.facts() == {
         "network": "fabric", "fabric": "up", "link_mbps": 50.0, "links": "wire", "link_latency_us": "5",
@@ -205,8 +203,7 @@ def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
 
 
 def test_a_fabric_is_the_same_only_with_the_same_links() -> None:
-    links = FabricLinks(latency_us="5")
-    fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
+    fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, "5")
     assert fabric.is_as(RING.id, Fraction(50), Fraction(5))
     assert not fabric.is_as(RING.id, Fraction(51), Fraction(5))
     assert not fabric.is_as(RING.id, Fraction(50), Fraction(0))

@@ -15,7 +15,6 @@ from chorale.runners.local.ranks import native_code
 
 pytestmark = pytest.mark.alone  # paces of links are measured
 
-TOKEN = bytes(range(16))
 HELLO = struct.Struct("<8s16siiii")
 FRAME_BYTES = 16 * 1024
 SLOW_FRAME_BYTES = 2 * 1024  # of links so slow that a frame would take more than a millisecond
@@ -35,18 +34,16 @@ class NetworkProcess:
         self.process = subprocess.Popen(command, pass_fds=[far.fileno()])
         far.close()
         assert self.control.recv(100) == b"ready\n"
-        lines = [f"token {TOKEN.hex()}", *(f"link {n} {pace}" for n, pace in enumerate(links))]
+        lines = [f"link {n} {pace}" for n, pace in enumerate(links)]
         self.command(*lines, *("path " + " ".join(map(str, path)) for path in paths))
 
     def command(self, *lines: str) -> None:
         self.control.sendall("".join(f"{line}\n" for line in (*lines, "done")).encode())
         assert self.control.recv(100) == b"done\n"
 
-    def greet(
-        self, src: int, dst: int, channel: int = 0, token: bytes = TOKEN, text: bytes = b"chorale1"
-    ) -> socket.socket:
+    def greet(self, src: int, dst: int, channel: int = 0, text: bytes = b"chorale1") -> socket.socket:
         stream = self.connect()
-        stream.sendall(HELLO.pack(text, token, src, dst, channel, 0))
+        stream.sendall(HELLO.pack(text, bytes(16), src, dst, channel, 0))
         return stream
 
     def connect(self) -> socket.socket:
@@ -206,7 +203,6 @@ def test_a_rank_that_comes_again_takes_the_place_of_its_first_call(network: Netw
 def test_strangers_are_turned_away_and_disturb_nobody(network: NetworkProcess) -> None:
     network.join(0, 1, channel=1)
     strangers = [
-        network.greet(0, 1, token=bytes(16)),
         network.greet(0, 1, text=b"GET / HT"),
         network.greet(0, 1, channel=1),  # is connected already
         network.greet(0, 1, channel=2),  # no path
@@ -231,9 +227,7 @@ def test_it_ends_when_whoever_started_it_is_gone(network: NetworkProcess) -> Non
     assert network.process.wait(5.0) == 0
 
 
-@pytest.mark.parametrize(
-    "line", ["nonsense", "link 9 1", "link 0 -1", "path 0 1 0", "path 0 1 0 77", "path 1 1 0 0", "token 12"]
-)
+@pytest.mark.parametrize("line", ["nonsense", "link 9 1", "link 0 -1", "path 0 1 0", "path 0 1 0 77", "path 1 1 0 0"])
 def test_a_senseless_command_is_an_error(network: NetworkProcess, line: str) -> None:
     network.control.sendall(f"{line}\n".encode())
     assert network.control.recv(1000).startswith(b"error ")

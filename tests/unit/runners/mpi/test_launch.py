@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.links import FabricLinks
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
 from chorale.runners.mpi.launch import (
@@ -23,7 +22,6 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")
-HONEST = FabricLinks()
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,6 @@ class StandInFabric:
     name: str = "lab"
     ranks: int = 4
     link_mbps: Fraction = Fraction(50)
-    links: FabricLinks = HONEST
 
     def facts(self) -> Facts:
         return {"network": "fabric", "fabric": self.name, "link_mbps": float(self.link_mbps)}
