@@ -23,7 +23,7 @@ const COLUMNS = [
 
 const LAUNCH_MS = 20_000; // a launch that has not appeared by then will not appear
 
-const COMMANDS = { mlflow: "chorale ui", optuna: "optuna-dashboard, over the study of the campaign", ray: "ray start --head, then chorale serve --address" };
+const COMMANDS = { mlflow: "chorale ui", optuna: "optuna-dashboard with the study of the campaign", ray: "ray start --head, then chorale serve --address" };
 const TITLES = { mlflow: "MLflow", optuna: "Optuna", ray: "Ray" };
 
 // Links to other programs' pages; if an address is not known, the command that opens the page.
@@ -107,7 +107,7 @@ function historyOf(box) {
     const complete = known.filter((trial) => trial.speedup !== null);
     if (!complete.length) return;
     if (graph) graph.update(historyOption(complete));
-    else box.replaceChildren((graph = chart("Speed-up, as trials come in", historyOption(complete), 300)));
+    else box.replaceChildren((graph = chart("Speed-up of each trial", historyOption(complete), 300)));
   };
 }
 

@@ -11,13 +11,13 @@ const FIRST = { topology: "torus:4x4", method: "auto", collective: "allreduce", 
 const COLLECTIVES = ["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"];
 const FILES = "JSON or GraphML; a dump of NCCL or RCCL; or what nvidia-smi topo -m, rocm-smi, lstopo or ibnetdiscover printed";
 const MEANINGS = {
-  allgather: "Every rank ends with the shards of all.", reduce_scatter: "Every rank ends with the sum of one shard.",
+  allgather: "Every rank ends with the shards of all ranks.", reduce_scatter: "Every rank ends with the sum of one shard.",
   allreduce: "Every rank ends with the sum of all vectors.", broadcast: "Every rank ends with the vector of the root.",
-  reduce: "The root ends with the sum of all vectors.", alltoall: "Every rank sends another block to every other.",
+  reduce: "The root ends with the sum of all vectors.", alltoall: "Every rank sends a different block to every other rank.",
 };
 const OPTIONS = {
-  k: "k: spanning trees for each root; fewer are simpler programs, more come nearer to the bound.",
-  chunks: "Chunks per shard: equal parts that are sent separately; the fewest that lose nothing are taken.",
+  k: "k: spanning trees for each root; fewer give simpler programs, more come closer to the bound.",
+  chunks: "Chunks per shard: equal parts that are sent separately; by default the fewest that lose nothing.",
 };
 const ROOTED = ["broadcast", "reduce"];
 const EXAMPLES = ["torus:4x4", "a100:2", "h100:2", "mi300x:1", "dragonfly:4,2,2", "without(torus:4x4;link=0-1)"];

@@ -19,7 +19,7 @@ export async function judge(main, { parts: [key] }, shown) {
 }
 
 function judgementOf(report) {
-  return panel(`${report.collective} on ${report.topology.spec}`, element("p", {}, report.verdict), dataTable("Each size beside the bound and the library's own model", COLUMNS, "judgement").show(report.sizes));
+  return panel(`${report.collective} on ${report.topology.spec}`, element("p", {}, report.verdict), dataTable("Each size compared with the bound and with the library's own model", COLUMNS, "judgement").show(report.sizes));
 }
 
 const time = (name, key) => ({ name, text: (row) => (row[key] === null ? "" : duration(row[key] / 1e6)), value: (row) => row[key], number: true });

@@ -105,7 +105,7 @@ export function loads(picture) {
   const scale = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, swatch(heat(share)), `${100 * share} %`));
   return stepped(image, scale, (step) => {
     paint(linesOf(step));
-    return step === null ? "Load of each connection, of that of the busiest" : `Load of each connection in step ${step + 1} of ${picture.steps.length}, of that of the busiest in any`;
+    return step === null ? "Load of each connection, relative to the busiest one" : `Load of each connection in step ${step + 1} of ${picture.steps.length}, relative to the busiest in any step`;
   });
 }
 

@@ -145,7 +145,7 @@ export async function boundOf(_key, { document: report }) {
     ["because, with switches", switches && report.because_in_network],
     ["certificate", "checked by separate code"],
   ]);
-  const design = isFile ? null : element("p", {}, element("a", { href: hashOf(["design"], { topology: spec, collective }) }, "Design a schedule that is near it"));
+  const design = isFile ? null : element("p", {}, element("a", { href: hashOf(["design"], { topology: spec, collective }) }, "Design a schedule that comes close to it"));
   const cuts = element("div", { class: "halves" }, cutOf(view, report.bottleneck_cut, switches ? "Ranks alone" : "The bottleneck"),
     switches && cutOf(view, switches.bottleneck_cut, "With switches that add or multicast"));
   return panel(`Bound of ${collective}`, about, design, cuts);
@@ -158,7 +158,7 @@ function gainOf(ratio) {
 function cutOf(view, cut, title) {
   const inside = new Set(cut);
   const names = cut.length > SHOWN_NODES ? [...cut.slice(0, SHOWN_NODES), "…"] : cut;
-  const text = element("p", {}, element("strong", {}, title), `: what must cross the border of ${names.join(", ")}.`);
+  const text = element("p", {}, element("strong", {}, title), `: the data that must cross the border of ${names.join(", ")}.`);
   const { picture, unit, why } = view ?? {};
   if (!picture) return element("div", {}, text, why && element("p", { class: "hint" }, why));
   return element("div", {}, text, network(picture, unit, (node) => (inside.has(picture.nodes[node].id) ? "cut" : "")));
