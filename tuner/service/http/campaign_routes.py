@@ -63,12 +63,10 @@ def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaig
 def check(body: CampaignBody, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Check a campaign as a launch would, without launching. 422 explains what is wrong.
 
-    Returns the `document` of the file, and the number of `ranks`, `points` in the search space and `trials` (at most).
+    Returns the number of `ranks`, `points` in the search space and `trials` (at most).
     """
-    document = body.document()
-    campaign, _, topology = campaigns.checked(document, caller)
+    campaign, _, topology = campaigns.checked(body.document(), caller)
     return {
-        "document": document,
         "ranks": topology.compute_count,
         "points": math.prod(len(values) for values in campaign.search.dimensions().values()),
         "trials": campaign.budget.trials,
