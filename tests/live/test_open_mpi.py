@@ -37,22 +37,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("file", "least"),
-    [("test_mpi_messages.py", 3), ("test_mpi_runner.py", 27), ("test_mpi_fabric.py", 3), ("job/test_mpi_jobs.py", 8)],
+    [("test_mpi_messages.py", 3), ("test_mpi_runner.py", 19), ("test_mpi_fabric.py", 3), ("job/test_mpi_jobs.py", 8)],
 )
 def test_live_tests_of_the_runner_pass_with_open_mpi(file: str, least: int, python: Path) -> None:
     native_libraries()
-    command = [
-        str(python),
-        "-m",
-        "pytest",
-        f"tests/live/{file}",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not slow",
-    ]
+    options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
+    command = [str(python), "-m", "pytest", f"tests/live/{file}", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     passed = next(int(line.split(" passed")[0].split()[-1]) for line in done.stdout.splitlines() if " passed" in line)
