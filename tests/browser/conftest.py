@@ -9,12 +9,11 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from chorale.runners.ray.serve import HttpServer
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import load_access, local_token
 from tests.browser.local_service import ThreadLaunches
+from tests.serving import served
 from tests.unit.tuner.service.conftest import FakeTaskBackend, service_api
-from tests.waiting import free_port
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first is the same engine without windows, which takes a fraction of the time to start and to open a page."""
@@ -48,14 +47,12 @@ class Serving(NamedTuple):
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """One service for all tests, in this process; jobs are computed there as well."""
-    home, launches, port = Home(tmp_path_factory.mktemp("service")), ThreadLaunches(), free_port()
+    home, launches = Home(tmp_path_factory.mktemp("service")), ThreadLaunches()
     home.create(home.service)
     backend, access = FakeTaskBackend(), load_access(None, "127.0.0.1", home, time.time)
-    server = HttpServer(lambda: service_api(home, backend, launches, access), "127.0.0.1", port)
-    assert server.problem() == ""
-    yield Serving(f"http://127.0.0.1:{port}", local_token(home), home.root, backend)
-    launches.close()
-    server.stop()
+    with served(service_api(home, backend, launches, access)) as url:
+        yield Serving(url, local_token(home), home.root, backend)
+        launches.close()
 
 
 @pytest.fixture

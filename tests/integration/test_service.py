@@ -1,4 +1,4 @@
-"""`chorale serve` for real: an actor, a worker, a restart in the middle of a job."""
+"""`chorale serve` for real: a server, a worker, a restart in the middle of a job."""
 
 import os
 import signal

@@ -169,7 +169,7 @@ def serve(
     """
     home = Home.from_environment()
     home.create(home.service)
-    access.load_access(tokens, host, home, time.time)  # refuse an invalid file here rather than in the replica
+    access.load_access(tokens, host, home, time.time)  # refuse an invalid file before the cluster starts
     load_settings(settings, home)
     from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - Ray is optional
     from chorale.tuner.service.http.application import build_service  # noqa: PLC0415 - as above

@@ -1,9 +1,10 @@
-"""The server of an actor, in this process: it answers, says why it cannot, and ends what it serves."""
+"""The HTTP server: it answers, says why it cannot, and ends what it serves."""
 
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -13,16 +14,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from chorale.runners.ray import http_connections
 from chorale.runners.ray import serve as http_server
-from chorale.runners.ray.serve import HttpServer
+from chorale.runners.ray.serve import serve_application
+from chorale.synth.errors import Unavailable
+from tests.serving import served
 from tests.waiting import free_port, until
 
 
 class Application:
     """An ASGI application that answers with the address of its client."""
 
-    def __init__(self, fails: bool = False, message: str = "") -> None:
+    def __init__(self, fails: bool = False) -> None:
         self.fails = fails
-        self.message = message
         self.lives: list[str] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -35,48 +37,51 @@ class Application:
 
     async def _live(self, receive: Any, send: Any) -> None:
         self.lives.append((await receive())["type"])
-        failed = {"type": "lifespan.startup.failed", "message": self.message}
-        await send(failed if self.fails else {"type": "lifespan.startup.complete"})
+        await send({"type": f"lifespan.startup.{'failed' if self.fails else 'complete'}"})
         if not self.fails:
             self.lives.append((await receive())["type"])
             await send({"type": "lifespan.shutdown.complete"})
 
 
 def test_it_answers_until_it_is_stopped_and_believes_no_proxy():
-    application, port = Application(), free_port()
-    server = HttpServer(lambda: application, "127.0.0.1", port)
-    assert server.problem() == ""
-    answer = httpx2.get(f"http://127.0.0.1:{port}/", headers={"X-Forwarded-For": "10.1.2.3"})
-    assert answer.text == "127.0.0.1"
-    assert "server" not in answer.headers
-    server.stop()
+    application = Application()
+    with served(application) as url:
+        answer = httpx2.get(url, headers={"X-Forwarded-For": "10.1.2.3"})
+        assert answer.text == "127.0.0.1"
+        assert "server" not in answer.headers
     assert application.lives == ["lifespan.startup", "lifespan.shutdown"]
     with pytest.raises(httpx2.TransportError):
-        httpx2.get(f"http://127.0.0.1:{port}/")
+        httpx2.get(url)
 
 
-def test_it_says_that_the_port_is_taken():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = HttpServer(Application, "127.0.0.1", taken.getsockname()[1])
-        assert "Address already in use" in server.problem()
+@pytest.fixture
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "RayCluster", lambda address: nullcontext())
 
 
-@pytest.mark.parametrize(("said", "told"), [("", ""), ("Traceback:\n  ...\nOSError: full\n", ": OSError: full")])
-def test_it_says_why_the_application_did_not_start(said: str, told: str):
-    server = HttpServer(lambda: Application(fails=True, message=said), "127.0.0.1", free_port())
-    assert server.problem() == f"the application did not start{told}"
+@pytest.mark.usefixtures("_no_cluster")
+def test_a_port_that_is_taken_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Unavailable, match="Address already in use"):
+        serve_application(Application, "127.0.0.1", taken.getsockname()[1], None, lambda: None)
+
+
+def _cannot_be_built() -> Application:
+    raise OSError("the disk is full")
+
+
+@pytest.mark.usefixtures("_no_cluster")
+@pytest.mark.parametrize("build", [_cannot_be_built, partial(Application, fails=True)])
+def test_an_application_that_does_not_start_is_refused(build: Callable[[], Application]):
+    with pytest.raises(Unavailable, match="could not start"):
+        serve_application(build, "127.0.0.1", free_port(), None, lambda: None)
 
 
 def test_more_connections_than_it_takes_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 2)
-    port = free_port()
-    server = HttpServer(Application, "127.0.0.1", port)
-    assert server.problem() == ""
-    with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as first:
+    with served(Application()) as url, httpx2.Client(base_url=url) as first:
         assert first.get("/").status_code == 200
-        with socket.create_connection(("127.0.0.1", port)):
+        with socket.create_connection(("127.0.0.1", httpx2.URL(url).port or 0)):
             until(lambda: first.get("/").status_code == 503)  # once the server has seen the other connection
-    server.stop()
 
 
 HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -89,11 +94,8 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(http_connections, "ARRIVAL_LIMIT_S", 0.5)
     monkeypatch.setattr(http_connections, "REFUSED_S", 0.2)
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 40)
-    number = free_port()
-    server = HttpServer(Application, "127.0.0.1", number)
-    assert server.problem() == ""
-    yield number
-    server.stop()
+    with served(Application()) as url:
+        yield httpx2.URL(url).port or 0
 
 
 @pytest.fixture
