@@ -93,6 +93,14 @@ class Links:
         first = np.maximum.accumulate(np.where(same, 0, positions))
         return (positions - first).astype(np.int32)
 
+    def opposites(self) -> NDArray[np.int32]:
+        """Return int32 per link: the link from its dst to its src with the same parallel index, -1 if there is none."""
+        src, dst, index = (column.astype(np.int64) for column in (self.src, self.dst, self.parallel_index()))
+        nodes, most = max(src.max(initial=0), dst.max(initial=0)) + 1, index.max(initial=0) + 1
+        keys, wanted = (dst * nodes + src) * most + index, (src * nodes + dst) * most + index
+        place = np.minimum(np.searchsorted(keys, wanted), len(self) - 1)
+        return np.where(keys[place] == wanted, place, -1).astype(np.int32)
+
 
 def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: Column) -> NDArray[np.int32]:
     """Return the ids that links get in canonical order; identical parallel links keep their order. O(L log L).

@@ -21,7 +21,7 @@ from chorale.synth.methods.forest.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
-from chorale.synth.schedule.transforms import joined_routes
+from chorale.synth.schedule.transforms import joined_routes, reversed_routes
 from chorale.synth.topology.expansions import Relabelled
 from chorale.synth.topology.topology import Topology
 
@@ -68,11 +68,7 @@ def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTr
 
     mates: int32 per link of the trees' network: the opposite link
     """
-    routes = trees.routes
-    lengths = np.diff(routes.offsets)
-    position = np.arange(len(routes.link_ids)) - np.repeat(routes.offsets[:-1], lengths)
-    mirrored = np.repeat(routes.offsets[1:] - 1, lengths) - position
-    return PairedTrees(replace(trees, routes=Routes(routes.offsets, mates[routes.link_ids[mirrored]])), trees)
+    return PairedTrees(replace(trees, routes=reversed_routes(trees.routes, mates)), trees)
 
 
 WholeUnits = tuple[Integers, Integers]

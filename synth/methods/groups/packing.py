@@ -47,6 +47,7 @@ from chorale.synth.methods.groups.rings import (
     pack_over_rails,
     routing,
 )
+from chorale.synth.methods.in_network.trees import mates_of
 from chorale.synth.methods.spanning_trees import cheapest_tree
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.topology import Topology
@@ -162,7 +163,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group], close: Fraction = F
 def _best_prices(
     topology: Topology, groups: tuple[Group, ...], candidates: Sequence[Floats], time: float
 ) -> NDArray[np.int64]:
-    back = _links_back(topology)
+    back = mates_of(topology)
     both = [(prices + prices[back]) / 2 for prices in candidates] if back is not None else []
     whole = [integer_prices(prices) for prices in (*candidates, *both)]
     best = max(whole, key=lambda prices: proven_time(topology, groups, prices.tolist()))
@@ -187,19 +188,6 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
         here, there = (np.isin(side, part) for side in (ends if bound.kind in ("sent", "out-of") else ends[::-1]))
         prices += here & ~there
     return prices[network.link]
-
-
-def _links_back(topology: Topology) -> NDArray[np.int64] | None:
-    """Return the opposite link of each link, which must have the same bandwidth, or None if some link has none."""
-    links = topology.links
-    there = np.lexsort((links.bandwidth_class, links.src, links.dst))
-    back = np.lexsort((links.bandwidth_class, links.dst, links.src))
-    same = np.array_equal(links.src[there], links.dst[back]) and np.array_equal(links.dst[there], links.src[back])
-    if not same or not np.array_equal(links.bandwidth_class[there], links.bandwidth_class[back]):
-        return None
-    mates = np.empty(len(links), dtype=np.int64)
-    mates[there] = back
-    return mates
 
 
 def _master(

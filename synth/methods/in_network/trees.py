@@ -39,9 +39,8 @@ from chorale.synth.topology.topology import Topology
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
     """Return int32 per link: the opposite link of equal bandwidth. None if some link has no such opposite."""
-    mates = _links_back(topology)
-    classes = topology.links.bandwidth_class
-    return mates if mates is not None and np.array_equal(classes, classes[mates]) else None
+    mates, classes = topology.links.opposites(), topology.links.bandwidth_class
+    return mates if (mates >= 0).all() and np.array_equal(classes, classes[mates]) else None
 
 
 def with_equal_widths(topology: Topology) -> Topology | None:
@@ -50,8 +49,8 @@ def with_equal_widths(topology: Topology) -> Topology | None:
     Returns None if a link has no opposite link. Links keep their ids, and trees that fit into the result also fit into
     `topology`.
     """
-    mates, links = _links_back(topology), topology.links
-    if mates is None:
+    mates, links = topology.links.opposites(), topology.links
+    if (mates < 0).any():
         return None
     if np.array_equal(links.bandwidth_class, links.bandwidth_class[mates]):
         return topology
@@ -60,19 +59,6 @@ def with_equal_widths(topology: Topology) -> Topology | None:
     table = tuple(sorted(set(narrow)))
     classes = np.array([table.index(width) for width in narrow], dtype=links.bandwidth_class.dtype)
     return replace(topology, links=replace(links, bandwidth_class=classes, bandwidths=table), automorphisms=())
-
-
-def _links_back(topology: Topology) -> NDArray[np.int32] | None:
-    links = topology.links
-    parallel = links.parallel_index()
-    there = np.lexsort((parallel, links.dst, links.src))
-    back = np.lexsort((parallel, links.src, links.dst))
-    ends = ((links.src, links.dst), (links.dst, links.src), (parallel, parallel))
-    if not all(np.array_equal(near[there], far[back]) for near, far in ends):
-        return None
-    mates = np.empty(len(links), dtype=np.int32)
-    mates[there] = back
-    return mates
 
 
 def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:

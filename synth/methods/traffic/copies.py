@@ -25,6 +25,7 @@ from chorale.synth.methods.traffic.planner import plan_amounts
 from chorale.synth.methods.traffic.tokens import TokenRouting
 from chorale.synth.methods.traffic.two_level import Pieces, paths_of, relieved, split_amounts
 from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.schedule.transforms import reversed_routes
 from chorale.synth.topology.topology import Topology
 
 Numbers = NDArray[np.int64]
@@ -148,17 +149,11 @@ def reverse_routes(topology: Topology, routes: Routes) -> Routes:
     Raises:
         InvalidInput: if a link has no reverse link.
     """
-    links, index = topology.links, topology.links.parallel_index().tolist()
-    ends = list(zip(links.src.tolist(), links.dst.tolist(), index, strict=True))
-    number = {key: link for link, key in enumerate(ends)}
-    back = np.array([number.get((dst, src, nth), -1) for src, dst, nth in ends], dtype=np.int64)
-    offsets = routes.offsets
-    mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
-    reverse = back[routes.link_ids[mirror]]
-    if len(reverse) and int(reverse.min()) < 0:
+    reverse = reversed_routes(routes, topology.links.opposites())
+    if (reverse.link_ids < 0).any():
         rule = "sums travel back over reversed links, but {}"
         raise InvalidInput(rule, f"{topology.spec} has links without a reverse", "plan the dispatch alone")
-    return Routes(offsets, reverse.astype(np.int32))
+    return reverse
 
 
 def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
