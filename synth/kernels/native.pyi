@@ -14,7 +14,7 @@ from chorale.synth.lowering.messages import Moves, Visits
 from chorale.synth.methods.alltoall.price_descent import PricedNetwork
 from chorale.synth.methods.bfb.plan import Problems
 from chorale.synth.methods.forest.forest import _ArcIndex, _OldEdges
-from chorale.synth.methods.forest.packing import ArcTable, InArcShares, ResidualNetwork
+from chorale.synth.methods.forest.packing import ArcTable, ResidualNetwork
 from chorale.synth.methods.forest.switch_groups import SwitchGroups
 from chorale.synth.methods.forest.switch_removal import CutTable, PathPieces, Splits
 from chorale.synth.programs.check_execution import Code, RunConditions
@@ -239,13 +239,6 @@ def in_arc_shares(
     tails: Ranks, left: Ints, needs: Ints, hops: Matrix[np.uint16], node: int, first_arc: int, beside: bool
 ) -> tuple[Ranks, Ranks, Ints, Ints]:
     """Return the columns of `InArcShares`, ordered by root; subtract the placed units from `left` and `needs`."""
-
-def fill_trees(shares: InArcShares, first: Ints, end: Ints, node: int, parent_arc: Matrix[np.int32]) -> None:
-    """Write the parent arc of `node` into each tree that reaches it: column `node` of `parent_arc`, [trees, nodes].
-
-    first: per root, its first tree; a root's trees are adjacent
-    end: per tree, the first unit of its root that belongs to a later tree
-    """
 
 def enter_blocks(
     k: int,

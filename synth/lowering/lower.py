@@ -26,8 +26,8 @@ from chorale.synth.lowering.rank_programs import (
     rank_program,
 )
 from chorale.synth.lowering.switches import (
+    PROCESS_TARGET,
     SHAPE_OF_PROCESSES,
-    require_processes,
     schedule_of_processes,
     with_first_stored,
 )
@@ -116,7 +116,11 @@ def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
     """Return `schedule` with switches turned into processes. Raises InvalidInput if the target does not allow it."""
     if not schedule.is_in_network:
         return schedule
-    require_processes(options)
+    if options.target != PROCESS_TARGET:
+        rule = f"programs of blocks and messages in which switches act must be {PROCESS_TARGET}"
+        raise InvalidInput(rule, options.target, f"use {PROCESS_TARGET}, or synthesize without --in-network")
+    if not options.in_place:
+        raise InvalidInput("programs with switches that add must be in place", "", "lower it in place")
     return schedule_of_processes(schedule)
 
 

@@ -25,6 +25,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, VectorLayout, expand_intervals
 from chorale.synth.programs.check_structure import TargetLimits
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
+from chorale.synth.topology.automorphism import connected_labels
 
 FASTEST_CHUNK_TIME = 2**12
 """Number of time units that a chunk takes on the fastest link. Times on other links are rounded up to full units."""
@@ -141,9 +142,6 @@ def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits |
     return Visits(first, run, row, np.append(run_first, len(row)), is_last.astype(np.int8))
 
 
-Flags = NDArray[np.bool_]
-
-
 def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     """Return the rail of each transfer; 0 for all if channels need not distinguish rails.
 
@@ -151,15 +149,28 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     transfer inside a box gets the rail on which its chunk first leaves a box. If the chunk never leaves, the transfer
     gets its sender's rail. O(rows + chunks moved between boxes).
     """
-    rail = _rails_of_routes(schedule)[transfers.route]
-    links = schedule.topology.links
-    sender = schedule.routes.sources(links)[transfers.route]
-    receiver = schedule.routes.destinations(links)[transfers.route]
-    ports = np.zeros((schedule.topology.compute_count, 1 + int(rail.max(initial=0))), dtype=np.bool_)
+    links, routes, ranks = schedule.topology.links, schedule.routes, schedule.topology.compute_count
+    nowhere = np.zeros(len(transfers), dtype=np.int64)
+    if not len(routes) or schedule.topology.node_count == ranks:
+        return nowhere
+    is_rail = np.ones(schedule.topology.node_count, dtype=np.bool_)
+    is_rail[:ranks] = False
+    is_rail[links.dst[links.src < ranks]] = False
+    is_rail[links.src[links.dst < ranks]] = False
+    passed, starts = links.dst[routes.link_ids], routes.offsets[:-1]
+    node = np.maximum.reduceat(np.where(is_rail[passed], passed, -1), starts)
+    if np.add.reduceat(is_rail[passed].astype(np.int64), starts).max() > 1:
+        return nowhere  # a route passes several rails
+    rail = np.where(node < 0, -1, np.searchsorted(np.unique(node[node >= 0]), node))[transfers.route]
+    sender, receiver = routes.sources(links)[transfers.route], routes.destinations(links)[transfers.route]
+    ports = np.zeros((ranks, 1 + int(rail.max(initial=0))), dtype=np.bool_)  # whether a rank sends over a rail
     crossing = rail >= 0
     ports[sender[crossing], rail[crossing]] = True
-    if ports.shape[1] == 1 or not _are_shared(ports, sender[~crossing], receiver[~crossing]):
-        return np.zeros(len(rail), dtype=np.int64)
+    box = connected_labels(ranks, sender[~crossing], receiver[~crossing])
+    users = np.zeros(ports.shape, dtype=np.int64)
+    np.add.at(users, box, ports)
+    if ports.shape[1] == 1 or not (users > 1).any():  # ranks of a box do not share rails
+        return nowhere
     # The rail on which each tree first leaves a box, or -1. A tree is known by its first chunk and whether it adds.
     tree = (transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo) * 2 + transfers.reduce
     rail_of_tree = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
@@ -170,46 +181,6 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     rail_of_tree[tree[leaving][row] + 2 * within] = rail[leaving][row]
     first = rail_of_tree[tree]
     return np.where(crossing, rail, np.where(first >= 0, first, ports[sender].argmax(axis=1)))
-
-
-def _are_shared(ports: Flags, sender: NDArray[np.int32], receiver: NDArray[np.int32]) -> bool:
-    """Return whether any two ranks in the same box use the same rail. O(rows + pairs * log(ranks)).
-
-    Args:
-        ports: bool[ranks, rails], whether a rank sends over a rail.
-        sender: Sender of each transfer inside a box.
-        receiver: Receiver of each transfer inside a box.
-    """
-    ranks = len(ports)
-    joined = np.zeros(ranks * ranks, dtype=np.bool_)
-    joined[sender.astype(np.int64) * ranks + receiver] = True
-    one, other = np.divmod(np.flatnonzero(joined), ranks)
-    box = np.arange(ranks)  # for each rank, the first rank of its box
-    while (box[one] != box[other]).any():
-        low, high = np.minimum(box[one], box[other]), np.maximum(box[one], box[other])
-        np.minimum.at(box, high, low)
-        box = box[box]
-    users = np.zeros(ports.shape, dtype=np.int64)
-    np.add.at(users, box, ports)
-    return bool((users > 1).any())
-
-
-def _rails_of_routes(schedule: Schedule) -> Column:
-    """Return the rail that each route passes, or -1 if none. If any route passes several rails, all entries are -1."""
-    links, routes = schedule.topology.links, schedule.routes
-    ranks = schedule.topology.compute_count
-    if not len(routes) or schedule.topology.node_count == ranks:
-        return np.full(len(routes), -1, dtype=np.int64)
-    touched = np.zeros(schedule.topology.node_count, dtype=np.bool_)
-    touched[:ranks] = True
-    touched[links.dst[links.src < ranks]] = True
-    touched[links.src[links.dst < ranks]] = True
-    passed = links.dst[routes.link_ids]
-    starts = routes.offsets[:-1]
-    node = np.maximum.reduceat(np.where(touched[passed], -1, passed), starts)
-    if np.add.reduceat((~touched[passed]).astype(np.int64), starts).max() > 1:
-        return np.full(len(routes), -1, dtype=np.int64)
-    return np.where(node < 0, -1, np.searchsorted(np.unique(node[node >= 0]), node))
 
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4

@@ -138,16 +138,6 @@ PROCESS_TARGET = "oneccl-xml"
 """The only target whose programs can have processes for switches. They run on CPUs."""
 
 
-def require_processes(options: LoweringOptions) -> None:
-    """Raise InvalidInput if programs lowered with `options` cannot have processes for switches."""
-    if options.target != PROCESS_TARGET:
-        rule = f"programs of blocks and messages in which switches act must be {PROCESS_TARGET}"
-        raise InvalidInput(rule, options.target, f"use {PROCESS_TARGET}, or synthesize without --in-network")
-    if not options.in_place:
-        rule = "programs with switches that add must be in place"
-        raise InvalidInput(rule, "", "lower it in place")
-
-
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
     """Convert `schedule`, in which switches add or multicast, into a schedule for processes.
 

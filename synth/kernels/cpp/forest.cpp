@@ -160,24 +160,6 @@ std::tuple<Array<Rank>, Array<Rank>, Array<Int>, Array<Int>> in_arc_shares(Span<
     return {std::move(roots), std::move(arcs), std::move(lo), std::move(hi)};
 }
 
-// The arc over which a node receives trees lo to hi - 1 of a root; -1 if no arc can carry them.
-struct InArcShares {
-    Span<const Rank> root, arc;
-    Span<const Int> lo, hi;
-
-    auto fields() { return std::tie(root, arc, lo, hi); }
-};
-
-void fill_trees(const InArcShares& shares, Span<const Int> first, Span<const Int> end, Int node,
-                Span<Rank, 2> parent_arc) {
-    for (Int piece = 0; piece < shares.root.size(); ++piece) {
-        Int tree = first[shares.root[piece]];
-        while (end[tree] <= shares.lo[piece]) ++tree;
-        parent_arc(tree, node) = shares.arc[piece];
-        while (end[tree] < shares.hi[piece]) parent_arc(++tree, node) = shares.arc[piece];
-    }
-}
-
 struct Capacities {
     Span<Int> room;
     Span<const Int> shared;
@@ -280,7 +262,6 @@ std::tuple<Array<Rank>, Array<Int>, Array<Rank>> enter_blocks(Int k, const LinkL
 
 void bind_forest(nanobind::module_& module) {
     define(module, "in_arc_shares", in_arc_shares);
-    define(module, "fill_trees", fill_trees);
     define(module, "enter_blocks", enter_blocks);
 }
 

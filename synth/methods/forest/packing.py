@@ -146,12 +146,16 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]
     ends = [piece.root[cut] * np.int64(span) + piece.hi[cut] for piece, cut in zip(pieces, inner, strict=True)]
-    root, end = np.divmod(np.unique(np.concatenate([*ends, roots * span + network.supply[roots]])), span)
-    first = np.searchsorted(root, np.arange(network.nodes))
+    keys = np.unique(np.concatenate([*ends, roots * span + network.supply[roots]]))
+    root, end = np.divmod(keys, span)
     start = np.where(np.diff(root, prepend=-1) > 0, 0, np.roll(end, 1))
     parent_arc = np.full((len(root), network.nodes), -1, dtype=np.int32)
     for node, piece in enumerate(pieces):
-        native.fill_trees(piece, first, end, node, parent_arc)
+        base = piece.root * np.int64(span)
+        first = np.searchsorted(keys, base + piece.lo, side="right")
+        count = np.searchsorted(keys, base + piece.hi) + 1 - first
+        tree = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+        parent_arc[tree, node] = np.repeat(piece.arc, count)
     whole = np.count_nonzero(parent_arc < 0, axis=1) == 1
     return Trees(root.astype(np.int32)[whole], (end - start)[whole], parent_arc[whole])
 
