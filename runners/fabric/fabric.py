@@ -230,8 +230,7 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int) -> Iterator[str]:
         acknowledgements_only = not cable.bits_per_s[way_back]
         bits_per_s = cable.bits_per_s[way_back] or cable.bits_per_s[1 - way_back]
         ends = (numbers[cable.arcs[way_back]], numbers[cable.arcs[1 - way_back]])
-        facts = (bits_per_s, int(plan.latency_us * 1000), wire_queue_bytes(bits_per_s, plan.latency_us))
-        words = (*ends, *facts, int(acknowledgements_only), index % threads)
+        words = (*ends, bits_per_s, wire_queue_bytes(bits_per_s), int(acknowledgements_only), index % threads)
         yield " ".join(map(str, ("link", *words)))
     yield "go"
 
@@ -259,7 +258,7 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, threads: int) -> int:
 
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
-_FORMAT = "chorale-fabric/6"
+_FORMAT = "chorale-fabric/7"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +281,6 @@ class EmulatedFabric:
     bits_per_s: int
     in_user_namespace: bool
     pid: int
-    latency_us: str = "0"
     threads: int = 0
     wire_pid: int = 0
     efficiency: float | None = None
@@ -319,14 +317,9 @@ class EmulatedFabric:
         """Return the facts about this fabric on which measurements depend; they are part of the environment id."""
         return {
             "network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), "links": "wire",
-            "link_latency_us": self.latency_us, "link_threads": self.threads, "mtu_bytes": WIRE_MTU_BYTES,
+            "link_threads": self.threads, "mtu_bytes": WIRE_MTU_BYTES,
             "congestion_control": CONGESTION_CONTROL,
         }  # fmt: skip
-
-    def is_as(self, topology_id: str, link_mbps: Fraction, latency_us: Fraction) -> bool:
-        """Return whether this fabric was brought up with this topology, rate and latency."""
-        wanted = (topology_id, link_mbps, rational_text(latency_us))
-        return (self.topology_id, self.link_mbps, self.latency_us) == wanted
 
     @property
     def is_broken(self) -> bool:
@@ -375,10 +368,10 @@ def processes_in(networks: frozenset[str]) -> list[int]:
 
 @contextlib.contextmanager
 def temporary_fabric(
-    topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0)
+    topology: Topology, link_mbps: Fraction, name: str
 ) -> Iterator[tuple[EmulatedFabric, NamespaceHolder]]:
     """Yield a fabric that nobody else can find, and end it with the `with` block unless its holder is detached."""
-    plan = plan_fabric(topology, link_mbps, name, latency_us)
+    plan = plan_fabric(topology, link_mbps, name)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(namespaces_script(plan))
         threads = thread_count(plan.bits_per_s, core_count())
@@ -387,8 +380,7 @@ def temporary_fabric(
         size = (topology.compute_count, topology.switch_count, plan.bits_per_s)
         network = (name, topology.spec, topology.id, link_mbps)
         try:
-            carried = (rational_text(latency_us), threads, wire_pid)
-            yield EmulatedFabric(*network, *size, holder.in_user_namespace, holder.pid, *carried), holder
+            yield EmulatedFabric(*network, *size, holder.in_user_namespace, holder.pid, threads, wire_pid), holder
         finally:
             holder.close()
             if not holder.is_detached:
@@ -472,7 +464,7 @@ def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes:
     Routing protocols and subnet managers do the same on real networks: connections survive, and TCP sends lost packets
     again. Raises Unavailable, with the output of the failed command, if a route cannot be set.
     """
-    frames = window_frames(int(fabric.link_mbps * 10**6), Fraction(fabric.latency_us), WIRE_MTU_BYTES)
+    frames = window_frames(int(fabric.link_mbps * 10**6))
     windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
     lines = ["set -e"]
     for node, hops in zip(nodes, next_hops(remaining), strict=True):

@@ -1,4 +1,4 @@
-"""Sizes of pieces, queues and windows on fabric links, which follow from their rate and latency."""
+"""Sizes of pieces, queues and windows on fabric links, which follow from their rate."""
 
 from fractions import Fraction
 
@@ -26,21 +26,19 @@ def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
     return min(max(int(bits_per_s * piece_s / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
 
 
-def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:
-    """Return the bytes that an emulated link can queue: two seconds of traffic plus the bytes in flight."""
+def wire_queue_bytes(bits_per_s: int) -> int:
+    """Return the bytes that an emulated link can queue: two seconds of traffic, within bounds."""
     smallest, largest = _QUEUE_BYTES
-    on_its_way = int(bits_per_s * latency_us / 8_000_000)
-    return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest) + on_its_way
+    return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest)
 
 
-def window_frames(bits_per_s: int, latency_us: Fraction, mtu_bytes: int) -> int:
-    """Return how many frames a connection may have in flight over a path with that rate and round-trip latency.
+def window_frames(bits_per_s: int) -> int:
+    """Return how many frames a connection may have in flight over a path with that rate.
 
     The number is just large enough to keep the path busy while threads wait for a CPU core. With more, one sender
     delays the start of others and fills queues.
     """
-    enough_bytes = bits_per_s * (_WINDOW_S + 2 * latency_us / 1_000_000) / 8
-    return -(-max(int(enough_bytes), _SMALLEST_WINDOW_BYTES) // mtu_bytes)
+    return -(-max(int(bits_per_s * _WINDOW_S / 8), _SMALLEST_WINDOW_BYTES) // WIRE_MTU_BYTES)
 
 
 def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:

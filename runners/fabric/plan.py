@@ -16,7 +16,6 @@ from chorale.runners.fabric.links import (
     wire_piece_bytes,
 )
 from chorale.synth.errors import InvalidInput
-from chorale.synth.identity import rational_text
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology
 
@@ -53,7 +52,6 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?")
 _FIRST_ADDRESS = ipaddress.IPv4Address("10.99.0.1")
 _SLOWEST_BITS_PER_S = 100_000
 _FASTEST_BITS_PER_S = 100_000_000_000
-_LARGEST_LATENCY_US = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +79,28 @@ class FabricPlan:
     cables: one per pair of neighbours, sorted
     routes: `routes[node][rank]` is the neighbour to which `node` forwards packets for `rank` (its own number if it is
             `rank`)
-    latency_us: delay of a packet on every link, in addition to its transmission time
     """
 
     name: str
     compute_count: int
     cables: tuple[Cable, ...]
     routes: tuple[tuple[int, ...], ...]
-    latency_us: Fraction = Fraction(0)
 
     @property
     def bits_per_s(self) -> int:
         return sum(sum(cable.bits_per_s) for cable in self.cables)
 
 
-def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, latency_us: Fraction = Fraction(0)) -> FabricPlan:
-    """Plan the fabric of `topology`, in which every link has the latency `latency_us`.
+def plan_fabric(topology: Topology, link_mbps: Fraction, name: str) -> FabricPlan:
+    """Plan the fabric of `topology`.
 
     Links with the `full_bandwidth` get the rate `link_mbps` (10^6 bit/s), others in proportion. Raises InvalidInput for
-    a bad name, a rate or latency out of range, or a network that is too large or not strongly connected.
+    a bad name, a rate out of range, or a network that is too large or not strongly connected.
     O(ranks * links)
     """
     if _NAME.fullmatch(name) is None:
         rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"
         raise InvalidInput(rule, repr(name), "choose a name such as ring-a")
-    if not 0 <= latency_us <= _LARGEST_LATENCY_US:
-        rule = f"the latency of a link must be 0 to {_LARGEST_LATENCY_US} microseconds"
-        raise InvalidInput(rule, rational_text(latency_us), "choose another")
     if topology.node_count > MAX_NODES:
         rule = f"a fabric must have at most {MAX_NODES} nodes, switches included"
         raise InvalidInput(rule, topology.node_count, "take a smaller network")
@@ -123,7 +116,7 @@ def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, latency_us: 
             raise InvalidInput(rule, f"{float(rate / 10**6):g} Mbit/s", "choose another --link-mbps, such as 50")
     pairs = sorted({(min(pair), max(pair)) for pair in rates})
     cables = tuple(Cable(pair, (int(rates.get(pair, 0)), int(rates.get(pair[::-1], 0)))) for pair in pairs)
-    return FabricPlan(name, topology.compute_count, cables, next_hops(topology), latency_us)
+    return FabricPlan(name, topology.compute_count, cables, next_hops(topology))
 
 
 def namespace_name(fabric: str, node: int) -> str:
@@ -225,8 +218,7 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
         yield f"link set {device_name(peer)} {shape} arp off up"
     for rank, peer in enumerate(plan.routes[node]):
         if rank != node:
-            path_latency_us = len(path_of(plan, (node, rank))) * plan.latency_us
-            frames = window_frames(rates[peer], path_latency_us, WIRE_MTU_BYTES)
+            frames = window_frames(rates[peer])
             windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
             yield f"route add {rank_address(rank)}/32 dev {device_name(peer)}{source} {windows}"
 

@@ -55,13 +55,12 @@ def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int
     """Return a lower bound in seconds for streams of these sizes that start together, headers included.
 
     It is the larger of two times: the time of the busiest link, and the time of the slowest stream if it were alone
-    (its bytes at the rate of the slowest link on its path, plus the path's latency).
+    (its bytes at the rate of the slowest link on its path).
     """
     rates, load, longest = arc_rates(plan), Counter[Arc](), 0.0
     for stream, size_bytes in sizes_bytes.items():
         path, carried = path_of(plan, stream), carried_bytes(size_bytes, mtu_bytes)
-        waiting_s = float(len(path) * plan.latency_us) / 1e6
-        longest = max(longest, 8 * carried / min(rates[arc] for arc in path) + waiting_s)
+        longest = max(longest, 8 * carried / min(rates[arc] for arc in path))
         load.update(dict.fromkeys(path, carried))
     return max(longest, *(8 * carried / rates[arc] for arc, carried in load.items()))
 
@@ -131,7 +130,6 @@ def bring_up(
     topology: Topology,
     link_mbps: Fraction,
     name: str,
-    latency_us: Fraction = Fraction(0),
     *,
     is_tested: bool = True,
     force: bool = False,
@@ -145,7 +143,6 @@ def bring_up(
         topology: Network to emulate.
         link_mbps: Rate of a link with the `full_bandwidth`, in 10^6 bit/s.
         name: Name of the fabric.
-        latency_us: Latency that is added to each link, in microseconds.
         is_tested: Whether to test it.
         force: Keep the fabric even if the test fails.
 
@@ -154,8 +151,8 @@ def bring_up(
             (then with a rate that should work).
         Unavailable: This machine or user cannot create fabrics, or the test cannot run.
     """
-    with temporary_fabric(topology, link_mbps, name, latency_us) as (fabric, holder):
-        plan = plan_fabric(topology, link_mbps, name, latency_us)
+    with temporary_fabric(topology, link_mbps, name) as (fabric, holder):
+        plan = plan_fabric(topology, link_mbps, name)
         finished = _tested(fabric, plan, force) if is_tested else fabric
         holder.detach(finished.to_line())
     return finished

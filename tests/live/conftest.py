@@ -24,11 +24,9 @@ def up(request: pytest.FixtureRequest) -> Iterator[Up]:
     """Bring fabrics up, named `NAME` of the file unless said; whatever of them is still there at the end goes down."""
     made: list[str] = []
 
-    def bring(
-        spec: str, link_mbps: int = 20, latency_us: int = 0, name: str = "", tested: bool = False
-    ) -> EmulatedFabric:
+    def bring(spec: str, link_mbps: int | Fraction = 20, name: str = "", tested: bool = False) -> EmulatedFabric:
         made.append(name or request.module.NAME)
-        return bring_up(parse_topology(spec), Fraction(link_mbps), made[-1], Fraction(latency_us), is_tested=tested)
+        return bring_up(parse_topology(spec), Fraction(link_mbps), made[-1], is_tested=tested)
 
     require_fabrics(f"{request.module.NAME}-try", "THE EMULATOR")
     yield bring

@@ -49,12 +49,6 @@ def highest_speed(plan: FabricPlan, times: list[Spans], exchanges: Sequence[Exch
     return max(speeds)
 
 
-def test_latency_comes_on_top_of_the_rate(up: Up) -> None:
-    fabric = up("ring:4", 25, 20_000)
-    times = run_exchanges(fabric, [(0.001, {(0, 1): 1024})] * 20, 30)
-    assert 0.02 <= min(map(duration_s, times)) < 0.04
-
-
 def test_a_link_of_its_own_rate(up: Up) -> None:
     fabric = up("scaled(ring:4;link=1>0;factor=1/5)", 25)
     times = run_exchanges(fabric, [(0.001, {(1, 0): 2**16}), (0.001, {(0, 1): 2**16})], 30)
@@ -64,11 +58,11 @@ def test_a_link_of_its_own_rate(up: Up) -> None:
 
 
 def test_not_even_small_messages_go_against_a_one_way_link(up: Up) -> None:
-    fabric = up("uniring:1,4", 25, 10_000)
+    fabric = up("uniring:1,4", Fraction(1, 10))  # a packet with a byte takes 4 ms on each link
     back = [(0.001, {(1, 0): 1}), (0.001, {(1, 0): 50})]
     times = list(map(duration_s, run_exchanges(fabric, [*back, *[(0.001, {(0, 1): 1})] * 20], 30)))
-    assert min(times[:2]) >= 0.03
-    assert 0.01 <= min(times[2:]) < 0.03
+    assert min(times[:2]) >= 3 * 53 * 8 / 1e5
+    assert 53 * 8 / 1e5 <= min(times[2:]) < 3 * 53 * 8 / 1e5
 
 
 def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,6 @@ def up(
     spec: Spec,
     link_mbps: Annotated[str, typer.Option(metavar="R")] = "100",
     name: str = DEFAULT_NAME,
-    latency_us: Annotated[str, typer.Option(metavar="L")] = "0",
     force: bool = False,
 ) -> Result:
     """Emulate a topology with network namespaces: one for each rank and switch, every link limited to its rate.
@@ -43,18 +42,17 @@ def up(
     Args:
         link_mbps: Mbit/s of a link of capacity 1; on fabrics in GB/s, of the fastest link.
         name: Name of the fabric, if you run more than one.
-        latency_us: Latency that is added to each link, in microseconds.
         force: Keep the fabric even if its self-test fails.
 
     Example: chorale fabric up ring:4 --link-mbps 100
     """
     topology = load_topology(spec)
     rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
-    latency = parse_rational(latency_us, "the latency of links (microseconds)")
-    fabric = next((item for item in fabrics() if item.name == name and item.is_as(topology.id, rate, latency)), None)
+    wanted = (name, topology.id, rate)
+    fabric = next((one for one in fabrics() if (one.name, one.topology_id, one.link_mbps) == wanted), None)
     is_new = fabric is None
     if fabric is None:
-        fabric = bring_up(topology, rate, name, latency, force=force)
+        fabric = bring_up(topology, rate, name, force=force)
     fabric.require_links()
     return Result(
         _facts(fabric) | {"already_up": not is_new},
@@ -157,7 +155,7 @@ def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
             for rank in range(fabric.ranks)
         ],
         "switches": fabric.switches,
-        "links": {name: getattr(fabric, name) for name in ("latency_us", "threads", "wire_pid", "efficiency")}
+        "links": {name: getattr(fabric, name) for name in ("threads", "wire_pid", "efficiency")}
         | {"broken": fabric.is_broken},
         "user_namespace": fabric.in_user_namespace,
         "holder_pid": fabric.pid,

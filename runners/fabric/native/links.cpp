@@ -3,8 +3,8 @@
 // Usage: links NAME HOLDER. This process ends when the process HOLDER ends. Lines of standard input:
 //   threads COUNT
 //   namespace PATH                          the devices after it are in this namespace
-//   device NUMBER NAME SEGMENTS_PASS_WHOLE  numbers count from 0
-//   link FROM TO BITS_PER_S LATENCY_NS LOSS_PER_2_32 QUEUE_BYTES ACKNOWLEDGEMENTS_ONLY THREAD SEED
+//   device NUMBER NAME                      numbers count from 0
+//   link FROM TO BITS_PER_S QUEUE_BYTES ACKNOWLEDGEMENTS_ONLY THREAD
 //   go
 // It then prints "ready PID" and closes its pipes.
 #include <linux/if_tun.h>
@@ -85,7 +85,6 @@ struct LinkFacts {
     int from_device = -1;
     int to_device = -1;
     uint64_t bits_per_s = 0;
-    int64_t latency_ns = 0;
     uint64_t queue_bytes = 0;
     bool acknowledgements_only = false;
 };
@@ -117,7 +116,7 @@ public:
         std::unique_ptr<uint8_t[]> copy(new uint8_t[size]);
         std::memcpy(copy.get(), bytes, size);
         queued_bytes_ += wire_bytes;
-        packets_.push_back({end_ns + facts_.latency_ns, size, wire_bytes, std::move(copy)});
+        packets_.push_back({end_ns, size, wire_bytes, std::move(copy)});
     }
 
     // Delivers the packets that are due. A device that is down refuses them: they are lost, as on a cut cable.
@@ -282,7 +281,7 @@ void obey(Fabric& fabric, const std::string& verb, std::istringstream& words) {
     } else if (verb == "link") {
         size_t from = 0, to = 0, thread = 0;
         LinkFacts facts;
-        words >> from >> to >> facts.bits_per_s >> facts.latency_ns >> facts.queue_bytes >>
+        words >> from >> to >> facts.bits_per_s >> facts.queue_bytes >>
             facts.acknowledgements_only >> thread;
         if (!words || facts.bits_per_s == 0) throw std::runtime_error("a link has a wrong number");
         const Device &sender = fabric.devices.at(from), &receiver = fabric.devices.at(to);
