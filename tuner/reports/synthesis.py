@@ -272,6 +272,8 @@ def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
 
 OUTSIDE_TOTAL = ("topology", "bound", "writing")
 """Stages that are excluded from the reported total."""
+_WARN_ABOVE = Fraction(1, 100)
+"""If a schedule misses a bound by more than this fraction, the document contains a warning."""
 
 
 def proved_document(
@@ -302,19 +304,15 @@ def proved_document(
         document["runs_by"] = in_network_note(topology)
     if size_bytes is not None:
         document["cost"] |= timing_document(verified, size_bytes, link_gbps)
-    document["warnings"] = _gap_warnings(document)
+    cost, gaps = document["cost"], {"bandwidth": Fraction(document["optimality"]["gap"])}
+    if cost.get("time_s") and "divisible_time_s" in cost:  # the time with arbitrarily divisible shards is a bound
+        gaps["time"] = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
+    document["warnings"] = [
+        {"kind": kind, "gap": str(gap), "message": f"{float(gap):.2%} above its {kind} bound"}
+        for kind, gap in gaps.items()
+        if gap > _WARN_ABOVE
+    ]
     return document
-
-
-_WARN_ABOVE = Fraction(1, 100)
-
-
-def _gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return a warning of kind "bandwidth" if the schedule of `document` misses the lower bound by more than 1 %."""
-    gap = Fraction(document["optimality"]["gap"])
-    if gap <= _WARN_ABOVE:
-        return []
-    return [{"kind": "bandwidth", "gap": str(gap), "message": f"{float(gap):.2%} above its bandwidth bound"}]
 
 
 FOREST_ONLY = "forest"
