@@ -28,12 +28,15 @@ def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str,
     return name
 
 
-def unknown_name(kind: str, text: str, names: Iterable[str]) -> UnknownName:
-    """Return the error for a name that is not in `names`, with suggestions."""
+def unknown_name(kind: str, text: str, names: Iterable[str], all_names: str | None = None) -> UnknownName:
+    """Return the error for a name that is not in `names`, with suggestions.
+
+    all_names: says where to find all names; None lists them
+    """
     import difflib  # noqa: PLC0415 - only needed for errors
 
     choices = tuple(map(str, names))
     by_plain = {plain(name): name for name in reversed(choices)}
     close = [by_plain[name] for name in difflib.get_close_matches(plain(text), by_plain, n=2)]
     meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
-    return UnknownName(kind, text, f"{meant}choose from {', '.join(choices)}")
+    return UnknownName(kind, text, meant + (all_names or f"choose from {', '.join(choices)}"))

@@ -32,16 +32,14 @@ class ScheduleRequest:
     @property
     def id(self) -> str:
         """Content id (hash) of everything that determines the schedule and its file, including the topology's spec."""
-        options = [
-            (item.name, getattr(self.options, item.name)) for item in fields(Options)
-        ]  # for a schedule, only the id is hashed
+        options = {item.name: getattr(self.options, item.name) for item in fields(Options)}
         return content_id(
             {
                 "topology": self.topology.id,
                 "spec": self.topology.spec,
                 "collective": str(self.collective),
                 "method": self.method,
-                "options": {name: getattr(value, "id", value) for name, value in options},
+                "options": {name: getattr(value, "id", value) for name, value in options.items()},
                 "depth": self.depth,
             }
         )

@@ -101,9 +101,7 @@ class SymmetricTrees:
             column = np.arange(len(hops)) - np.repeat(routes.offsets[:-1], lengths)
             rows[np.repeat(np.arange(len(routes)), lengths), column] = hops
             kinds, kind = np.unique(rows, axis=0, return_inverse=True)
-            all_hops = moves.images(
-                kinds.ravel().clip(min=0)[:, None], elements[None, :]
-            )  # [kinds * longest, elements]
+            all_hops = moves.images(kinds.ravel().clip(min=0)[:, None], elements[None, :])
             by_route = all_hops.reshape(*kinds.shape, len(elements)).transpose(0, 2, 1)
             is_hop = np.broadcast_to((kinds >= 0)[:, None, :], by_route.shape)
             counts = np.repeat((kinds >= 0).sum(axis=1), len(elements))

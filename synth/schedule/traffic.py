@@ -232,9 +232,7 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     if schedule.kind == "pipelined" and not own:  # chunk intervals that no row splits
         intervals = list(pairwise(np.unique(np.concatenate([rows.lo, rows.hi])).tolist()))
     first_of: dict[tuple[int, ...], int] = {}
-    same = np.zeros(
-        len(routes), dtype=np.int64
-    )  # the first route over the same nodes; parallel links do not count as another path
+    same = np.zeros(len(routes), dtype=np.int64)  # the first route over the same nodes, perhaps over parallel links
     for route in range(len(routes)):
         path = routes.path(route)
         same[route] = first_of.setdefault((int(links.src[path[0]]), *links.dst[path].tolist()), route)

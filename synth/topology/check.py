@@ -25,9 +25,9 @@ def check_topology(topology: Topology) -> Topology:
     """Return `topology` unchanged if it is valid. Otherwise raises InvalidInput.
 
     A valid topology has at most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids of letters,
-    digits, "_", "." and ":", positive bandwidths, latencies of at least 0, and a path from every node to every other.
-    All bandwidths must be multiples of a common unit above 2^-53 and smaller than 2^53 units, so that they are exact
-    in 64 bits. O(nodes + links).
+    digits, "_", "." and ":", and a path from every node to every other. All bandwidths must be multiples of a common
+    unit above 2^-53 and smaller than 2^53 units, so that they are exact in 64 bits. Signs of bandwidths and latencies
+    are checked where they are read. O(nodes + links).
     """
     require_size(topology.spec, topology.node_count, len(topology.links))
     if topology.compute_count < 2:
@@ -41,7 +41,7 @@ def check_topology(topology: Topology) -> Topology:
     repeated = first_repeated(topology.node_ids)
     if repeated is not None:
         raise InvalidInput("two nodes have the id {}", repeated, "rename one of them")
-    _check_rates(topology.links.bandwidths, topology.links.latencies_s)
+    _require_exact(topology.links.bandwidths)
     require_strongly_connected(topology)
     return topology
 
@@ -55,15 +55,7 @@ def first_repeated(names: Iterable[str]) -> str | None:
     return None
 
 
-def _check_rates(bandwidths: tuple[Fraction, ...], latencies_s: tuple[Fraction, ...]) -> None:
-    for bandwidth in bandwidths:
-        if bandwidth <= 0:
-            raise InvalidInput(
-                "the bandwidth of a link must be positive", bandwidth, "leave the link out or correct it"
-            )
-    for latency_s in latencies_s:
-        if latency_s < 0:
-            raise InvalidInput("the latency of a link must be at least 0 seconds", latency_s, "correct it")
+def _require_exact(bandwidths: tuple[Fraction, ...]) -> None:
     scale = math.lcm(*(bandwidth.denominator for bandwidth in bandwidths))
     if max(Fraction(scale), scale * max(bandwidths, default=Fraction(0))) >= MAX_BANDWIDTH_UNITS:
         rule = "all bandwidths must be multiples of one common unit above 2^-53, and below 2^53 such units"
@@ -147,7 +139,7 @@ def assemble_topology(
     if any(link.expected is not None for link in links):
         slower = (link if link.expected is None else link._replace(bandwidth=link.expected) for link in links)
         expected = Links.build([each for link in slower for each in _directed(link, position)])
-        _check_rates(expected.bandwidths, expected.latencies_s)
+        _require_exact(expected.bandwidths)
     facts = tuple(assumptions)
     if guessed or facts or expected is not None:
         topology = replace(topology, provenance=Provenance(facts, frozenset(guessed), expected, topology.id))

@@ -1,6 +1,6 @@
 """Checks a BFB schedule's claim that no schedule along shortest paths has a shorter step.
 
-The check is independent of the synthesizer: it computes all hop counts and critical sets of links again, in Python.
+The check is independent of the synthesizer: SciPy computes hop counts, and critical sets of links are found again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.links import Link
 from chorale.synth.topology.topology import Topology, bytes_per_second, transpose
 
@@ -61,22 +62,14 @@ class _View:
 
     topology: Topology
     size_bytes: int | None
-    hops: dict[int, NDArray[np.int64]]
+    hops: dict[int, NDArray[np.float64]]
 
-    def hops_to(self, node: int) -> NDArray[np.int64]:
-        """Return int64[nodes]: hop count of each node's shortest path to `node`, or -1 if there is no path."""
+    def hops_to(self, node: int) -> NDArray[np.float64]:
+        """Return float64[nodes]: hop count of each node's shortest path to `node`."""
         if node not in self.hops:
-            links = self.topology.links
-            arrives_from: list[set[int]] = [set() for _ in range(self.topology.node_count)]
-            for source, target in zip(links.src.tolist(), links.dst.tolist(), strict=True):
-                arrives_from[target].add(source)
-            hops, front, distance = [-1] * len(arrives_from), {node}, 0
-            while front:
-                for reached in front:
-                    hops[reached] = distance
-                front = {other for reached in front for other in arrives_from[reached] if hops[other] < 0}
-                distance += 1
-            self.hops[node] = np.array(hops)
+            links, nodes = self.topology.links, self.topology.node_count
+            backwards = sparse.csr_array((np.ones(len(links)), (links.dst, links.src)), shape=(nodes, nodes))
+            self.hops[node] = csgraph.shortest_path(backwards, unweighted=True, indices=[node])[0]
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:

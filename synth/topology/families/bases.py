@@ -8,14 +8,13 @@ import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from chorale.synth.errors import UnknownName
+from chorale.synth.names import unknown_name
 from chorale.synth.topology.families.builders import unit_topology
 from chorale.synth.topology.families.directed import SemidirectProduct, build_cayley
 from chorale.synth.topology.grammar import FamilyCall
@@ -120,11 +119,9 @@ def names_of(nodes: int, degree: int) -> tuple[str, ...]:
 def base_entry(name: str) -> BaseEntry:
     """Return the entry called `name`. Raises UnknownName with similar names."""
     entries = load_bases()
-    if name in entries:
-        return entries[name]
-    close = " or ".join(map(repr, get_close_matches(name, entries, n=3)))
-    hint = f"did you mean {close}?" if close else f"choose from {', '.join(list(entries)[:8])}, …"
-    raise UnknownName("base", name, hint)
+    if name not in entries:
+        raise unknown_name("base", name, entries, f"choose from {', '.join(list(entries)[:8])}, …")
+    return entries[name]
 
 
 _MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))

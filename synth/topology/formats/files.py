@@ -15,8 +15,7 @@ from chorale.synth.topology.formats.networkx_graph import from_graphml_root, par
 from chorale.synth.topology.topology import Topology
 
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
-_HWLOC_TYPE = re.compile(r'<!DOCTYPE topology SYSTEM "hwloc2?\.dtd">')
-_HWLOC_BYTES = re.compile(_HWLOC_TYPE.pattern.encode())
+_HWLOC_TYPE = re.compile(rb'<!DOCTYPE topology SYSTEM "hwloc2?\.dtd">')
 _MAX_TOOL_OUTPUT = 2**24
 _DUMP = re.compile(r"<(?:system|topology|graphs)(?=[\s>])")
 _WHOLE_DUMP = re.compile(r"<(system|topology|graphs)[\s>].*?</\1>", re.DOTALL)
@@ -95,7 +94,8 @@ def _xml_root(content: bytes) -> Element:
 
     A dump may be part of a log and may occur several times if all copies are identical.
     """
-    text = _HWLOC_TYPE.sub("", _text(content), count=1)
+    content = _HWLOC_TYPE.sub(b"", content, count=1)
+    text = _text(content)
     if _DUMP.search(text) is not None and "<!DOCTYPE" not in text:
         dumps = [dump[0] for part in labelled_parts(text, _DUMP) for dump in _WHOLE_DUMP.finditer(part)]
         dumps = [dump for dump in dumps if not dump.startswith("<graphs")] or dumps
@@ -106,4 +106,4 @@ def _xml_root(content: bytes) -> Element:
             value, way_out = f"{len(dumps)} that differ", "save each in a separate file; --boxes N joins N equal ones"
             raise InvalidInput("the file does not contain exactly one topology dump: {}", value, way_out)
         content = dumps[0].encode()
-    return parse_xml(_HWLOC_BYTES.sub(b"", content, count=1), "an XML topology file")
+    return parse_xml(content, "an XML topology file")

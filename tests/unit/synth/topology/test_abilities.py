@@ -15,6 +15,7 @@ from chorale.synth.topology.formats.networkx_graph import to_networkx
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import NVSWITCH, SwitchAbility
+from tests.dumps import cpu, gpu, nvlink, system
 from tests.links import topology_document
 
 
@@ -114,13 +115,7 @@ def test_json_attributes_are_checked():
             from_json(document(**attributes))
 
 
-DUMP = """<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
-{gpus}</cpu></system>"""
-GPU = """<pci busid="0000:{i}:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
-<gpu dev="{i}" sm="{sm}" rank="{i}" gdr="1"><nvlink target="0000:f0:00.0" count="18" tclass="0x068000"/></gpu></pci>"""
-
-
 @pytest.mark.parametrize(("sm", "able"), [(80, {}), (90, {4: NVSWITCH})])
 def test_dumps_say_where_nvls_is(sm, able):
-    dump = DUMP.format(gpus="".join(GPU.format(i=i + 1, sm=sm) for i in range(4)))
-    assert from_bytes(dump.encode(), "file:dump.xml").abilities == able
+    gpus = [gpu(f"0000:{i}:00.0", i, nvlink("0000:f0:00.0", 18, "0x068000"), about=f'sm="{sm}"') for i in range(4)]
+    assert from_bytes(system(cpu(0, *gpus)), "file:dump.xml").abilities == able
