@@ -117,7 +117,6 @@ def machine_checks() -> Iterator[Check]:
     compilers = (os.environ["CXX"],) if "CXX" in os.environ else COMPILERS
     way_out = "install a C++ compiler, on Debian: apt-get install g++"
     yield tool("g++", compilers, "emulated fabrics, the oneccl runner", way_out, "apt-get install g++")
-    yield tool("make", ("make",), "the Makefile targets", "install make", "apt-get install make")
     for name in ("ip", "tc"):
         yield tool(name, (name,), "emulated fabrics", "install iproute2", "apt-get install iproute2")
     runner, elsewhere = "the nccl and msccl runners", "run on a node with NVIDIA or AMD GPUs"

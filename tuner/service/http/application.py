@@ -33,7 +33,6 @@ from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.jobs.tasks import JobPlanner
 
-TITLE = "Chorale"
 ROUTERS = (
     *(job_routes.submission_router, job_routes.job_router, job_routes.result_router, job_routes.topology_router),
     *(campaign_router, best_router, event_router),
@@ -67,7 +66,9 @@ def create_api(
     body_limits: `body_bytes` and `body_s` of `RequestLimits`
     """
     version = importlib.metadata.version("chorale-collectives")
-    api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
+    api = FastAPI(
+        title="Chorale", version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working
+    )
     metrics = middleware.Metrics(lambda: scheduler.counts)
     api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
     api.state.stopping = threading.Event()
@@ -135,9 +136,7 @@ def build_service(root: Path, host: str, tokens: str | None, settings: str | Non
     home = Home(root)
     access, runners = load_access(tokens, host, home, time.time), load_settings(settings, home)
     audit, store = middleware.AuditLog(home.service, time.time), JobStore(home.service)
-    planning = PlanningProcesses(PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES)
-    networks = NetworkPlanner(limits, planning=planning)
-    planner = JobPlanner(networks, store)
-    scheduler = JobScheduler(store, planner, RayTaskBackend(), time.time, limit_s=limits.max_job_s)
+    networks = NetworkPlanner(limits, planning=PlanningProcesses(PLANNING_PROCESSES, PLANNING_S, PLANNING_BYTES))
+    scheduler = JobScheduler(store, JobPlanner(networks, store), RayTaskBackend(), time.time, limit_s=limits.max_job_s)
     campaigns = Campaigns(home, DetachedLaunches(), store, networks, runners)
     return create_api(scheduler, campaigns, access, audit)
