@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from chorale.synth.errors import Unavailable
 from chorale.synth.executor.base import OnResult, Progress
@@ -95,10 +95,6 @@ class WorkerProcess:
         self._shared: bytes | None = None
         self._is_busy = False
         self._send(pickled(dict(os.environ)))
-
-    @property
-    def pid(self) -> int | None:
-        return cast("int | None", self._process.pid)
 
     def call(self, function: Function[Result], shared: bytes, task: Any, limit_s: float | None = None) -> Result:
         """Return `function(shared, task)` as computed by the process, or raise the exception that it raises.

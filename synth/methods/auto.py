@@ -53,11 +53,6 @@ class Auto(Method):
         self._methods = methods
         self._most_all, self._most_second = max_ranks_all_methods, max_ranks_second_method
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all methods among which `auto` can choose."""
-        return tuple(self._methods)
-
     def make(self, task: SynthesisTask) -> AnySchedule:
         topology, collective, options = task.topology, task.collective, task.options
         if options.size_bytes is not None:

@@ -28,7 +28,8 @@ class Options:
         warm_start: an older schedule, whose trees are kept where possible.
         gap: time above the optimum that trees may take, relative to the optimum, if it needs more than 96 trees per
             root; 0 for the optimum itself.
-        size_bytes: bytes of the complete vector: auto chooses by the time at this size, and verification reports it.
+        size_bytes: bytes of the complete vector: auto chooses by the time at this size, and verification reports
+            this time.
         link_gbps: Gbit/s of a link of unit capacity, from which the time at this size is computed.
     """
 

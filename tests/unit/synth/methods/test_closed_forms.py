@@ -115,11 +115,6 @@ def test_chunks_that_do_not_divide_are_spread_as_evenly_as_possible():
     assert verified.cost.bandwidth_factor == 3 * 2 * Fraction(3, 5) / 4
 
 
-def test_no_chunks_are_refused():
-    with pytest.raises(InvalidInput, match="at least 1"):
-        ring(parse_topology("ring:4"), ALLGATHER).schedule(0)
-
-
 def hops(order) -> set[tuple[int, int]]:
     """Return the links of a cycle, both ways."""
     forward = set(pairwise([*order.tolist(), int(order[0])]))
