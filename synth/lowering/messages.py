@@ -13,7 +13,7 @@ multiprocessing timing anomalies", 1969.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -286,28 +286,17 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
     removed. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
-    in_order = rows.moment is rows.step and options.channels == options.instances == 1
-    # Convert a limited number of rows at a time to save memory.
     lanes = 1 + int(rows.lane.max(initial=0))
     parts = [
-        _part(rows.select(slice(first, first + _ROWS_AT_ONCE)), instance, group, vector, lanes, options)
+        _part(rows, instance, group, vector, lanes, options)
         for instance in range(options.instances)
         for group in range(options.channels)
-        for first in range(0, max(1, len(rows.step)), _ROWS_AT_ONCE)
     ]
     del rows  # they are as large as the messages
-    order, start, *columns = (np.concatenate([part.pop(0) for part in parts]) for _ in range(_COLUMNS))
-    if columns[_CHANNEL].any():
-        _, columns[_CHANNEL] = np.unique(columns[_CHANNEL], return_inverse=True)
-    if in_order:
-        return ChannelMessages(*(column.astype(np.int32, copy=False) for column in columns))
-    by_place = np.lexsort((order, start, columns[0]))
-    return ChannelMessages(*(column[by_place].astype(np.int32) for column in columns))
-
-
-_CHANNEL = [item.name for item in fields(ChannelMessages)].index("channel")
-_COLUMNS = 2 + len(fields(ChannelMessages))
-_ROWS_AT_ONCE = 2**18
+    order, start, *columns = map(np.concatenate, zip(*parts, strict=True))
+    messages = ChannelMessages(*(column.astype(np.int32, copy=False) for column in columns))
+    channel = np.unique(messages.channel, return_inverse=True)[1].astype(np.int32)
+    return replace(messages, channel=channel).select(np.lexsort((order, start, messages.step)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,9 +330,6 @@ class _MessageRows:
     moment: NarrowColumn
     start: Column
 
-    def select(self, rows: slice) -> _MessageRows:
-        return _MessageRows(*(getattr(self, item.name)[rows] for item in fields(self)))
-
 
 def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _MessageRows:
     transfers = vector.transfers
@@ -369,8 +355,8 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
     total = np.bincount(connection, weights=length).astype(np.int64)
     begun = before - before[changes][connection]
     pair = columns[1].astype(np.int64) * schedule.topology.compute_count + columns[2]
-    spread = _channels(pair, columns[3], length, channels) if channels > 1 else _same(1, len(order))
-    whole, moment, start = _same(-1, len(order)), columns[0], _same(0, len(order))
+    spread = _channels(pair, columns[3], length, channels) if channels > 1 else np.ones_like(pair)
+    whole, moment, start = np.full_like(pair, -1), columns[0], np.zeros_like(pair)
     levels, times = tree_levels(schedule), streaming_order(schedule, vector)
     if levels >= MIN_LEVELS_FOR_CHANNEL_RANGES:
         whole = columns[0].astype(np.int64) * channels // levels
@@ -378,11 +364,6 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
         moment, start = times.step[order].astype(np.int32), times.start[order]
         whole = start * channels // times.end if levels >= MIN_LEVELS_FOR_CHANNEL_RANGES else whole
     return _MessageRows(*(*columns, connection, begun, total[connection], spread, whole, moment, start))
-
-
-def _same(number: int, rows: int) -> Column:
-    """Return an int64 column that repeats `number` for all `rows` without taking memory."""
-    return np.broadcast_to(np.int64(number), rows)
 
 
 def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int) -> Column:
