@@ -1,6 +1,5 @@
 """Serves an ASGI application over HTTP in this process, while it is connected to a Ray cluster."""
 
-import signal
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -56,7 +55,8 @@ class HttpServer(uvicorn.Server):
         """
         if self._stopping is not None:
             self._stopping.set()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit  # by a second signal
+        self.should_exit = True
 
 
 def serve_application(
@@ -75,10 +75,7 @@ def serve_application(
         raise Unavailable("the service cannot listen at {}", f"{where}: {error}", "choose another --port") from error
     with listening, RayCluster(address):
         try:
-            server = HttpServer(build(), ready)
-            for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again after it has ended
-                signal.signal(number, signal.SIG_IGN)
-            server.run(sockets=[listening])
+            HttpServer(build(), ready).run(sockets=[listening])
         except ChoraleError:
             raise
         except (Exception, SystemExit) as error:  # uvicorn exits if the application does not start
