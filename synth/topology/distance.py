@@ -91,18 +91,3 @@ def diameter(topology: Topology) -> int:
     starts = np.unique(checked_orbits(topology)[:ranks], return_index=True)[1]
     blocks = np.array_split(starts, -(-len(starts) // _AT_ONCE))
     return max(int(hops_along(arcs, block)[:, :ranks].max()) for block in blocks)
-
-
-def sole_links(hops: NDArray[np.integer], tails: NDArray[np.integer], heads: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return int64[targets, nodes]: the link with which all shortest paths from the node to the target start.
-
-    The entry is -1 if they start with different links. hops[i, v] is the distance from node v to target i,
-    and link l leads from tails[l] to heads[l]. Every node must have an outgoing link. To get the last links of shortest
-    paths instead, pass the distances from the sources and swap tails and heads. O(targets * links).
-    """
-    order = np.argsort(tails, kind="stable")
-    first = np.searchsorted(tails[order], np.arange(hops.shape[1]))
-    is_nearer = hops[:, heads[order]] + np.int64(1) == hops[:, tails[order]]
-    count = np.add.reduceat(is_nearer, first, axis=1, dtype=np.int64)
-    link = np.add.reduceat(np.where(is_nearer, order, 0), first, axis=1)
-    return np.where(count == 1, link, -1)

@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.executor.base import Executor, Progress
@@ -28,7 +27,7 @@ from chorale.synth.methods.bfb.plan import (
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
-from chorale.synth.topology.distance import distances_from, distances_to, sole_links
+from chorale.synth.topology.distance import distances_from, distances_to
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 if TYPE_CHECKING:
@@ -72,20 +71,8 @@ def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fract
     counts = np.bincount((np.arange(len(nodes))[:, None] * steps + hops).ravel(), minlength=len(nodes) * steps)
     at_distance = counts.reshape(len(nodes), steps)[:, 1:]
     kinds = [(value, at_distance[bandwidth[nodes] == value].max(axis=0)) for value in set(bandwidth[nodes].tolist())]
-    forced: NDArray[np.int64] | None = None
-    if len(nodes) == ranks:
-        # int64[links, steps]: number of shards that must use the link in this step because they have no other path. For
-        # example, a mesh corner has only one shortest path to each node of its row.
-        tails, heads, find = (links.dst, links.src, distances_from) if inward else (links.src, links.dst, distances_to)
-        there = find(topology, nodes)
-        link = sole_links(there, tails, heads)
-        keys = link[link >= 0] * steps + there[link >= 0]
-        forced = np.bincount(keys, minlength=len(links) * steps).reshape(len(links), steps)
-    total = Fraction(0)
-    for step in range(steps - 1):
-        time = max(Fraction(int(most[step]), value) for value, most in kinds) * scale
-        total += time if forced is None else max(time, links.longest_time(forced[:, step + 1]))
-    return total / ranks
+    longest = (max(Fraction(int(most[step]), value) for value, most in kinds) for step in range(steps - 1))
+    return sum(longest, Fraction(0)) * scale / ranks
 
 
 def prefers_symmetric_form(topology: Topology) -> bool:
