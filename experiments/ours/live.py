@@ -11,7 +11,7 @@ from chorale.experiments.framework.plots import SIZE, Chart, Point, line_points
 from chorale.runners.api.base import LIBRARY, RunFailure, RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.units import format_size
-from chorale.runners.fabric.links import WIRE_MTU_BYTES, carried_bytes
+from chorale.runners.fabric.plan import carried_bytes
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
@@ -185,7 +185,7 @@ def _engine_live_rows(case: LiveCase) -> list[Row]:
     names = [name for name in live.outcome.results if not name.startswith(LIBRARY)]
     for index, size in enumerate(case.sizes):
         times = {name: sizes[index] for name, sizes in live.outcome.results.items()}
-        allowed_s = carried_bytes(int(busiest * times["bfb"].size_bytes), WIRE_MTU_BYTES) * 8 / (case.link_mbps * 1e6)
+        allowed_s = carried_bytes(int(busiest * times["bfb"].size_bytes)) * 8 / (case.link_mbps * 1e6)
         engine = min(names, key=lambda name: times[name].median_s)
         own = times[engine]
         best = min((name for name in times if name not in names), key=lambda name: times[name].median_s, default=None)

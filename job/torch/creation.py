@@ -28,7 +28,7 @@ from chorale.job.torch.reload import GroupMember, TableReload
 from chorale.job.torch.transport import BatchedTransport, DeviceTransport, EngineTransport, LoadedTable
 from chorale.job.torch.work import WorkQueue
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
-from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
+from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import TORCH_VARIABLES, DataType, Devices
 from chorale.runners.plans.rank_plans import Arithmetic
 from chorale.synth.errors import InvalidInput
@@ -219,9 +219,9 @@ def device_transport(
             plan = lift_code(text)
             assert isinstance(plan, ExecutionPlan)
             if max(len(body.blocks) for body in plan.ranks) <= most_blocks:  # all of them must run at the same time
-                requests[hashlib.sha256(text).hexdigest()] = RequestedPlan(plan, min(most_bytes, plan.max_bytes))
-        options = DeviceOptions(limit_s=member.limit_s, keeps_wide=settings.wide_sums)
-        plans = GroupPlans(device, member.rank, len(member.members), requests, options)
+                requests[hashlib.sha256(text).hexdigest()] = plan, min(most_bytes, plan.max_bytes)
+        options = member.limit_s, settings.wide_sums
+        plans = GroupPlans(device, member.rank, len(member.members), requests, *options)
         transport = DeviceTransport(device.name, "CPUs that stand in for GPUs" if stands_in else "kernel", plans)
     except Exception as error:  # after any error, no rank runs plans
         reason = f"{type(error).__name__}: {error}"

@@ -73,16 +73,11 @@ class KernelKind:
         return [f"--gpu-architecture=sm_{self.generation}", "-std=c++17", *(f"-D{name}" for name in names)]
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledKernel:
-    """A compiled kernel. binary: CUBIN for the driver; text: its PTX, for people and tests"""
+def compile_kernel(kind: KernelKind) -> tuple[bytes, str]:
+    """Compile the kernel for `kind`; return its CUBIN for the driver, and its PTX for people and tests.
 
-    binary: bytes
-    text: str
-
-
-def compile_kernel(kind: KernelKind) -> CompiledKernel:
-    """Compile the kernel for `kind`; this takes seconds. Raises Unavailable if NVRTC is missing or too old."""
+    This takes seconds. Raises Unavailable if NVRTC is missing or too old.
+    """
     library = _nvrtc()
     program = ctypes.c_void_p()
     contents = _strings([header.read_bytes() for header in _HEADERS])
@@ -99,9 +94,7 @@ def compile_kernel(kind: KernelKind) -> CompiledKernel:
             log = _result(library, program, "ProgramLog").decode(errors="replace")
             value = f"sm_{kind.generation}: {log.splitlines()[0] if log else 'it says nothing'}"
             raise Unavailable("NVRTC cannot compile the kernel for this GPU: {}", value, "update torch, or its NVRTC")
-        return CompiledKernel(
-            _result(library, program, "CUBIN"), _result(library, program, "PTX").rstrip(b"\0").decode()
-        )
+        return _result(library, program, "CUBIN"), _result(library, program, "PTX").rstrip(b"\0").decode()
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -113,7 +106,7 @@ def kernel_binary(kind: KernelKind) -> bytes:
         digest.update(path.read_bytes())
     path = native_folder() / "plan_kernel" / f"{digest.hexdigest()[:16]}.cubin"
     if not path.exists():
-        binary = compile_kernel(kind).binary
+        binary, _ = compile_kernel(kind)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{id(binary):x}")
         part.write_bytes(binary)

@@ -33,29 +33,11 @@ from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import packet_writer
 
+MAX_THREADS = 512
+"""Threads of a block for which the kernel is compiled, see native/plan_kernel.cu; a plan may use fewer."""
 
-@dataclass(frozen=True, slots=True)
-class DeviceOptions:
-    """Options for running kernels.
-
-    limit_s: time after which a call's blocks give up
-    threads: maximum number of threads per block; a plan may use fewer
-    keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
-    switch:  whether a switch may do the additions, in an order that it chooses itself
-    """
-
-    limit_s: float = 60.0
-    threads: int = 512
-    keeps_wide: bool = False
-    switch: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedPlan:
-    """A plan, and the size in bytes of the largest vector that it must handle."""
-
-    plan: ExecutionPlan
-    most_bytes: int
+RequestedPlan = tuple[ExecutionPlan, int]
+"""A plan, and the size in bytes of the largest vector that it must handle."""
 
 
 @dataclass(slots=True)
@@ -112,28 +94,33 @@ class GroupPlans:
         rank: int,
         ranks: int,
         requests: Mapping[str, RequestedPlan],
-        options: DeviceOptions | None = None,
+        limit_s: float = 60.0,
+        keeps_wide: bool = False,
     ) -> None:
         """Allocate memory for the plans in `requests` (name -> plan, identical on all ranks). Raises InvalidInput or
-        PlanError for an invalid plan."""
+        PlanError for an invalid plan.
+
+        limit_s:    time after which a call's blocks give up
+        keeps_wide: whether sums of 16-bit floats are kept as 32-bit floats until they are stored
+        """
         self._device, self._rank, self._ranks = device, rank, ranks
-        self._options = options or DeviceOptions()
+        self._limit_s, self._keeps_wide = limit_s, keeps_wide
         self._placed: dict[str, _Placed] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
-        shapes = {name: PlanBuffers.of(request.plan) for name, request in requests.items()}
+        shapes = {name: PlanBuffers.of(plan) for name, (plan, _) in requests.items()}
         # An upper bound, for any element type, of the bytes in a piece of the largest vector, padding included
         unit = 2 * PLAN_ALIGNMENT_BYTES
         pieces = {
-            name: -(-request.most_bytes // (shapes[name].pieces * unit)) * unit + unit
-            for name, request in requests.items()
+            name: -(-most_bytes // (shapes[name].pieces * unit)) * unit + unit
+            for name, (_, most_bytes) in requests.items()
         }
         staging = [
             max(layout.scratch_base for layout in shape.layouts) * shape.pieces_of_a_chunk * pieces[name]
             for name, shape in shapes.items()
         ]
         first = -(-max(staging, default=0) // 64) * 64
-        for name, request in sorted(requests.items()):
-            self._placed[name] = self._place(request.plan, shapes[name], pieces[name], first)
+        for name in sorted(requests):
+            self._placed[name] = self._place(requests[name][0], shapes[name], pieces[name], first)
             first += self._placed[name].region.bytes
         self._memory = device.allocate(max(64, first))
         self._broken = device.tensor(np.zeros(1, np.int64))
@@ -171,7 +158,7 @@ class GroupPlans:
         is_root = collective.root in (None, self._rank)
         if collective.name != CollectiveName.BROADCAST or is_root:
             self._copy(given, sizes.padded, source, sizes.shard)
-        threads = min(self._options.threads, placed.plan.settings.threads)
+        threads = min(MAX_THREADS, placed.plan.settings.threads)
         self._device.launch(bound.arithmetic, bound.binding, bound.blocks, threads)
         if collective.name == CollectiveName.REDUCE and not is_root:
             return
@@ -248,11 +235,11 @@ class GroupPlans:
             rule, value = "a plan has memory for pieces of at most {} bytes", f"{placed.most}, not {sizes.piece_bytes}"
             raise InvalidInput(rule, value, "ask `fits` first, or request memory for larger vectors")
         operation = ReduceOp.SUM if key[3] == ReduceOp.AVG else key[3]
-        arithmetic = Arithmetic(DTYPES[key[2]], operation, self._options.keeps_wide)
+        arithmetic = Arithmetic(DTYPES[key[2]], operation, self._keeps_wide)
         self._device.prepare(arithmetic)
         bases = self._device.tensor(array("q", self._bases(placed, sizes.piece_bytes, homes)))
         tensors = (placed.words, placed.state, self._broken)
-        limit_ns = round(min(self._options.limit_s, 1e9) * 1e9)
+        limit_ns = round(min(self._limit_s, 1e9) * 1e9)
         numbers = [sizes.piece_bytes, placed.region.half_bytes, limit_ns, arithmetic.type, operation]
         words = [each.data_ptr() for each in tensors] + [placed.record.ctypes.data, bases.data_ptr()]
         binding = self._device.tensor(array("q", [*words, *map(int, numbers), int(arithmetic.keeps_wide)]))
@@ -278,7 +265,7 @@ class GroupPlans:
         ]
         for window in range(WINDOWS):
             offsets, everywhere = {row[window] for row in rows}, buffers[window].everywhere
-            reached = everywhere and self._options.switch and len(offsets) == 1 and window < COUNTERS - 1
+            reached = everywhere and len(offsets) == 1 and window < COUNTERS - 1
             found.append(everywhere + offsets.pop() if reached else 0)
         return found
 

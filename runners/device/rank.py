@@ -16,7 +16,7 @@ from chorale.runners.api.base import StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
 from chorale.runners.device.config import VLLM
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
-from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
+from chorale.runners.device.plans import GroupPlans
 from chorale.runners.execution.rank_part import DataLayout, Message, RankMemory, SocketRank, be_rank
 from chorale.runners.execution.started_ranks import greet_runner, meet_runner
 from chorale.runners.execution.torch_collectives import run_collective, tensor_of
@@ -50,9 +50,9 @@ class DeviceParts:
         """Allocate memory for the plans, and prepare a call for each plan and each library algorithm."""
         self._variants, self._plans, self._current = [], None, None
         plans = [parse_plan(text.encode()) for text in command["plans"]]
-        requests = {str(number): RequestedPlan(plan, command["most_bytes"]) for number, plan in enumerate(plans)}
-        options = DeviceOptions(limit_s=command["limit_s"], keeps_wide=self._wide_sums)
-        kernels = self._plans = GroupPlans(self._device, self._rank, self._ranks, requests, options)
+        requests = {str(number): (plan, command["most_bytes"]) for number, plan in enumerate(plans)}
+        options = command["limit_s"], self._wide_sums
+        kernels = self._plans = GroupPlans(self._device, self._rank, self._ranks, requests, *options)
         for name, plan in zip(requests, plans, strict=True):
             layout = DataLayout(plan.collective, self._ranks, plan.chunks, plan.in_place)
             self._variants.append((layout, partial(kernels.run, name)))

@@ -19,8 +19,9 @@ import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.fabric.links import CONGESTION_CONTROL, WIRE_MTU_BYTES, window_frames, wire_queue_bytes
 from chorale.runners.fabric.plan import (
+    CONGESTION_CONTROL,
+    WIRE_MTU_BYTES,
     FabricPlan,
     device_name,
     namespace_name,
@@ -29,6 +30,8 @@ from chorale.runners.fabric.plan import (
     nodes_script,
     plan_fabric,
     rank_address,
+    window_frames,
+    wire_queue_bytes,
 )
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.process_launch.processes import FABRIC, LocalHost

@@ -10,8 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from chorale.runners.fabric.fabric import EmulatedFabric, enter_command, temporary_fabric
-from chorale.runners.fabric.links import WIRE_MTU_BYTES, carried_bytes
-from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_rates, path_of, plan_fabric
+from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_rates, carried_bytes, path_of, plan_fabric
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -51,7 +50,7 @@ def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Frac
     return rates
 
 
-def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int) -> float:
+def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int]) -> float:
     """Return a lower bound in seconds for streams of these sizes that start together, headers included.
 
     It is the larger of two times: the time of the busiest link, and the time of the slowest stream if it were alone
@@ -59,7 +58,7 @@ def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int
     """
     rates, load, longest = arc_rates(plan), Counter[Arc](), 0.0
     for stream, size_bytes in sizes_bytes.items():
-        path, carried = path_of(plan, stream), carried_bytes(size_bytes, mtu_bytes)
+        path, carried = path_of(plan, stream), carried_bytes(size_bytes)
         longest = max(longest, 8 * carried / min(rates[arc] for arc in path))
         load.update(dict.fromkeys(path, carried))
     return max(longest, *(8 * carried / rates[arc] for arc, carried in load.items()))
@@ -186,5 +185,5 @@ def measured_efficiency(plan: FabricPlan, fabric: EmulatedFabric) -> float:
     sizes_bytes = {stream: max(smallest, int(rate * busy_s / 8)) for stream, rate in rates.items()}
     times = run_exchanges(fabric, [(0.005, sizes_bytes)] * _BUSY_REPEATS, _LIMIT_S)
     # Other processes may slow down some exchanges, so the best one counts. The first one only warms up.
-    ideal_s = needed_s(plan, sizes_bytes, WIRE_MTU_BYTES)
+    ideal_s = needed_s(plan, sizes_bytes)
     return max(ideal_s / duration_s(spans) for spans in times[1:])

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from chorale.runners.fabric.fabric import fabrics, find_fabric, is_wire_running, take_down
-from chorale.runners.fabric.links import WIRE_MTU_BYTES
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
 from chorale.runners.fabric.self_test import Exchange, Spans, busy_streams, duration_s, needed_s, run_exchanges
 from chorale.runners.process_launch.processes import ProcessSpec
@@ -34,17 +33,17 @@ def test_nothing_is_faster_than_its_links(spec: str, link_mbps: int, up: Up) -> 
     fabric = up(spec, link_mbps)
     plan = plan_fabric(parse_topology(spec), Fraction(link_mbps), NAME)
     exchanges = _random_exchanges(plan, 60, seed=7)
-    speed = highest_speed(plan, run_exchanges(fabric, exchanges, 60), exchanges, WIRE_MTU_BYTES)
+    speed = highest_speed(plan, run_exchanges(fabric, exchanges, 60), exchanges)
     assert 0.4 < speed <= 1
 
 
-def highest_speed(plan: FabricPlan, times: list[Spans], exchanges: Sequence[Exchange], mtu_bytes: int) -> float:
+def highest_speed(plan: FabricPlan, times: list[Spans], exchanges: Sequence[Exchange]) -> float:
     """Return the largest ratio of the time that links need for a stream, or for all of an exchange, to what it took."""
     speeds = [0.0]
     for spans, (_, sizes_bytes) in zip(times, exchanges, strict=True):
-        speeds.append(needed_s(plan, sizes_bytes, mtu_bytes) / duration_s(spans))
+        speeds.append(needed_s(plan, sizes_bytes) / duration_s(spans))
         for stream, (start_s, end_s) in spans.items():
-            alone_s = needed_s(plan, {stream: sizes_bytes[stream]}, mtu_bytes)
+            alone_s = needed_s(plan, {stream: sizes_bytes[stream]})
             speeds.append(alone_s / (end_s - start_s))
     return max(speeds)
 

@@ -28,7 +28,7 @@ from chorale.job.torch.creation import OVERLAPPING
 from chorale.job.torch.reload import GroupMember
 from chorale.job.torch.transport import BatchedTransport
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
-from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
+from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.executor.base import SerialExecutor
@@ -84,8 +84,8 @@ class Rank:
         else:
             device = ProcessorDevice(rank, self.meet)
         self.plans_device, self.requested = device, made(ranks)
-        requests = {kind: RequestedPlan(plan, LARGEST) for kind, plan in self.requested.items()}
-        self.plans = GroupPlans(device, rank, ranks, requests, DeviceOptions(limit_s=LIMIT_S))
+        requests = {kind: (plan, LARGEST) for kind, plan in self.requested.items()}
+        self.plans = GroupPlans(device, rank, ranks, requests, LIMIT_S)
 
     def call(self, kind: str, elements: int, dtype: Any, seed: int = 0) -> bool:
         """Run a plan; return whether every bit is right. Small integers have the same sum in any order."""

@@ -17,7 +17,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from chorale.runners.device.memory import DTYPES, Exchange, ProcessorDevice, registered_group
-from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
+from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
@@ -96,7 +96,7 @@ def test_types_and_sizes_of_several_plans_in_turns() -> None:
                 wrong += [] if found.equal(expected) else [f"{name} {dtype}"]
         return wrong
 
-    assert on_all_ranks(plans, work, DeviceOptions(limit_s=20)) == [[]] * 4
+    assert on_all_ranks(plans, work, 20) == [[]] * 4
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_sums_that_stay_wide_are_rounded_once() -> None:
             group.run("allreduce", tensor, tensor)
             return float(tensor[0])
 
-        return set(on_all_ranks({"allreduce": plan}, work, DeviceOptions(keeps_wide=keeps_wide)))
+        return set(on_all_ranks({"allreduce": plan}, work, keeps_wide=keeps_wide))
 
     assert sums(False) == {256.0}  # 257 is rounded to it, seven times
     assert sums(True) == {264.0}  # what is next to 263, and even
@@ -204,7 +204,7 @@ def test_a_peer_that_does_not_come_is_named_and_nothing_runs_after_it() -> None:
         group.run("packed", tensor, tensor)
         return before, group.failure()
 
-    alone = on_all_ranks(plans, work, DeviceOptions(limit_s=0.2), who=(0,))[0]
+    alone = on_all_ranks(plans, work, 0.2, who=(0,))[0]
     assert alone[0] is None
     assert "block 0 step 0 waits for rank 1 to begin" in alone[1]
 
@@ -221,7 +221,7 @@ def test_a_peer_that_stops_between_calls_is_named_with_its_signal(protocol: str,
         return group.failure()
 
     plans = {"allreduce": made("complete:4", "allreduce", protocol=protocol)}
-    failures = on_all_ranks(plans, work, DeviceOptions(limit_s=0.5))
+    failures = on_all_ranks(plans, work, 0.5)
     for rank in (0, 1, 3):
         assert re.search(
             rf"plan allreduce on rank {rank} of the group was given up: .*block \d+ step \d+ {told}", failures[rank]
@@ -252,7 +252,8 @@ class Meeting:
 def on_all_ranks(
     plans: dict[str, ExecutionPlan],
     work: Callable[[GroupPlans, int], Any],
-    options: DeviceOptions | None = None,
+    limit_s: float = 60.0,
+    keeps_wide: bool = False,
     who: Sequence[int] | None = None,
 ) -> list[Any]:
     """Return what `work` gives on each rank of a group that has loaded `plans`; only `who` does it."""
@@ -261,8 +262,8 @@ def on_all_ranks(
 
     def be(rank: int) -> Any:
         device = ProcessorDevice(rank, meeting.exchange_of(rank))
-        requests = {name: RequestedPlan(plan, LARGEST) for name, plan in plans.items()}
-        group = GroupPlans(device, rank, ranks, requests, options)
+        requests = {name: (plan, LARGEST) for name, plan in plans.items()}
+        group = GroupPlans(device, rank, ranks, requests, limit_s, keeps_wide)
         return work(group, rank) if who is None or rank in who else None
 
     with ThreadPoolExecutor(ranks) as threads:

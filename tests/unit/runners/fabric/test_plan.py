@@ -9,10 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.runners.fabric.fabric import EmulatedFabric, thread_count, wire_lines
-from chorale.runners.fabric.links import (
-    wire_piece_bytes,
-    wire_queue_bytes,
-)
 from chorale.runners.fabric.plan import (
     Cable,
     FabricPlan,
@@ -22,6 +18,8 @@ from chorale.runners.fabric.plan import (
     path_of,
     plan_fabric,
     rank_address,
+    wire_piece_bytes,
+    wire_queue_bytes,
 )
 from chorale.runners.fabric.self_test import busy_streams, fair_rates, needed_s
 from chorale.synth.errors import InvalidInput
@@ -223,8 +221,8 @@ def test_rates_are_max_min_fair(topology: Topology) -> None:
 
 def test_links_need_the_time_of_the_busiest_link_headers_included() -> None:
     plan = planned("ring:4")  # 10 Mbit/s
-    assert needed_s(plan, {(0, 1): 1198}, 9000) == 1250 * 8 / 1e7
-    assert needed_s(plan, {(0, 1): 2 * 8948}, 9000) == 18000 * 8 / 1e7
+    assert needed_s(plan, {(0, 1): 1198}) == 1250 * 8 / 1e7
+    assert needed_s(plan, {(0, 1): 2 * 8948}) == 18000 * 8 / 1e7
     over_one_link = {(0, 1): 1198, (0, 2): 1198}  # rank 0 reaches rank 2 by rank 1
     assert plan.routes[0][2] == 1
-    assert needed_s(plan, over_one_link, 9000) == 2 * 1250 * 8 / 1e7
+    assert needed_s(plan, over_one_link) == 2 * 1250 * 8 / 1e7
