@@ -53,6 +53,11 @@ class Auto(Method):
         self._methods = methods
         self._most_all, self._most_second = max_ranks_all_methods, max_ranks_second_method
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all methods among which `auto` can choose."""
+        return tuple(self._methods)
+
     def make(self, task: SynthesisTask) -> AnySchedule:
         topology, collective, options = task.topology, task.collective, task.options
         if options.size_bytes is not None:
@@ -75,8 +80,9 @@ class Auto(Method):
                     break
             try:
                 if isinstance(method, Algorithm) and not options.non_default():
-                    traffic, streams = _traffic_of_pattern(method, topology, collective)
-                    cost = sum((stream.time_per_byte for stream in streams), Fraction(0)), len(traffic.steps)
+                    traffic = method.pattern(topology, collective).traffic()
+                    times = (congestion_of(stream).time_per_byte for stream in traffic.streams())
+                    cost = sum(times, Fraction(0)), len(traffic.steps)
                 else:
                     schedule = make()
                     verified = cost_if_sound(schedule)
@@ -149,28 +155,16 @@ def _no_method(topology: Topology, collective: Collective) -> InvalidInput:
     return InvalidInput("no method fits this network, collective and options: {}", value, "name a method")
 
 
-def _traffic_of_pattern(
-    method: Algorithm, topology: Topology, collective: Collective
-) -> tuple[Traffic, list[Congestion]]:
-    """Return (traffic of an algorithm with a closed form, cost of each of its streams), without making a schedule."""
-    traffic = method.pattern(topology, collective).traffic()
-    return traffic, [congestion_of(stream) for stream in traffic.streams()]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedChoice:
-    """A method with its predicted seconds, time per byte and traffic, and a function that makes its schedule."""
+    """A method with its traffic, the cost of each stream of traffic, a function that makes its schedule, and its
+    predicted seconds at a size."""
 
     method: str
-    seconds: Fraction
-    time_per_byte: Fraction
     traffic: Traffic
+    streams: Sequence[Congestion]
     schedule: Callable[[], AnySchedule]
-
-    @property
-    def key(self) -> tuple[Fraction, int]:
-        """Sort key of a choice: (seconds, steps)."""
-        return self.seconds, len(self.traffic.steps)
+    seconds: Fraction = Fraction(0)
 
 
 class TimedChoices:
@@ -183,27 +177,25 @@ class TimedChoices:
     def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:
         self._task, self._model = task, model
         self._methods = sorted(methods, key=lambda method: method.name not in ALGORITHMS)
-        self._known: dict[str, tuple[TimedChoice, list[Congestion]] | None] = {}
+        self._known: dict[str, TimedChoice | None] = {}
 
     def at(self, size_bytes: int, without: Collection[str] = ()) -> TimedChoice:
         """Return the fastest choice for vectors of `size_bytes`. Raises InvalidInput if no method is suitable.
 
         without: names of methods to ignore
         """
-        best: TimedChoice | None = None
-        for method in self._methods:
-            known = None if method.name in without else self._of(method)
-            if known is not None:
-                seconds = sum((part.seconds(self._model, size_bytes) for part in known[1]), Fraction(0))
-                choice = replace(known[0], seconds=seconds)
-                if best is None or choice.key < best.key:
-                    best = choice
-        if best is None:
+        suited = (self._of(method) for method in self._methods if method.name not in without)
+        choices = [
+            replace(one, seconds=sum((part.seconds(self._model, size_bytes) for part in one.streams), Fraction(0)))
+            for one in suited
+            if one is not None
+        ]
+        if not choices:
             raise _no_method(self._task.topology, self._task.collective)
-        return best
+        return min(choices, key=lambda choice: (choice.seconds, len(choice.traffic.steps)))
 
-    def _of(self, method: Method) -> tuple[TimedChoice, list[Congestion]] | None:
-        """Return (choice without its seconds, costs of its streams), or None if the method is unsuitable."""
+    def _of(self, method: Method) -> TimedChoice | None:
+        """Return the choice without its seconds, or None if the method is unsuitable."""
         if method.name in self._known:
             return self._known[method.name]
         self._known[method.name] = None
@@ -211,11 +203,10 @@ class TimedChoices:
         make = partial(method.schedule, task.topology, task.collective, options, task.executor, task.progress)
         with suppress(InvalidInput):  # the method is unsuitable
             if isinstance(method, Algorithm) and not options.non_default():
-                traffic, streams = _traffic_of_pattern(method, task.topology, task.collective)
+                traffic = method.pattern(task.topology, task.collective).traffic()
             else:
                 schedule = make()
                 make, traffic = partial(_same, schedule), traffic_of(schedule)
-                streams = [congestion_of(stream) for stream in traffic.streams()]
-            time_per_byte = sum((stream.time_per_byte for stream in streams), Fraction(0))
-            self._known[method.name] = TimedChoice(method.name, Fraction(0), time_per_byte, traffic, make), streams
+            streams = [congestion_of(stream) for stream in traffic.streams()]
+            self._known[method.name] = TimedChoice(method.name, traffic, streams, make)
         return self._known[method.name]
