@@ -288,5 +288,4 @@ class _Sizes:
         self.piece_bytes = piece * dtype.itemsize
 
     def padded_of(self, tensor: Any) -> int:
-        """Return the number of elements in `tensor`, including its shards' padding."""
         return int(tensor.numel() // self.shard * self.padded)

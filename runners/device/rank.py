@@ -198,7 +198,6 @@ def main() -> None:
 
 
 def _device(memory: str, store: Any, rank: int, ranks: int) -> tuple[PlanDevice, str]:
-    """Return the device that runs kernels, and its name as shown to users."""
     if memory == "host":
         turns = count()
 

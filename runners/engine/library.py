@@ -283,7 +283,6 @@ def engine_target() -> NativeTarget:
 
 @cache
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load the library at `path` and declare its functions' types."""
     library = ctypes.CDLL(str(path))
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_size_t
     signatures = {

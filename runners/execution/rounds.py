@@ -253,7 +253,6 @@ class LiveRunner(ABC, Generic[Group]):
         """Return the runtime's own algorithms; see `Runner.library`."""
 
     def _fault(self, request: RunRequest) -> RequestFault | None:
-        """Return why `request` cannot run, or None if it can."""
         return validate_request(request, self.library, self._faults, **self.accepts)
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:

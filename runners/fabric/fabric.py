@@ -116,7 +116,6 @@ class NamespaceHolder:
         return self._process.stdout.readline().strip()
 
     def _complaint(self) -> str:
-        """Return the last line that a holder wrote before it ended."""
         assert self._process.stderr is not None
         lines = self._process.stderr.read().split("\n")
         self._close_pipes()
@@ -136,7 +135,6 @@ def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[
 
 
 def _run_inside(pid: int, in_user_namespace: bool, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell script in the namespaces of the holder process `pid`."""
     command = [*enter_command(pid, in_user_namespace, "--mount", "--net"), "sh"]
     return subprocess.run(  # noqa: S603 - the script is our own
         command, input=script, capture_output=True, text=True, check=False, timeout=_SCRIPT_LIMIT_S
@@ -435,7 +433,6 @@ def _end_wire(pid: int, holder_pid: int) -> None:
 
 
 def require_free(name: str) -> None:
-    """Raise InvalidInput if a fabric of this name is up."""
     taken = next((fabric for fabric in fabrics() if fabric.name == name), None)
     if taken is not None:
         found = f"{name}, which is {taken.spec} at {rational_text(taken.link_mbps)} Mbit/s"

@@ -149,7 +149,6 @@ class _Node:
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
-    """Return the attributes of a netlink message by their type."""
     found = {}
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)

@@ -214,7 +214,6 @@ echo 4096 65536 16777216 > tcp_wmem"""
 
 
 def namespaces_script(plan: FabricPlan) -> str:
-    """Return a script for `sh` that creates all namespaces of `plan`."""
     nodes = (f"netns add {namespace_name(plan.name, node)}" for node in range(len(plan.routes)))
     return "\n".join(["set -e", "ip -batch - <<'NAMESPACES'", *nodes, "NAMESPACES", ""])
 

@@ -82,7 +82,6 @@ class NetworkControl:
         return RunStopped(FailureKind.CRASH, f"the emulated network failed: {self.error()}")
 
     def _command(self, lines: Sequence[str], answer: str, deadline: float, doing: str) -> None:
-        """Send `lines` and wait for the line `answer`."""
         try:
             self._stream.settimeout(max(1e-6, deadline - time.monotonic()))
             self._stream.sendall("".join(f"{line}\n" for line in lines).encode())
@@ -224,7 +223,6 @@ class LocalRanks(SocketRanks):
             self.request(meeting, deadline, "the ranks met for Gloo")
 
     def _stuck(self, rank: int, answer: Message) -> list[StuckInstruction]:
-        """Return a rank's stuck blocks, with their instructions' names."""
         if not answer["blocks"]:
             return []
         program = self._programs[answer["program"]]

@@ -76,7 +76,6 @@ def load_average() -> float | None:
 
 
 def _line(path: Path) -> str | None:
-    """Return the first line of a system file, or None if it is missing or not readable."""
     try:
         return path.read_text().partition("\n")[0]
     except OSError:

@@ -13,7 +13,6 @@ WARM_UP, REPEATS = 3, 10
 
 
 def require_torch() -> Any:
-    """Return the module torch. Raises Unavailable if it is not installed."""
     try:
         return importlib.import_module("torch")
     except ImportError:
@@ -128,7 +127,6 @@ class _Recorder:
         return str(self._torch.cuda.get_device_name()) if kind == "cuda" else kind
 
     def _begin(self, leaf: tuple[str, str] | None) -> None:
-        """Stop the current leaf's clock and start `leaf`'s."""
         if self._torch.cuda.is_available():
             self._torch.cuda.synchronize()
         now = self._clock()

@@ -39,18 +39,6 @@ def test_each_rank_of_a_cube_gets_what_it_lacks_over_three_links() -> None:
         assert limit.efficiency(2 * limit.least_s(1 << 20), 1 << 20) == pytest.approx(0.5)
 
 
-def test_the_rate_is_of_the_fastest_link_where_bandwidths_have_a_unit() -> None:
-    fast, slow = (link_limit(parse_topology("a100:2"), ALLGATHER, {"link_mbps": rate}) for rate in (200, 100))
-    assert fast is not None
-    assert slow is not None
-    assert slow.seconds_per_byte == pytest.approx(2 * fast.seconds_per_byte)
-
-
-def test_without_a_rate_there_is_no_limit() -> None:
-    assert link_limit(HYPERCUBE, ALLGATHER, {}) is None
-    assert link_limit(HYPERCUBE, ALLGATHER, {"link_mbps": None}) is None
-
-
 def test_a_collective_of_ones_own_has_no_limit() -> None:
     moved = custom_collective(CustomCollective("move", 8, 1, 1, (RequiredChunk(0, 0, ((1, 0),)),)))
     assert link_limit(HYPERCUBE, moved, {"link_mbps": 100.0}) is None
