@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
-from chorale.synth.errors import InvalidInput
-from chorale.synth.names import unknown_name
+from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.bases import BASE_FAMILIES
 from chorale.synth.topology.families.directed import DIRECTED_FAMILIES
@@ -129,5 +128,10 @@ def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
 def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
     if name in entries:
         return entries[name]
-    names = (*FAMILIES, *FUNCTIONS, FILE_PREFIX)
-    raise unknown_name(f"topology {kind}", name, names, "`chorale topology list` shows all")
+    import difflib  # noqa: PLC0415 (only needed for misspelled names)
+
+    way_out = "`chorale topology list` shows all"
+    close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3, cutoff=0.7)
+    if close:
+        way_out = f"did you mean {' or '.join(map(repr, close))}? {way_out}"
+    raise UnknownName(f"topology {kind}", name, way_out)

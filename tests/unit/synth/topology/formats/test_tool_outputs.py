@@ -148,16 +148,6 @@ def test_amd_smi_as_json_of_both_kinds(links, model, rate):
     assert topology.is_guessed() is (model is None)
 
 
-def test_rocm_smi_as_json() -> None:
-    pairs = [(a, b) for a in range(4) for b in range(a)]
-    what = {"Weight": "40", "Hops": "2", "Link type": "PCIE"}
-    system = {
-        f"(Topology) {name} between DRM devices {b} and {a}": cell for a, b in pairs for name, cell in what.items()
-    }
-    topology = from_bytes(json.dumps({"system": system}).encode(), "file:smi.json")
-    assert (topology.compute_count, topology.switch_count) == (4, 1)
-
-
 def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
     lines = ['Switch\t36 "S-aa"\t\t# "leaf" base port 0 lid 1 lmc 0']
     names = {"b1": "gpu1 mlx5_0", "b2": "gpu2 mlx5_0", "b3": "skyway-gw1 mlx5_0", "b4": "gpu3 mlx5_0"}
