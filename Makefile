@@ -51,7 +51,7 @@ quickstart: setup
 
 # Training on an emulated fabric with Gloo and with a tuning table: figures in chorale-data/demo-job.json.
 demo-job: setup
-	$(BIN)/python -m chorale.experiments.demos.job --picture chorale-data/demo-job.svg
+	$(BIN)/python -m chorale.experiments.demos.job
 
 # The tests that everyone runs; at the end, which real parts they ran. Tests without servers go beside those with them,
 # which often wait and of which two run at once; measurements on one machine take turns, so that one of these tests may
