@@ -1,4 +1,4 @@
-"""The reproduction report in Markdown and HTML: our rows, the printed ones, and each row's outcome."""
+"""The reproduction report in Markdown: our rows, the printed ones, and each row's outcome."""
 
 import os
 import signal
@@ -15,13 +15,13 @@ import typer
 
 from chorale.experiments.framework.catalog import load, load_all
 from chorale.experiments.framework.experiment import Experiment, Row
-from chorale.experiments.framework.run import PartStore, code_id, run_experiment, stored_result
+from chorale.experiments.framework.run import PartStore, code_id, run_experiment
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Executor
 from chorale.synth.processors import core_count
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import rendered, write_file
+from chorale.tuner.files.read_write import write_file
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
 """A row's outcome. "no claim" means that there is no published number to compare with.
@@ -49,9 +49,6 @@ def count_outcomes(rows: Sequence[Row]) -> dict[RowOutcome, str]:
     """Return the number of rows by outcome, in the order of `ROW_OUTCOMES`."""
     outcomes = Counter(map(row_outcome, rows))
     return {outcome: str(outcomes[outcome]) for outcome in ROW_OUTCOMES}
-
-
-_TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +120,6 @@ def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def html(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
-    """Return the report as a single HTML page with folded tables."""
-    parts = {"summary": _summary(sections), "differences": _differences(sections), "sections": sections}
-    return rendered(_TEMPLATE, is_html=True, facts=facts, **parts)
-
-
 def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
     """Return the number of rows by outcome, for each experiment and in total."""
     answered = [section for section in sections if section.document]
@@ -148,40 +139,30 @@ def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """Settings of a reproduction.
+def section_of(
+    experiment: Experiment, quick: bool, folder: Path, store: PartStore, ends_s: float, executor: Executor | None = None
+) -> ReportSection:
+    """Return the section for `experiment`. Parts in `store` are not computed again, and new ones are stored.
 
-    folder:  folder for the report and its pictures
-    store:   where `chorale experiment` saves parts of results
-    quick:   whether to leave out rows that take long
-    ends_s:  time (by `time.monotonic`) at which to stop the running experiment and start no others
+    Args:
+        experiment: the experiment.
+        quick: whether to leave out rows that take long.
+        folder: folder for the experiment's picture.
+        store: where `chorale experiment` saves parts of results.
+        ends_s: time (by `time.monotonic`) at which to stop computing; reading stored parts gets at least a second.
+        executor: computes the parts; None computes them in this process.
     """
-
-    folder: Path
-    store: PartStore
-    quick: bool
-    ends_s: float
-
-    def section(self, experiment: Experiment, executor: Executor | None = None) -> ReportSection:
-        """Return the section for `experiment`. Stored parts are not computed again, and new ones are stored."""
-        extent = "quick" if self.quick else "full"
-        picture = f"{experiment.name}-{extent}-{code_id()[:16]}.svg" if experiment.plot else ""
-        result = stored_result(experiment, self.quick, self.store)
-        if result is None or (picture and not (self.folder / picture).is_file()):
-            remaining_s = self.ends_s - time.monotonic()
-            if remaining_s <= 0:
-                return ReportSection(experiment, None, "no time left; run again to continue from here")
-            try:
-                with _time_limit(remaining_s):
-                    result = run_experiment(experiment, self.quick, executor, store=self.store, resume=True)
-                    if experiment.plot:
-                        experiment.plot(result.rows, self.folder / picture)
-            except TimeoutError:
-                return ReportSection(experiment, None, "ran out of time; run again to continue from here")
-            except Exception as error:  # one failure must not stop the other experiments
-                return ReportSection(experiment, None, str(error) or type(error).__name__)
-        return ReportSection(experiment, result.document(experiment, self.quick), "", picture)
+    picture = f"{experiment.name}-{'quick' if quick else 'full'}-{code_id()[:16]}.svg" if experiment.plot else ""
+    try:
+        with _time_limit(max(ends_s - time.monotonic(), 1.0)):
+            result = run_experiment(experiment, quick, executor, store=store, resume=True)
+            if experiment.plot and not (folder / picture).is_file():
+                experiment.plot(result.rows, folder / picture)
+    except TimeoutError:
+        return ReportSection(experiment, None, "ran out of time; run again to continue from here")
+    except Exception as error:  # one failure must not stop the other experiments
+        return ReportSection(experiment, None, str(error) or type(error).__name__)
+    return ReportSection(experiment, result.document(experiment, quick), "", picture)
 
 
 @contextmanager
@@ -207,24 +188,22 @@ def reproduce(
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="An experiment; may be given more than once.")] = None,
 ) -> None:
-    """Run all experiments and write report.md and report.html to `reproduction` in the data folder."""
+    """Run all experiments and write report.md and its pictures to `reproduction` in the data folder."""
     home = Home.from_environment()
     folder, store = home.create(home.root / "reproduction"), PartStore(home.create(home.experiments))
-    limit_s = 60 * (minutes or (_QUICK_MINUTES if quick else _MINUTES))
-    task = Reproduction(folder, store, quick, time.monotonic() + limit_s)
+    ends_s = time.monotonic() + 60 * (minutes or (_QUICK_MINUTES if quick else _MINUTES))
     sections = []
     with open_executor("serial" if quick else "processes", None) as executor:
         for experiment in [load(name) for name in only or []] or load_all():
             typer.echo(f"{experiment.name} …", err=True)
-            sections.append(task.section(experiment, executor))
+            sections.append(section_of(experiment, quick, folder, store, ends_s, executor))
             typer.echo(f"  {sections[-1].summary}", err=True)
             fact = (
                 f"Rows that take long are {'left out' if quick else 'included'}. Load of this machine at the end: "
                 f"{os.getloadavg()[0]:.1f} on {core_count()} cores; only times depend on it."
             )
             write_file(folder / "report.md", markdown(sections, [fact]).encode())
-            write_file(folder / "report.html", html(sections, [fact]).encode())
-    typer.echo(str(folder / "report.html"))
+    typer.echo(str(folder / "report.md"))
     if any(section.error or not section.document or not section.document["holds"] for section in sections):
         raise typer.Exit(1)
 

@@ -115,7 +115,10 @@ def run_experiment(
         progress: called before each part.
     """
     cases = experiment.chosen(quick)
-    parts = _stored_parts(experiment, cases, store) if store and resume else {}
+    parts: dict[int, ExperimentPart] = {}
+    for number, case in enumerate(cases if resume else ()):
+        if store and (part := store.load(experiment.name, case)) is not None:
+            parts[number] = part
     missing = [number for number in range(len(cases)) if number not in parts]
 
     def report_progress() -> None:
@@ -136,23 +139,15 @@ def run_experiment(
         SerialExecutor().map(_part, missing_cases, experiment, on_result=save_part)
     else:
         executor.map(_part_by_name, missing_cases, experiment.name, on_result=save_part)
-    return _conclude(experiment, [parts[number] for number in range(len(cases))])
-
-
-def stored_result(experiment: Experiment, quick: bool, store: PartStore) -> ExperimentResult | None:
-    """Return the result if all its parts were saved, otherwise None. Nothing is computed."""
-    cases = experiment.chosen(quick)
-    parts = _stored_parts(experiment, cases, store)
-    return _conclude(experiment, [parts[number] for number in sorted(parts)]) if len(parts) == len(cases) else None
+    done = [parts[number] for number in range(len(cases))]
+    peak = max((part.peak_memory_bytes for part in done), default=0)
+    return ExperimentResult(
+        experiment.conclude([part.value for part in done]), sum(part.seconds for part in done), peak
+    )
 
 
 def case_name(case: Case) -> str:
     return ", ".join(map(str, case)) if isinstance(case, tuple) else str(case)
-
-
-def _stored_parts(experiment: Experiment, cases: Sequence[Case], store: PartStore) -> dict[int, ExperimentPart]:
-    parts = ((number, store.load(experiment.name, case)) for number, case in enumerate(cases))
-    return {number: part for number, part in parts if part is not None}
 
 
 def _part_by_name(name: str, case: Case) -> ExperimentPart:
@@ -166,9 +161,3 @@ def _part(experiment: Experiment, case: Case) -> ExperimentPart:
     seconds = time.perf_counter() - begun
     # Always convert through JSON, so that a part is the same before and after saving.
     return ExperimentPart(json.loads(json.dumps(value, allow_nan=False)), seconds, peak_memory_bytes())
-
-
-def _conclude(experiment: Experiment, parts: Sequence[ExperimentPart]) -> ExperimentResult:
-    rows = experiment.conclude([part.value for part in parts])
-    seconds, peak = sum(part.seconds for part in parts), max((part.peak_memory_bytes for part in parts), default=0)
-    return ExperimentResult(rows, seconds, peak)

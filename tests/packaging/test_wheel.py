@@ -35,7 +35,6 @@ def test_the_wheel_owns_one_import_name(wheel):
         "chorale/experiments/data/direct-connect.json",
         "chorale/tuner/costs/profiles/gpt2-small.json",
         "chorale/experiments/data/mi250-allreduce.xml.gz",
-        "chorale/experiments/framework/report.html",
         "chorale/py.typed",
         "chorale/examples/quickstart.yaml",
         "chorale/examples/demo_job/train.py",
