@@ -58,7 +58,7 @@ class Demo:
         settings = [
             f"runner={{kind: local, where: fabric, fabric: {self.fabric.name}}}",
             f"search={_SEARCH}",
-            *("repeats=3", "final.launches=4", "warm_start=false"),
+            *("repeats=3", "final.launches=4", "final.minutes=1"),
         ]
         options = [word for setting in settings for word in ("--set", setting)]
         written = chorale("tune", "--from-record", str(record), "--topology", SPEC, *options, "--json")

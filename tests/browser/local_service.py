@@ -13,7 +13,7 @@ from chorale.synth.errors import CheckFailed
 from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.progress import PlainLines
+from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.tune import tune
 from chorale.tuner.service.campaigns import STORED
 from chorale.tuner.trials.records import TrialRecord
@@ -21,8 +21,8 @@ from chorale.tuner.trials.records import TrialRecord
 END_S = 120.0
 
 
-def _silent(budget: int, recorded: Sequence[TrialRecord]) -> PlainLines:
-    return PlainLines(Console(quiet=True), budget, recorded)
+def _silent(budget: int, recorded: Sequence[TrialRecord]) -> LaunchProgress:
+    return LaunchProgress(Console(quiet=True), budget, recorded)
 
 
 class ThreadLaunches:

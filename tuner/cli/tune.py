@@ -22,7 +22,6 @@ from chorale.tuner.launch.plan import (
     campaign_plan,
     check_methods,
     check_runner,
-    forecast,
     plan_lines,
 )
 from chorale.tuner.reports.hints import kind_of
@@ -141,9 +140,8 @@ def _plan(campaign: Campaign, topology: Topology) -> Result:
     from chorale.tuner.launch.priors import learned_priors  # noqa: PLC0415 - as above
     from chorale.tuner.search.space import search_space  # noqa: PLC0415 - as above
 
-    home = Home.from_environment()
-    priors = learned_priors(campaign, topology, search_space(campaign, topology), home)
-    plan = campaign_plan(campaign, topology, priors) | {"estimate": forecast(campaign, topology, home)}
+    priors = learned_priors(campaign, topology, search_space(campaign, topology), Home.from_environment())
+    plan = campaign_plan(campaign, topology, priors)
     return Result(plan, *plan_lines(plan))
 
 

@@ -78,14 +78,14 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
             raise CheckFailed("the campaign {} has no detached launch in this cluster", campaign, way_out)
         status: LaunchStatus = actor.call("status", 0, timeout_s=ANSWER_LIMIT_S)
         if stop is None:
-            with progress_display(people, status.budget) as progress:
+            progress = progress_display(people, status.budget)
+            for record in status.new_trials:
+                progress.trial(record)
+            while status.state == LaunchState.RUNNING:
+                time.sleep(POLL_S)
+                status = actor.call("status", status.done)
                 for record in status.new_trials:
                     progress.trial(record)
-                while status.state == LaunchState.RUNNING:
-                    time.sleep(POLL_S)
-                    status = actor.call("status", status.done)
-                    for record in status.new_trials:
-                        progress.trial(record)
         else:
             actor.call("stop")
             deadline_s = time.monotonic() + STOP_PATIENCE_S

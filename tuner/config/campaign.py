@@ -204,9 +204,6 @@ class Campaign(campaign_values.Strict):
     slower than the best known. The margin depends on how much the baselines' times scatter."""
     first_repeats: int = Field(default=2, ge=1, le=1000)
     """Repetitions before racing decides."""
-    warm_start: bool = True
-    """Whether to start with the programs registered for the collective on similar networks (same family and degree) at
-    sizes that differ by at most a factor of two."""
     prior: Annotated[Literal["auto", "none"] | list[str], FROM_REQUESTS] = Field(
         default="auto", max_length=campaign_values.MAX_VALUES
     )

@@ -12,7 +12,6 @@ import numpy as np
 from chorale.runners.api.base import Outcome, RunFailure, RunRequest, Workers, completions, library_result
 from chorale.synth.programs.program import AnyProgram
 from chorale.synth.targets.lift import lift_code
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.statistics.contest import ContestRules, SizeContest, contender_indices
 from chorale.tuner.trials import records
@@ -48,7 +47,6 @@ class FinalRound:
     """Compares a launch's best programs at its end."""
 
     campaign: Campaign
-    topology: Topology
     store: Store
     workers: Workers
     requests: RequestBuilder

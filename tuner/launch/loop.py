@@ -265,7 +265,7 @@ class TrialLoop:
             return
         if not self._requests.baselines:
             self._build_baselines()
-        final = FinalRound(self._campaign, self._topology, self._store, self._workers, self._requests)
+        final = FinalRound(self._campaign, self._store, self._workers, self._requests)
         if (comparison := final.compare(runnable, self._next_number, self._clocks.monotonic_s)) is not None:
             self._store.add(replace(comparison, trials=len(trials)))
 

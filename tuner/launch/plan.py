@@ -1,7 +1,5 @@
 """Prepare a launch: replace `auto` and `library` by names, read program files, and plan what a dry run shows."""
 
-import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -15,7 +13,7 @@ from chorale.runners.simulated.library_model import MPI_METHODS
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.build.request import BuildResult
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.identity import content_id, rational_text
 from chorale.synth.methods.auto import AUTO, TimedChoices
@@ -29,14 +27,10 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import BASELINE_OF_LIBRARY, Campaign
 from chorale.tuner.config.values import is_program_file_name, read_program_file
 from chorale.tuner.costs.pricing import Pricing, program_time_per_byte
-from chorale.tuner.files.home import Home
 from chorale.tuner.launch.final_round import final_limit_s
-from chorale.tuner.launch.progress import trial_intervals_s
 from chorale.tuner.search.size_model import Prior
 from chorale.tuner.search.space import SearchSpace, can_execute, search_space
-from chorale.tuner.trials.journal import conditions_of
-from chorale.tuner.trials.records import Candidate, TrialRecord
-from chorale.tuner.trials.store import is_begun, read_launch, read_snapshot
+from chorale.tuner.trials.records import Candidate
 
 _VARIANTS = ("forest-phases", "traditional-torus")
 """Methods that `auto` skips because they differ little from other methods."""
@@ -97,61 +91,6 @@ def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequenc
     except InvalidInput:
         return []
     return list(dict.fromkeys(chosen))
-
-
-NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
-
-LATEST = 3
-"""Number of recent launches that the forecast uses. Older ones may be slower because they built every program."""
-
-
-def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, Any]:
-    """Return the `estimate` of `chorale tune --dry-run`: the time of the trials at the pace of earlier launches.
-
-    trial_seconds:   time between the ends of two trials in recent launches under the same conditions; None if there are
-                     none
-    seconds:         time of all trials, without the final comparison and the report; None if unknown
-    at_most_seconds: time after which neither the search nor the final comparison starts new work; None without
-                     `budget.minutes`
-    """
-    points = len(search_space(campaign, topology))
-    trials = min(campaign.budget.trials, points)
-    minutes = campaign.budget.minutes
-    conditions = conditions_of(campaign, topology)
-    earlier: list[tuple[float, str, Sequence[TrialRecord]]] = []
-    for folder in home.campaigns.glob("*/[0-9]*"):
-        try:
-            if is_begun(folder) and (launch := read_launch(folder)).conditions == conditions:
-                name = f"{folder.parent.name} launch {folder.name}"
-                earlier.append((launch.started_unix_s, name, read_snapshot(folder).trials))
-        except (OSError, ChoraleError):  # skip folders that are not launches, have an older format or are damaged
-            continue
-    latest = sorted((one for one in earlier if one[2]), key=lambda one: one[:2])[-LATEST:]
-    paces_s = [statistics.fmean(trial_intervals_s(done) or [done[0].seconds]) for _, _, done in latest]
-    trial_s = statistics.fmean(paces_s) if paces_s else None
-    by_trials = "budget.trials" if campaign.budget.trials <= points else "the search space"
-    stops_at = f"{trials} trials" if campaign.budget.trials <= points else f"all {points} configurations"
-    if trial_s is not None and minutes is not None and trials * trial_s > 60 * minutes:
-        by_trials, stops_at = "budget.minutes", f"{minutes:g} min"
-    elif trial_s is None and minutes is not None:
-        by_trials, stops_at = f"{by_trials} or budget.minutes", f"{stops_at} or {minutes:g} min"
-    seconds, at_most_s = None, None
-    if trial_s is not None:  # the last trial begins before the limit
-        seconds = round(min(trials * trial_s, math.inf if minutes is None else 60 * minutes + trial_s), 2)
-    if minutes is not None:
-        search_s = 60 * minutes
-        at_most_s = search_s + final_limit_s(campaign.final.minutes, search_s * campaign.parallel, len(campaign.sizes))
-    return {
-        "trials": trials,
-        "seconds": seconds,
-        "trial_seconds": None if trial_s is None else round(trial_s, 4),
-        "at_most_seconds": at_most_s,
-        "stopped_by": by_trials,
-        "stops_at": stops_at,
-        "basis": f"mean of {', '.join(name for _, name, _ in latest)} under the same conditions"
-        if latest
-        else NOT_KNOWN,
-    }
 
 
 def format_duration(seconds: float) -> str:
@@ -230,8 +169,14 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
 
 def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:
     """Return the plan that `chorale tune --dry-run` shows. priors: prior knowledge with which the search would start"""
-    space = search_space(campaign, topology)
+    space, minutes = search_space(campaign, topology), campaign.budget.minutes
     trials = min(campaign.budget.trials, len(space))
+    stopped_by = ["budget.trials" if trials == campaign.budget.trials else "the search space"]
+    at_most_s = None
+    if minutes is not None:
+        stopped_by.append("budget.minutes")
+        trials_s = 60 * minutes * campaign.parallel
+        at_most_s = 60 * minutes + final_limit_s(campaign.final.minutes, trials_s, len(campaign.sizes))
     return {
         "campaign": campaign.name,
         "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
@@ -244,6 +189,8 @@ def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior
         "reasons": dict(space.refused),
         "sampler": campaign.resolved_sampler,
         "trials": trials,
+        "stopped_by": " or ".join(stopped_by),
+        "at_most_seconds": at_most_s,
         "least_measuring_seconds": min_measuring_s(campaign, topology, trials),
         "prior": [{"name": prior.name, "points": sum(point in space for point in prior.gains)} for prior in priors],
         "first": [candidate.parameters for candidate in first_guesses(campaign, topology, space)],
@@ -269,14 +216,8 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['trials']} trials by {plan['sampler']}, the first: {', '.join(first[:_MAX_STARTS])}{more}"
     for prior in plan["prior"]:
         yield f"  prior from {prior['name']}, {prior['points']} points; dropped if it does not predict the trials"
-    estimate = plan["estimate"]
-    if estimate["seconds"] is None:
-        yield f"stops at {estimate['stops_at']}; how long that takes is {estimate['basis']}"
-    else:
-        total, trial = format_duration(estimate["seconds"]), format_duration(estimate["trial_seconds"])
-        yield f"the trials take about {total}, {trial} each, and stop at {estimate['stops_at']}"
-        yield f"  by the {estimate['basis']}"
-    if (all_s := estimate["at_most_seconds"]) is not None:
+    yield f"stopped by {plan['stopped_by']}"
+    if (all_s := plan["at_most_seconds"]) is not None:
         search_s = 60 * campaign["budget"]["minutes"]
         yield f"  search at most {format_duration(search_s)}, final at most {format_duration(all_s - search_s)}"
     if (least_s := plan["least_measuring_seconds"]) is not None:

@@ -1,4 +1,4 @@
-"""What the search of a launch knows in advance, from earlier launches and recorded runs; it is saved for --resume."""
+"""What the search of a launch knows in advance, from earlier launches and recorded runs."""
 
 import json
 import logging
@@ -18,21 +18,17 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import write_file
 from chorale.tuner.replay.tasks import replay_tasks
 from chorale.tuner.search.size_model import Floats, Prior, nearest_sizes
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.journal import Launch, conditions_of, launch_codec, launch_folders
-from chorale.tuner.trials.records import Candidate, CompleteTrial, candidate_codec
+from chorale.tuner.trials.records import Candidate, CompleteTrial
 from chorale.tuner.trials.store import JOURNAL, read_snapshot
 
 _log = logging.getLogger("chorale.prior")
 
 RECORD = "record"
 """Value of the campaign key `prior` for the recorded runs that Chorale ships, instead of a campaign's name."""
-
-PRIOR_FILE = "prior.json"
-FORMAT = "chorale-prior/1"
 
 MOST_LAUNCHES = 40
 """Maximum number of launches to read, the most similar and newest first, so that campaigns still start fast."""
@@ -58,7 +54,7 @@ def learned_priors(
     """Return priors for points of `space` from the data folder and Chorale's MI250 record, the most similar
     conditions first.
 
-    The launch `launch_id`, which is being started, is left out. The result depends only on the files. Raises
+    The launch `launch_id`, which is being started or resumed, is left out. The result depends only on the files. Raises
     InvalidInput if the campaign names a source that has no usable information.
     """
     if campaign.prior == "none" or campaign.resolved_sampler != "sizes-gp":
@@ -72,47 +68,6 @@ def learned_priors(
         way_out = "name campaigns of the data folder with the same collective and points, record, or auto"
         raise InvalidInput("campaign key `prior`: the source {} has no point in the search space", name, way_out)
     return priors[:4]
-
-
-def save_priors(folder: Path, priors: Sequence[Prior]) -> None:
-    """Write `priors` into a launch's folder. A failure is only logged."""
-    if not priors:
-        return
-    rows = [
-        {
-            "name": prior.name,
-            "source": prior.source,
-            "points": [
-                {"parameters": point.parameters, "gains": gains.tolist()} for point, gains in prior.gains.items()
-            ],
-        }
-        for prior in priors
-    ]
-    try:
-        write_file(folder / PRIOR_FILE, json.dumps({"format": FORMAT, "priors": rows}).encode())
-    except (ChoraleError, OSError) as error:
-        _log.warning("a resumed launch will not know its priors: %s", error)
-
-
-def saved_priors(folder: Path, sizes: int) -> list[Prior]:
-    """Return the priors with which a launch started; empty, with a warning, if the file does not have `sizes` sizes."""
-    path = folder / PRIOR_FILE
-    if not path.exists():
-        return []
-    priors = []
-    try:
-        for row in json.loads(path.read_bytes())["priors"]:
-            gains = {
-                candidate_codec.validate_python(point["parameters"]): np.array(point["gains"], dtype=np.float64)
-                for point in row["points"]
-            }
-            if not gains or any(one.shape != (sizes,) or not np.all(np.isfinite(one)) for one in gains.values()):
-                raise ValueError("gains must be numbers, one for each size")
-            priors.append(Prior(gains, str(row["name"]), str(row["source"])))
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        _log.warning("%s cannot be used (%s): the launch continues without priors", path, type(error).__name__)
-        return []
-    return priors
 
 
 def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:

@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, TrialRecord
@@ -29,24 +26,8 @@ def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
     return [gap_s for gap_s in gaps_s if gap_s <= _PAUSE * middle_s]
 
 
-RECENT = 6
-
-
 class LaunchProgress:
-    """Base class of progress displays: a context manager that is notified of every finished trial; it shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stop showing progress."""
-
-    def trial(self, record: TrialRecord) -> None:
-        """Show a trial that has just finished."""
-
-
-class PlainLines(LaunchProgress):
-    """One line per trial, for logs and pipes: its outcome, the best so far and the time left.
+    """Prints one line per trial: its outcome, the best so far and the time left.
 
     budget:  maximum number of trials, including `recorded` ones
     limit_s: seconds from the beginning of the first trial after which no new trial starts
@@ -57,62 +38,25 @@ class PlainLines(LaunchProgress):
     ) -> None:
         self._console = console
         self._budget = budget
-        self._before = len(recorded)
         self._limit_s = limit_s
-        self._trials: list[TrialRecord] = []
-        self._best: CompleteTrial | None = None
-        for record in recorded:
-            self._add(record)
+        self._trials = list(recorded)
+        self._before = len(recorded)
 
     def trial(self, record: TrialRecord) -> None:
-        self._add(record)
-        text = f"{record.candidate}: {outcome_text(record)}  ({self._tally})"
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _add(self, record: TrialRecord) -> None:
+        """Show a trial that has just finished."""
         self._trials.append(record)
-        if isinstance(record, CompleteTrial) and (self._best is None or record.speedup > self._best.speedup):
-            self._best = record
-
-    @property
-    def _tally(self) -> str:
-        if not self._trials:
-            return f"starting the workers; {self._budget} trials at most"
         intervals_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
         left_s = statistics.fmean(intervals_s) * max(0, self._budget - len(self._trials))
-        if new := self._trials[self._before :]:
-            began_s = min(record.started_unix_s for record in new)
-            last_s = max(record.started_unix_s + record.seconds for record in new)
-            left_s = min(left_s, max(0.0, self._limit_s - (last_s - began_s)))
-        best = f", best {self._best.speedup:.2f}x {self._best.candidate}" if self._best else ""
-        return f"trial {len(self._trials)}/{self._budget}, about {int(left_s // 60)}:{int(left_s % 60):02d} left{best}"
-
-
-class LiveTable(PlainLines):
-    """A table of the latest trials that is updated in place, for terminals."""
-
-    def __init__(
-        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
-    ) -> None:
-        super().__init__(console, budget, recorded, limit_s)
-        self._live = Live(self._view(), console=console, refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._live.stop()
-
-    def trial(self, record: TrialRecord) -> None:
-        self._add(record)
-        self._live.update(self._view())
-
-    def _view(self) -> Group:
-        table = Table("trial", "candidate", "outcome", box=None, pad_edge=False)
-        for record in self._trials[self._before :][-RECENT:]:
-            table.add_row(str(record.number), Text(str(record.candidate)), Text(outcome_text(record)))
-        return Group(table, Text(self._tally))
+        new = self._trials[self._before :]
+        began_s = min(record.started_unix_s for record in new)
+        last_s = max(record.started_unix_s + record.seconds for record in new)
+        left_s = min(left_s, max(0.0, self._limit_s - (last_s - began_s)))
+        complete = [one for one in self._trials if isinstance(one, CompleteTrial)]
+        best = max(complete, key=lambda one: one.speedup, default=None)
+        leader = "" if best is None else f", best {best.speedup:.2f}x {best.candidate}"
+        count = f"trial {len(self._trials)}/{self._budget}, about {int(left_s // 60)}:{int(left_s % 60):02d} left"
+        text = f"{record.candidate}: {outcome_text(record)}  ({count}{leader})"
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def outcome_text(record: TrialRecord) -> str:
@@ -127,9 +71,8 @@ def outcome_text(record: TrialRecord) -> str:
 def progress_display(
     console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
 ) -> LaunchProgress:
-    """Return the display for `console`: `LiveTable` or `PlainLines`. On a quiet console the lines are not printed."""
-    kind = LiveTable if console.is_terminal and not console.quiet else PlainLines
-    return kind(console, budget, recorded, limit_s)
+    """Return the progress of a launch on `console`; a quiet console shows nothing."""
+    return LaunchProgress(console, budget, recorded, limit_s)
 
 
 SEARCH, ORDER, SAVE, SHOW = "search", "order", "save", "show"

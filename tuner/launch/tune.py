@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,9 @@ from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.launch import priors as launch_priors
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.plan import campaign_on, first_guesses
+from chorale.tuner.launch.priors import learned_priors
 from chorale.tuner.launch.progress import LaunchProgress, Overhead
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.search.search import SearchPlan, open_search
@@ -33,12 +32,10 @@ from chorale.tuner.tracking.registry import (
     PromotionVerdict,
     best_programs,
     register,
-    similar_champions,
 )
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import JournalLost, Launch, space_id
 from chorale.tuner.trials.records import (
-    Candidate,
     CompleteTrial,
     RankedTrial,
     TrialRecord,
@@ -51,7 +48,6 @@ from chorale.tuner.trials.tuning_table import SizeClass, eligible
 _log = logging.getLogger("chorale.tune")
 
 INTERRUPTED_PATIENCE_S = 15.0
-WARM_START_PATIENCE_S = 30.0
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
@@ -90,9 +86,9 @@ class LaunchWork:
         try:
             space = search_space(self.campaign, self.topology)
             max_trials = max(len(self.store.trials), min(self.campaign.budget.trials, len(space)))
-            with make_progress(max_trials, self.store.trials) as progress:
-                workers = make_workers()
-                self._loop(workers, space, progress)
+            progress = make_progress(max_trials, self.store.trials)
+            workers = make_workers()
+            self._loop(workers, space, progress)
             best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
             best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
             self.tracker.await_opening(UPLOAD_PATIENCE_S)
@@ -154,24 +150,9 @@ class LaunchWork:
         return versions, verdicts
 
     def _loop(self, workers: Workers, space: SearchSpace, progress: LaunchProgress) -> None:
-        starts = list[Candidate]()
-        if not self.store.trials:
-            if self.campaign.warm_start and not self.tracker.is_empty:
-                question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
-                try:
-                    starts = question.result(WARM_START_PATIENCE_S)
-                    _log.info("warm start: %d of the registry's champions come first", len(starts))
-                except StillBusy:
-                    _log.warning("no warm start: MLflow took more than %g s", WARM_START_PATIENCE_S)
-                except ChoraleError as error:
-                    _log.info("no warm start: %s", error)  # the tracker has already warned about the cause
-            starts = [*starts, *first_guesses(self.campaign, self.topology, space)]
+        starts = [] if self.store.trials else first_guesses(self.campaign, self.topology, space)
         campaign, launch_id, folder = self.campaign, self.store.launch.launch_id, self.store.folder
-        if self.store.is_resumed:  # with the priors with which it started
-            priors = launch_priors.saved_priors(folder, len(campaign.sizes))
-        else:
-            priors = launch_priors.learned_priors(campaign, self.topology, space, self.home, launch_id)
-            launch_priors.save_priors(folder, priors)
+        priors = learned_priors(campaign, self.topology, space, self.home, launch_id)
         plan = SearchPlan(
             space=space,
             study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, self.store.launch.conditions)[:12]}",
@@ -181,7 +162,7 @@ class LaunchWork:
             sizes_bytes=tuple(campaign.sizes),
             weights=tuple(campaign.weights or ()),
             together=campaign.one_winner,
-            starts=tuple(dict.fromkeys(starts)),
+            starts=tuple(starts),
             priors=tuple(priors),
             parts=self.parts,
         )

@@ -16,13 +16,11 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of_code
 from typing import Any
 
-import numpy as np
-
 from chorale.job.files import read_file
 from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import MedianInterval, median_interval
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.memory import collective_of_ranks
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import judge_program
@@ -33,7 +31,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, SizeResult, candidate_codec
+from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, SizeResult
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass, fastest_baseline
 
@@ -478,50 +476,3 @@ def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
     """Return the error to raise if nothing is registered for this network and collective."""
     value = f"{collective} on {topology.spec}"
     return CheckFailed("no schedule is registered for {}", value, "run `chorale tune` with a campaign for it first")
-
-
-MAX_MODELS = 50  # maximum number of models from which champions are read
-_DEGRADED = re.compile(r"(without|scaled)\(")
-MAX_CLASS_DISTANCE = 1  # largest difference of exponents for which size classes count as similar
-
-
-def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
-    """Return parameters of champions for the same collective on similar networks, the most similar sizes first.
-
-    Networks are similar if they have the same `family` and degree; size classes may differ by at most
-    `MAX_CLASS_DISTANCE` from one of the campaign's. The results are only starting points, so they are not verified.
-    """
-    classes = {SizeClass.of(size) for size in campaign.sizes}
-    similar: list[tuple[int, int, str]] = []
-    for name, tags in mlflow.models({COLLECTIVE: campaign.collective}).items():
-        size_class = SizeClass(int(tags[SIZE_CLASS]))
-        spec = tags.get("chorale.topology", "")
-        distance = min(wanted.distance(size_class) for wanted in classes)
-        if family(spec) == family(topology.spec) and distance <= MAX_CLASS_DISTANCE:
-            similar.append((distance, -size_class.exponent, name))
-    winners: dict[Candidate, None] = {}
-    for _, _, name in sorted(similar)[:MAX_MODELS]:
-        version = mlflow.aliased(name, campaign.register_.alias)
-        if version is None:
-            continue
-        try:
-            manifest: dict[str, Any] = json.loads(mlflow.download(version)[MANIFEST_FILE])
-            is_program = manifest.get("library") is None
-            if is_program and degree(load_topology(manifest["topology"]["spec"])) == degree(topology):
-                winners[candidate_codec.validate_python(manifest["parameters"])] = None
-        except (ChoraleError, KeyError, TypeError, ValueError) as error:
-            _log.warning("%s cannot be used for a warm start: %r", name, error)
-    return list(winners)
-
-
-def family(spec: str) -> str:
-    """Return a spec's topology family, ignoring failures: `torus` for torus:4x4 and without(torus:4x4;…)."""
-    while (whole := _DEGRADED.match(spec)) is not None:
-        spec = spec[whole.end() :]
-    return re.split(r"[:(]", spec, maxsplit=1)[0]
-
-
-def degree(topology: Topology) -> int:
-    """Return the largest number of outgoing links of any compute node."""
-    sources = np.bincount(topology.links.src, minlength=topology.compute_count)
-    return int(sources[: topology.compute_count].max())

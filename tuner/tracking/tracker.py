@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TypeVar
 
 import psutil
 
@@ -20,7 +19,6 @@ from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.redaction import redacted
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.databases import sqlite_file
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MetricPoint, MlflowStore, RunState, load_mlflow
 from chorale.tuner.trials.records import (
@@ -79,8 +77,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 COURSE_STEP = 5
 """The best result so far is logged to the parent run each time this many trials have finished."""
 
-Reply = TypeVar("Reply")
-
 
 class Tracker:
     """Logs a launch to MLflow from a background thread, so that measurements never wait for the server.
@@ -134,17 +130,6 @@ class Tracker:
     def await_opening(self, patience_s: float) -> None:
         """Wait up to `patience_s` seconds for the connection: two threads must not create tables at the same time."""
         wait([self.start()], patience_s)
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether MLflow's database is a file that does not exist yet."""
-        file = sqlite_file(self._uri)
-        return file is not None and not file.exists()
-
-    def query(self, operation: Callable[[MlflowStore], Reply]) -> Future[Reply]:
-        """Run a query to MLflow after all earlier work. The future raises Unavailable if MLflow cannot be reached."""
-        self.start()
-        return self._thread.submit(lambda: operation(self._require_mlflow()))
 
     def trial(self, _record: TrialRecord) -> None:
         """Upload the trials that have finished, in the background."""

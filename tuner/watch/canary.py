@@ -12,9 +12,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from chorale.job.files import read_file
@@ -161,7 +160,7 @@ class CanaryReport:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Compares tables on one network. Thread-safe; only one thread measures at a time.
+    """Compares tables on one network.
 
     topology: the fabric without failures
     measure:  runs a measurement request on the fabric
@@ -174,7 +173,6 @@ class Canary:
     repeats: int
     seconds: float
     clock: Callable[[], float] = time.monotonic
-    _turn: Lock = field(default_factory=Lock)
 
     def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
         """Compare the programs of both tables by alternating repetitions; empty report if the programs are the same.
@@ -200,22 +198,15 @@ class Canary:
     def _ratios(
         self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float
     ) -> tuple[Mapping[int, list[float]], str]:
-        """Return the ratios of times at each size, and the reason if there are too few for a decision.
-
-        The first repetition has no warm-up, which is a disadvantage for the candidate, because it still has to open its
-        connections. If the candidate is not slower despite that, nothing more is measured; otherwise this repetition is
-        discarded.
-        """
-        cold = self._measured(programs, sizes, until_s, warmup=0)
-        if not isinstance(cold, Measurement):
-            return {size: [] for size in sizes}, cold
-        ratios = {size: [each for each in new if each <= 1] for size, new in _new_ratios(cold, sizes)}
+        """Return the ratios of times at each size, and the reason if there are too few for a decision."""
+        ratios: dict[int, list[float]] = {size: [] for size in sizes}
         while undecided := tuple(size for size in sizes if not self._is_decided(ratios[size])):
             outcome = self._measured(programs, undecided, until_s)
             if not isinstance(outcome, Measurement):
                 return ratios, outcome
-            for size, new in _new_ratios(outcome, undecided):
-                ratios[size] += new
+            for index, size in enumerate(undecided):
+                times = (outcome.results[name][index].times_s for name in (CANDIDATE, PRESENT))
+                ratios[size] += [new / old for new, old in zip(*times, strict=True)]  # paired by repetition
         return ratios, ""
 
     def _is_decided(self, ratios: Sequence[float]) -> bool:
@@ -226,14 +217,6 @@ class Canary:
         """
         faster = sum(ratio <= 1 for ratio in ratios)
         return faster > samples_below(self.repeats, CONFIDENCE) or len(ratios) >= self.repeats
-
-    def warm_up(self, table: Table, collectives: Sequence[str]) -> None:
-        """Run a program of `table` once, so that the processes already exist when a comparison is urgent."""
-        for collective in collectives:
-            entry = table_entry(table, collective, self.sizes_bytes[0])
-            if entry is not None:
-                until_s = self.clock() + self.seconds
-                self._measured({PRESENT: lift(entry.text)}, self.sizes_bytes[:1], until_s)
 
     def _contests(
         self, tables: tuple[Table, Table], collective: str
@@ -252,29 +235,13 @@ class Canary:
             texts = zip((PRESENT, CANDIDATE), entries[digests], strict=True)
             yield {name: lift(entry.text) for name, entry in texts}, tuple(of_pair)
 
-    def _measured(
-        self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float, warmup: int = 1
-    ) -> Measurement | str:
-        """Return the measurement, or a sentence that explains why there is none."""
-        is_over = f"the {self.seconds:g} s for comparisons are over"
-        waits_s = until_s - self.clock()
-        if waits_s <= 0 or not self._turn.acquire(timeout=waits_s):
-            return is_over
-        try:
-            left_s = until_s - self.clock()
-            if left_s <= 0:
-                return is_over
-            outcome = self.measure(RunRequest(self.topology, programs, sizes, 1, warmup, left_s))
-        finally:
-            self._turn.release()
+    def _measured(self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float) -> Measurement | str:
+        """Return the measurement of one repetition, or a sentence that explains why there is none."""
+        left_s = until_s - self.clock()
+        if left_s <= 0:
+            return f"the {self.seconds:g} s for comparisons are over"
+        outcome = self.measure(RunRequest(self.topology, programs, sizes, 1, 1, left_s))
         return f"{outcome.kind}: {outcome.message}" if isinstance(outcome, RunFailure) else outcome
-
-
-def _new_ratios(measurement: Measurement, sizes: Sequence[int]) -> Iterator[tuple[int, list[float]]]:
-    """Yield each size with the ratios of the candidate's times to the current program's, paired by repetition."""
-    for index, size in enumerate(sizes):
-        times = (measurement.results[name][index].times_s for name in (CANDIDATE, PRESENT))
-        yield size, [new / old for new, old in zip(*times, strict=True)]
 
 
 FORMAT, RECORD = "chorale-publications/1", "publications.json"
@@ -408,11 +375,6 @@ class Renewal:
         except ChoraleError as error:
             events.append(self._event("replan", spec=spec, state=str(state), error=str(error)))
         return events
-
-    def warm_up(self) -> None:
-        """Start the processes for comparisons now, so that they already exist when a comparison is urgent."""
-        if self.canary is not None and self.present is not None and self._is_whole(self.present):
-            self.canary.warm_up(self.present.table, self.collectives)
 
     def plan_ahead(self, state: FabricState) -> list[Event]:
         """Plan for a possible future state. Return an event if no plan is possible."""

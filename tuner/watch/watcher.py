@@ -150,7 +150,6 @@ class Watch:
     _pending: tuple[FabricState, float] | None = None
     _under_way: dict[str, Future[list[Event]]] = field(default_factory=dict)
     _ahead: Iterator[FabricState] = field(default_factory=lambda: iter(()))
-    _is_warm: bool = False
     _last_s: dict[str, float] = field(default_factory=dict)  # name of a periodic task -> time at which it was last done
 
     def __post_init__(self) -> None:
@@ -248,9 +247,6 @@ class Watch:
             (state, since_s), self._pending = self._pending, None
             work = self.pool.submit(renewal.renew, state, since_s, lambda: self._pending is not None)
             self._under_way["renew"] = work
-        elif "renew" not in self._under_way and not self._is_warm and renewal.present is not None:
-            self._is_warm = True
-            self.pool.submit(renewal.warm_up)
         elif "renew" not in self._under_way and self._is_due("judge", _JUDGE_S, now_s):
             self._under_way["renew"] = self.pool.submit(renewal.judge)
         if not self._under_way.keys() & {"renew", "plan"} and (ahead := next(self._ahead, None)) is not None:

@@ -18,15 +18,12 @@ from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
 from chorale.synth.simulation.simulate import NetworkModel
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.loop import RequestBuilder
 from chorale.tuner.launch.plan import (
-    NOT_KNOWN,
     campaign_on,
     campaign_plan,
     first_guesses,
-    forecast,
     format_duration,
     min_measuring_s,
     plan_lines,
@@ -36,9 +33,7 @@ from chorale.tuner.launch.progress import (
     PREPARING,
     SAVE,
     SEARCH,
-    LiveTable,
     Overhead,
-    PlainLines,
     progress_display,
 )
 from chorale.tuner.search.size_model import AcquisitionOptimizer
@@ -46,8 +41,7 @@ from chorale.tuner.search.space import search_space
 from chorale.tuner.tracking import mlflow_store
 from chorale.tuner.tracking.tracker import COURSE_STEP
 from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial
-from chorale.tuner.trials.store import open_store
-from tests.campaigns import complete, small_campaign, space_of
+from tests.campaigns import complete, small_campaign
 from tests.unit.tuner.launch.test_tuning import run
 
 
@@ -140,46 +134,15 @@ def test_the_search_computes_in_one_thread(monkeypatch):
     assert set(seen) == {1}
 
 
-def lines_of(campaign: Campaign, estimate: dict[str, Any]) -> str:
-    """Return what `chorale tune --dry-run` prints."""
-    return "\n".join(plan_lines(campaign_plan(campaign, load_topology(campaign.topology)) | {"estimate": estimate}))
+def test_the_plan_says_what_ends_the_search():
+    def plan(**keys: Any) -> dict[str, Any]:
+        return campaign_plan(small_campaign(**keys), load_topology("ring:4"))
 
-
-def saved(home: Home, campaign: Campaign, trial_s: float) -> None:
-    """Write a launch of four trials that took `trial_s` each, one after the other."""
-    store = open_store(campaign, load_topology(campaign.topology), home, resume=False)
-    for number, point in enumerate(space_of(campaign).points[:4], 1):
-        store.add(complete(point, 1.0, number, seconds=trial_s, started_unix_s=1e9 + trial_s * number))
-    store.close()
-
-
-def test_the_latest_launches_under_the_same_conditions_count(home):
-    campaign, topology = small_campaign(budget={"trials": 8}), load_topology("ring:4")
-    before = forecast(campaign, topology, home)
-    assert (before["trials"], before["stopped_by"]) == (8, "budget.trials")
-    assert (before["seconds"], before["trial_seconds"], before["basis"]) == (None, None, NOT_KNOWN)
-    assert NOT_KNOWN in lines_of(campaign, before)
-    for trial_s in (400.0, 4.0, 4.0, 4.0):  # the first built everything
-        saved(home, campaign, trial_s)
-    after = forecast(campaign, topology, home)
-    assert (after["trial_seconds"], after["seconds"], after["at_most_seconds"]) == (4.0, 32.0, None)
-    assert after["basis"] == "mean of small launch 2, small launch 3, small launch 4 under the same conditions"
-    assert "the trials take about 32 s, 4.0 s each, and stop at 8 trials" in lines_of(campaign, after)
-    assert forecast(small_campaign(repeats=4), topology, home)["basis"] == NOT_KNOWN
-    for journal in home.campaigns.glob("*/*/trials.jsonl"):
-        journal.write_bytes(journal.read_bytes() + b"no record\n")
-    assert forecast(campaign, topology, home)["basis"] == NOT_KNOWN
-
-
-def test_minutes_may_end_it(home):
-    campaign = small_campaign(budget={"trials": 8, "minutes": 1}, final={"minutes": 0.5})
-    before = forecast(campaign, load_topology("ring:4"), home)
-    assert (before["stopped_by"], before["stops_at"]) == ("budget.trials or budget.minutes", "8 trials or 1 min")
-    assert (before["seconds"], before["at_most_seconds"]) == (None, 90.0)
-    saved(home, campaign, 10.0)
-    after = forecast(campaign, load_topology("ring:4"), home)
-    assert (after["seconds"], after["stopped_by"], after["stops_at"]) == (70.0, "budget.minutes", "1 min")
-    assert "search at most 60 s, final at most 30 s" in lines_of(campaign, after)
+    assert (plan(budget={"trials": 8})["stopped_by"], plan()["at_most_seconds"]) == ("budget.trials", None)
+    assert plan(budget={"trials": 1000})["stopped_by"] == "the search space"
+    limited = plan(budget={"trials": 8, "minutes": 1}, final={"minutes": 0.5})
+    assert (limited["stopped_by"], limited["at_most_seconds"]) == ("budget.trials or budget.minutes", 90.0)
+    assert "search at most 60 s, final at most 30 s" in "\n".join(plan_lines(limited))
 
 
 @pytest.mark.parametrize(
@@ -203,34 +166,24 @@ def text(shown: Console) -> str:
     return shown.file.getvalue()
 
 
-def test_plain_lines_count_and_estimate_also_for_resumed_launches_and_limits():
+def test_lines_count_and_estimate_also_for_resumed_launches_and_limits():
     shown = console()
-    with PlainLines(shown, 10) as progress:
-        progress.trial(replace(TRIAL, seconds=5.0))
-        progress.trial(replace(HUNG, seconds=15.0))
+    progress = progress_display(shown, 10)
+    progress.trial(replace(TRIAL, seconds=5.0))
+    progress.trial(replace(HUNG, seconds=15.0))
+    progress.trial(replace(PRUNED, started_unix_s=2e9))
     assert text(shown).splitlines() == [
         "bfb chunks=2: 2.00x (4KiB 1000 ms, 64KiB 2000 ms)  (trial 1/10, about 0:45 left, best 2.00x bfb chunks=2)",
         "ring: failed, timeout: hung  (trial 2/10, about 1:20 left, best 2.00x bfb chunks=2)",
+        "ring k=2: pruned: no trees  (trial 3/10, about 1:10 left, best 2.00x bfb chunks=2)",
     ]
     shown = console()
     known = [replace(TRIAL, started_unix_s=1e9 + 10 * number, trial_id=str(number)) for number in range(4)]
-    with PlainLines(shown, 10, known) as progress:
-        progress.trial(replace(HUNG, started_unix_s=2e9))
+    progress_display(shown, 10, known).trial(replace(HUNG, started_unix_s=2e9))
     assert text(shown).endswith("(trial 5/10, about 0:50 left, best 2.00x bfb chunks=2)\n")
     shown = console()
-    with PlainLines(shown, 100, limit_s=30.0) as progress:
-        progress.trial(replace(TRIAL, seconds=10.0))
+    progress_display(shown, 100, limit_s=30.0).trial(replace(TRIAL, seconds=10.0))
     assert "about 0:20 left" in text(shown)
-
-
-@pytest.mark.parametrize(("terminal", "kind"), [(True, LiveTable), (False, PlainLines)])
-def test_a_terminal_gets_a_table(terminal, kind):
-    shown = console(force_terminal=terminal)
-    with progress_display(shown, 10) as progress:
-        assert isinstance(progress, kind)
-        for record in (TRIAL, HUNG, PRUNED):
-            progress.trial(record)
-    assert "failed, timeout: hung" in text(shown)
 
 
 def on_network(topology: str, kind: str, **keys: Any) -> Campaign:

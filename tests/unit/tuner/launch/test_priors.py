@@ -1,4 +1,4 @@
-"""What earlier launches and the record say to a new launch, and that a resumed one goes on with the same."""
+"""What earlier launches and the record say to a new launch and to a resumed one."""
 
 import json
 import shutil
@@ -12,8 +12,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.plan import campaign_plan, forecast, plan_lines
-from chorale.tuner.launch.priors import PRIOR_FILE, learned_priors, saved_priors
+from chorale.tuner.launch.plan import campaign_plan, plan_lines
+from chorale.tuner.launch.priors import learned_priors
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import prior_lines, tune_document
 from chorale.tuner.search.size_model import Prior
@@ -27,7 +27,7 @@ NAME = "small launch 1 (ring:4, simulated)"
 
 def whole(**changes: Any) -> Campaign:
     """Return a campaign that measures all of its twelve points."""
-    return small_campaign(**{"budget": {"trials": 12}, "warm_start": False, **changes})
+    return small_campaign(**{"budget": {"trials": 12}, **changes})
 
 
 def priors_of(campaign: Campaign, home: Home) -> list[Prior]:
@@ -62,7 +62,6 @@ def copied(home: Home, path: Path) -> Home:
 def test_a_second_launch_begins_with_what_the_first_learned(measured, tmp_path):
     home, first = copied(measured[0], tmp_path), measured[1]
     assert tune_document(first)["prior"] == []
-    assert not (first.folder / PRIOR_FILE).exists()
     second = run(home, whole())
     [prior] = tune_document(second)["prior"]
     assert (prior["name"], prior["points"]) == (NAME, 12)
@@ -73,16 +72,13 @@ def test_a_second_launch_begins_with_what_the_first_learned(measured, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_resumed_launch_goes_on_with_its_priors(measured, tmp_path):
+def test_a_resumed_launch_has_priors_too(measured, tmp_path):
     home = copied(measured[0], tmp_path)
     twin = copied(measured[0], tmp_path / "twin")
     begun = run(home, whole(name="next", budget={"trials": 4}))
     assert tried(begun) == tried(run(twin, whole(name="next", budget={"trials": 4})))  # by the data folder alone
-    saved = (begun.folder / PRIOR_FILE).read_bytes()
-    shutil.rmtree(home.campaigns / "small")
     resumed = run(home, whole(name="next", budget={"trials": 8}), resume=True)
     assert resumed.folder == begun.folder
-    assert (begun.folder / PRIOR_FILE).read_bytes() == saved
     assert [prior["name"] for prior in tune_document(resumed)["prior"]] == [NAME]
 
 
@@ -99,14 +95,6 @@ def test_a_launch_that_misleads_is_dropped(measured, tmp_path):
     [prior] = tune_document(misled)["prior"]
     assert (prior["name"], prior["weight"]) == ("liar launch 1 (ring:4, simulated)", 0)
     assert "dropped" in "".join(prior_lines(misled))
-
-
-@pytest.mark.parametrize("damage", [b"{", b"{}", b'{"priors": [{"name": "a", "source": "", "points": []}]}'])
-def test_a_damaged_file_of_priors_is_left_out(home, damage, caplog):
-    folder = measure(home, whole())
-    (folder / PRIOR_FILE).write_bytes(damage)
-    assert saved_priors(folder, 2) == []
-    assert "continues without priors" in caplog.text
 
 
 def test_the_nearest_circumstances_come_first(home):
@@ -156,5 +144,5 @@ def test_the_plan_names_what_is_known(home):
     plan = campaign_plan(campaign, topology, priors_of(campaign, home))
     assert plan["prior"] == [{"name": NAME, "points": 12}]
     json.dumps(plan)
-    lines = "\n".join(plan_lines(plan | {"estimate": forecast(campaign, topology, home)}))
+    lines = "\n".join(plan_lines(plan))
     assert f"prior from {NAME}, 12 points" in lines

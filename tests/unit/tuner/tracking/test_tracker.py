@@ -1,6 +1,5 @@
 """What MLflow is told and asked: the tracker with a store that fails, the registry, new databases, addresses."""
 
-import json
 import sqlite3
 import stat
 import subprocess
@@ -9,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,12 @@ import pytest
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion, RunState, what_is_at
+from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, what_is_at
 from chorale.tuner.tracking.registry import (
-    MANIFEST_FILE,
     PROGRAM_ID,
     RUNNER,
-    SIZE_CLASS,
     best_programs,
-    degree,
-    family,
     is_same,
-    similar_champions,
 )
 from chorale.tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch
@@ -223,56 +216,6 @@ def test_winners_of_size_classes():
     assert (large.baseline, large.library) == (None, None)
     [tie, _] = best_programs([standing(1, (8.0, 8.0, 1.0), ring=8.0)])
     assert (tie.baseline, tie.library, tie.stored) == ("ring", None, None)
-
-
-WINNER = Candidate("bfb", chunks=2)
-
-
-@dataclass
-class FakeRegistry:
-    """Models of (spec, exponent of the size class, manifest)."""
-
-    models_by_name: dict[str, tuple[str, int, dict[str, Any]]]
-
-    def models(self, tags: dict[str, str]) -> dict[str, dict[str, str]]:
-        assert tags == {"chorale.collective": "allreduce"}
-        return {
-            name: {"chorale.topology": spec, SIZE_CLASS: str(exponent)}
-            for name, (spec, exponent, _) in self.models_by_name.items()
-        }
-
-    def aliased(self, name: str, alias: str) -> ModelVersion | None:
-        return None if name == "nobody" else ModelVersion(name, "1", {}, "run")
-
-    def download(self, version: ModelVersion) -> dict[str, bytes]:
-        return {MANIFEST_FILE: json.dumps(self.models_by_name[version.name][2]).encode()}
-
-
-def model(spec: str, exponent: int, candidate: Candidate = WINNER) -> tuple[str, int, dict[str, Any]]:
-    return spec, exponent, {"topology": {"spec": spec}, "parameters": candidate.parameters}
-
-
-def found(**models: tuple[str, int, dict[str, Any]]) -> list[Candidate]:
-    registry: Any = FakeRegistry(models)
-    return similar_champions(registry, small_campaign(), load_topology("ring:4"))  # at 2^12 and 2^16 bytes
-
-
-def test_champions_of_the_same_family_and_degree_at_near_sizes_are_similar():
-    near, exact = Candidate("ring"), Candidate("bfb")
-    assert found(a=model("ring:8", 17, near), b=model("ring:16", 12, exact)) == [exact, near]
-    assert found(a=model("ring:8", 12), b=model("ring:16", 16)) == [WINNER]
-    assert found(nobody=model("ring:8", 12)) == []
-    assert [family(spec) for spec in ("torus:4x4", "line(ring:4)", "diamond")] == ["torus", "line", "diamond"]
-    assert family("without(scaled(torus:4x4;link=0-1;factor=1/2);node=3)") == "torus"
-    assert [degree(load_topology(spec)) for spec in ("ring:5", "torus:3x3", "hypercube:4")] == [2, 4, 4]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [model("hypercube:2", 12), model("ring:8", 14), model("biring:4,8", 12), ("ring:8", 12, {"no": "manifest"})],
-)
-def test_other_networks_sizes_and_what_cannot_be_read_are_not(other):
-    assert found(a=other) == []
 
 
 ROOT = Path(__file__).parents[4]
