@@ -18,7 +18,7 @@ from chorale.experiments.framework.experiment import (
     published,
     short_text,
 )
-from chorale.experiments.framework.plots import Chart, Point, line_points
+from chorale.experiments.framework.plots import Chart, Point, curve_points, line_points
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
 from chorale.synth.finder.constructions import BaseSet
@@ -195,18 +195,6 @@ def _figure_15_rows(parts: Sequence[Any]) -> list[Row]:
     return rows
 
 
-_SHOWN = 5
-"""Number of kinds that get their own lines; all other kinds share one."""
-
-
-def _figure_15_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for name in WORKLOADS:
-        of_size = [row for row in rows if row["size"] == name and "curve" in row]
-        for place, row in enumerate(of_size):
-            known = place < _SHOWN or row["kind"] in (_BIDIRECTIONAL, _BOUND)
-            yield from ((name, row["kind"] if known else "others", *point) for point in row["curve"])
-
-
 FIGURE_15 = Experiment(
     name="direct-connect-figure-15",
     question="Which kinds of topologies of degree 4 have the shortest allreduce for N up to 2,000, at 1 and 100 MB?",
@@ -220,7 +208,7 @@ FIGURE_15 = Experiment(
     quick=[(False, LARGEST, _QUICK_STRIDE), (True, LARGEST, _QUICK_STRIDE)],
     evaluate=_figure_15_frontiers,
     conclude=_figure_15_rows,
-    plot=Chart(_figure_15_points, "N", "allreduce in us", log="", dots=True),
+    plot=Chart(curve_points("{size}", "{kind}"), "N", "allreduce in us", log="", dots=True),
 )
 
 

@@ -5,7 +5,7 @@ all-to-all on many nodes of degree 4 are compared with rings, trees and tori.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -23,7 +23,7 @@ from chorale.experiments.framework.experiment import (
     columns,
     concatenate_rows,
 )
-from chorale.experiments.framework.plots import Chart, Point, all_points, line_points
+from chorale.experiments.framework.plots import Chart, all_points, curve_points, line_points
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import Workload, bfb_score, greatest_rate, least_bandwidth_factor, least_steps
@@ -285,11 +285,6 @@ def _figure_18_rows(batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]
     return rows
 
 
-def _figure_18_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        yield from ((f"degree {row['degree']}", "T_B over least", *point) for point in row["curve"])
-
-
 FIGURE_18 = Experiment(
     name="direct-connect-figure-18",
     question="Is T_B of BFB on generalized Kautz graphs at most twice the least, in at most one step more?",
@@ -302,5 +297,5 @@ FIGURE_18 = Experiment(
     quick=_batches(_QUICK_STRIDE),
     evaluate=_scores,
     conclude=_figure_18_rows,
-    plot=Chart(_figure_18_points, "N", "", log="", dots=True),
+    plot=Chart(curve_points("degree {degree}", "T_B over least"), "N", "", log="", dots=True),
 )

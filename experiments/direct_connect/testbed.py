@@ -7,7 +7,7 @@ switched networks, and figure 14 fits lines to times.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import fmean, linear_regression, mean
@@ -24,7 +24,7 @@ from chorale.experiments.framework.experiment import (
     published,
 )
 from chorale.experiments.framework.live import LiveTimes, measure_times
-from chorale.experiments.framework.plots import SIZE, Chart, Point
+from chorale.experiments.framework.plots import SIZE, Chart, all_points, line_points
 from chorale.experiments.framework.references import synthesized
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
@@ -204,14 +204,6 @@ _FIGURE_6_CLAIMS = (
 )
 
 
-def _figure_6_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        if row["kind"] == "times":
-            meant = "" if row["where"] == SIMULATED else f", by {format_size(row['size_bytes'])}"
-            title = f"{row['where']}, {row['size']}{meant}"
-            yield from ((title, name, row["nodes"], us) for name, us in row["us"].items())
-
-
 FIGURE_6 = Experiment(
     name="direct-connect-figure-6",
     question="How much faster is allreduce on the best small networks of degree 4 than on rings and trees?",
@@ -222,7 +214,7 @@ FIGURE_6 = Experiment(
     evaluate=lambda case: times_rows(case[0], case[1], contenders(case[1])),
     conclude=lambda parts: with_claims(_FIGURE_6_CLAIMS, parts),
     alone=True,
-    plot=Chart(_figure_6_points, "N", "allreduce in us", log=""),
+    plot=Chart(line_points("{where}, {size}", "", "nodes", "us"), "N", "allreduce in us", log=""),
 )
 
 
@@ -249,15 +241,6 @@ _FIGURE_13_CLAIMS = (
 )
 
 
-def _figure_13_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        if row["kind"] == "times":
-            for rival in _FIGURE_13_RIVALS:
-                scheme, network = rival.name.split(" on ")
-                over = row["us"][rival.name] / row["us"][_BASELINE]
-                yield f"{row['where']}, {network}", scheme, row["size_bytes"], over
-
-
 FIGURE_13 = Experiment(
     name="direct-connect-figure-13",
     question="How much faster is BFB on hypercubes of 8 nodes than what switched networks use?",
@@ -269,7 +252,7 @@ FIGURE_13 = Experiment(
     evaluate=lambda where: times_rows(where, FIGURE_13_NODES, _FIGURE_13_RIVALS),
     conclude=lambda parts: with_claims(_FIGURE_13_CLAIMS, parts),
     alone=True,
-    plot=Chart(_figure_13_points, SIZE, "time over the baseline's", log="x"),
+    plot=Chart(line_points("{where}", "", "size_bytes", "us"), SIZE, "allreduce in us"),
 )
 
 
@@ -301,7 +284,6 @@ class _LinearFit:
     errors: tuple[float, float]
     max_match_error: float
     max_explained_error: float
-    picture: str
 
     def row(self, points: Sequence[Row]) -> Row:
         """Fit a line to `points`; return the row with the line and its relative errors."""
@@ -318,10 +300,8 @@ class _LinearFit:
 
 
 _LINES = (
-    _LinearFit("T_L", "steps", "small_us", False, "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf,
-          "1 KiB against steps"),
-    _LinearFit("T_B", "factor_us", "large_us", True, "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1,
-          "2 MiB against T_B in us"),
+    _LinearFit("T_L", "steps", "small_us", False, "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf),
+    _LinearFit("T_B", "factor_us", "large_us", True, "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1),
 )  # fmt: skip
 
 
@@ -340,14 +320,6 @@ def _points(nodes: int) -> list[Row]:
             "ran_on": times[rival.name].where, "reason": times[rival.name].substitution, "holds": True,
         })  # fmt: skip
     return rows
-
-
-def _figure_14_points(rows: Sequence[Row]) -> Iterator[Point]:
-    points = sorted((row for row in rows if row["kind"] == "point"), key=lambda row: row["steps"])
-    for line, fit in zip(_LINES, (row for row in rows if row["kind"] == "fit"), strict=True):
-        yield from ((line.picture, point["network"], point[line.x], point[line.y]) for point in points)
-        ends = (end(point[line.x] for point in points) for end in (min, max))
-        yield from ((line.picture, "fit", x, fit["slope"] * x + fit["fixed_us"]) for x in ends)
 
 
 def _fitted(row: Row) -> str:
@@ -371,7 +343,9 @@ FIGURE_14 = Experiment(
     evaluate=_points,
     conclude=lambda parts: [*(points := concatenate_rows(parts)), *(line.row(points) for line in _LINES)],
     alone=True,
-    plot=Chart(_figure_14_points, "", "us", log=""),
+    plot=Chart(all_points(line_points("1 KiB against steps", "{network}", "steps", "small_us"),
+                          line_points("2 MiB against T_B in us", "{network}", "factor_us", "large_us")),
+               "", "us", log="", dots=True),
 )  # fmt: skip
 
 
@@ -432,13 +406,6 @@ def _gain(row: Row) -> float:
     return float(row["us"]["traditional"] / row["us"]["bfb"] - 1)
 
 
-def _figure_11_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        if row["size_bytes"]:
-            rates = ((name, row["size_bytes"] / us / 1e3) for name, us in row["us"].items())
-            yield from ((row["spec"], name, row["size_bytes"], rate) for name, rate in rates)
-
-
 EXPERIMENT = Experiment(
     name="direct-connect-figure-11",
     question="How much faster is BFB than the traditional schedule on small tori, even and uneven?",
@@ -455,5 +422,5 @@ EXPERIMENT = Experiment(
     quick=[(SIMULATED, spec) for spec in TORI],
     evaluate=_figure_11_rows,
     alone=True,
-    plot=Chart(_figure_11_points, SIZE, "algbw in GB/s"),
+    plot=Chart(line_points("{spec}", "", "size_bytes", "us"), SIZE, "allreduce in us"),
 )

@@ -3,13 +3,11 @@
 import time
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 
-import networkx as nx
 import numpy as np
 
 from chorale.experiments.framework.experiment import Experiment, Interval, Row, columns, judge, short_text
-from chorale.experiments.framework.plots import Chart, all_points, draw_line, line_points, panel_grid
+from chorale.experiments.framework.plots import Chart, all_points, line_points
 from chorale.experiments.framework.references import max_flows_reach, min_seconds, synthesized
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
@@ -23,7 +21,6 @@ from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.plots.charts import write_figure
 
 BOXES = (2, 4, 8, 16)
 _QUICK_BOXES = 4
@@ -73,18 +70,6 @@ def _shards_out_of_a_box(schedule: Schedule) -> Fraction:
     return Fraction(int(length[leave].sum()), schedule.chunks_per_shard)
 
 
-def _figure_9_plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw the tree with one row per box, and next to it how much slower rings are."""
-    figure, (left, right) = panel_grid(2)
-    tree: nx.DiGraph[int] = nx.DiGraph(next(row["tree"] for row in rows if "tree" in row))
-    places = {rank: (rank % GPUS, -(rank // GPUS)) for rank in tree}
-    nx.draw_networkx(tree, places, ax=left, node_color="white", edgecolors="black", connectionstyle="arc3,rad=0.4")
-    left.set(title="shard of GPU 0, one tree per root", ylim=(-2, 1))
-    draw_line(right, [(row["nodes"], float(Fraction(row["ours"]))) for row in rows if "T_B" in row["quantity"]])
-    right.set(title="ring over trees", xlabel="GPUs", ylabel="T_B / T_B", xscale="log")
-    write_figure(figure, path, "tree-and-rings")
-
-
 FIGURE_9 = Experiment(
     name="forestcoll-figure-9",
     question="How often do trees and a ring cross between boxes of A100 GPUs, and what does it cost?",
@@ -93,7 +78,7 @@ FIGURE_9 = Experiment(
     cases=[(_SHARDS, BOXES[0]), *((_TIMES, count) for count in BOXES)],
     quick=[(_SHARDS, BOXES[0]), *((_TIMES, count) for count in BOXES if count <= _QUICK_BOXES)],
     evaluate=_figure_9_rows,
-    plot=_figure_9_plot,
+    plot=Chart(line_points("{quantity}", "", "nodes", "ours"), "GPUs", "", log="x"),
 )
 
 

@@ -79,6 +79,16 @@ def line_points(title: str, name: str, x: str, y: str) -> Callable[[Sequence[Row
     return points
 
 
+def curve_points(title: str, name: str) -> Callable[[Sequence[Row]], Iterator[Point]]:
+    """Return a function that turns the pairs (x, y) in each row's key `curve`, if any, into points.
+
+    title, name: as in `line_points`
+    """
+    return lambda rows: (
+        (title.format_map(row), name.format_map(row), *point) for row in rows for point in row.get("curve", ())
+    )
+
+
 def all_points(*parts: Callable[[Sequence[Row]], Iterable[Point]]) -> Callable[[Sequence[Row]], Iterable[Point]]:
     """Return a function that returns the points of all `parts`, one part after the other."""
     return lambda rows: chain.from_iterable(part(rows) for part in parts)

@@ -1,16 +1,15 @@
 """Live runs on emulated fabrics: effects of trees per root, chunks and channels, and the engine's overhead."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.live import measure_live, measure_on_fabric
-from chorale.experiments.framework.plots import SIZE, Chart, Point, line_points
+from chorale.experiments.framework.plots import SIZE, Chart, all_points, line_points
 from chorale.runners.api.base import LIBRARY, RunFailure, RunRequest
 from chorale.runners.api.programs import busiest_share
-from chorale.runners.api.units import format_size
 from chorale.runners.fabric.plan import carried_bytes
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
@@ -102,15 +101,6 @@ def _channels_live_rows(case: Case) -> list[Row]:
     return rows
 
 
-def _channels_live_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        if "value" in row:
-            title = f"{row['method']}: {row['parameter']}"
-            yield title, format_size(row["size_bytes"]), row["value"], row["over_first"]
-            if row["size_bytes"] == rows[0]["size_bytes"]:
-                yield title, "links alone", row["value"], row["over_first_in_theory"]
-
-
 CHANNELS_LIVE = Experiment(
     name="channels-live",
     question="What do trees per root, chunks and channels change in real runs on an emulated fabric?",
@@ -124,7 +114,15 @@ CHANNELS_LIVE = Experiment(
     quick=[(SWEEPS, QUICK_SIZES, QUICK_REPEATS)],
     evaluate=_channels_live_rows,
     alone=True,
-    plot=Chart(_channels_live_points, "value", "time over the first", log="x"),
+    plot=Chart(
+        all_points(
+            line_points("{method}: {parameter}", "{size_bytes} B", "value", "over_first"),
+            line_points("{method}: {parameter}", "links alone", "value", "over_first_in_theory"),
+        ),
+        "value",
+        "time over the first",
+        log="x",
+    ),
 )
 
 

@@ -3,7 +3,7 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import Chart, Point, line_points
+from chorale.experiments.framework.plots import Chart, line_points
 from chorale.experiments.framework.references import growth_exponent, min_seconds
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
@@ -150,15 +150,6 @@ def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
     }
 
 
-def _strong_scaling_points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        yield f"{row['cores']} cores", row["task"], row["workers"], row["speedup"]
-    yield from (
-        (f"{rows[0]['cores']} cores", "as many times as workers", count, count)
-        for count in sorted({row["workers"] for row in rows})
-    )
-
-
 STRONG_SCALING = Experiment(
     name="strong-scaling",
     question="How much faster are synthesis and campaigns with more Ray workers?",
@@ -174,7 +165,9 @@ STRONG_SCALING = Experiment(
     quick=[name for name in _SYNTHESIS if name in _QUICK],
     evaluate=_answer,
     alone=True,
-    plot=Chart(_strong_scaling_points, "Ray workers", "times as fast as one", log=""),
+    plot=Chart(
+        line_points("{cores} cores", "{task}", "workers", "speedup"), "Ray workers", "times as fast as one", log=""
+    ),
 )
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import SIZE, Chart, Point
-from chorale.runners.api.units import format_size
+from chorale.experiments.framework.plots import SIZE, Chart, Point, all_points, line_points
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, mi250_table
 from chorale.runners.simulated.calibration import Calibration, Observation, TimeTerms, calibrate
 from chorale.runners.simulated.runner import buffer_splits
@@ -395,13 +394,6 @@ def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Cali
     }
 
 
-def _points(rows: Sequence[Row]) -> Iterator[Point]:
-    for row in rows:
-        for name in ("measured", "predicted"):
-            line = f"buffer {format_size(row['buffer_bytes'])}, {name}"
-            yield row["program"], line, row["size_bytes"], row[f"{name}_us"]
-
-
 MI250_PREDICTION = Experiment(
     name="mi250-prediction",
     question="How far are simulated times from those that MI250 GPUs took, with alpha, overhead and bandwidth fitted?",
@@ -413,5 +405,12 @@ MI250_PREDICTION = Experiment(
     cases=[False],  # whether only runs in the fit count; a fit needs all of them
     quick=[True],
     evaluate=_rows,
-    plot=Chart(_points, SIZE, "us"),
+    plot=Chart(
+        all_points(
+            line_points("{program}", "buffer of {buffer_bytes} B, measured", "size_bytes", "measured_us"),
+            line_points("{program}", "buffer of {buffer_bytes} B, predicted", "size_bytes", "predicted_us"),
+        ),
+        SIZE,
+        "us",
+    ),
 )
