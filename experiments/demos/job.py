@@ -68,7 +68,7 @@ class Demo:
         files = []
         for campaign in campaigns:
             files.append(str(self.home / f"{campaign['campaign']}.table"))
-            chorale("table", "write", "--campaign", campaign["campaign"], "--beyond", "-o", files[-1])
+            chorale("table", "write", "--campaign", campaign["campaign"], "--dtypes", "any", "--beyond", "-o", files[-1])
         return files
 
     def _train(self, sharding: str, backend: str, steps: int, **environment: str) -> dict[str, Any]:
