@@ -67,8 +67,9 @@ class Demo:
     def _tables(self, campaigns: list[dict[str, Any]]) -> list[str]:
         files = []
         for campaign in campaigns:
-            files.append(str(self.home / f"{campaign['campaign']}.table"))
-            chorale("table", "write", "--campaign", campaign["campaign"], "--dtypes", "any", "--beyond", "-o", files[-1])
+            name = campaign["campaign"]
+            files.append(str(self.home / f"{name}.table"))
+            chorale("table", "write", "--campaign", name, "--dtypes", "any", "--beyond", "-o", files[-1])
         return files
 
     def _train(self, sharding: str, backend: str, steps: int, **environment: str) -> dict[str, Any]:
