@@ -8,7 +8,7 @@ switched networks, and figure 14 fits lines to times.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from statistics import fmean, linear_regression, mean
 from typing import Any
@@ -93,21 +93,19 @@ def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
 
 
 def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], repeats: int) -> dict[str, LiveTimes]:
-    """Return each contender's live times, by name. Contenders on the same network are measured interleaved."""
-    by_network: dict[str, list[Contender]] = {}
-    for rival in rivals:
-        by_network.setdefault(rival.spec, []).append(rival)
+    """Return each contender's live times with its fastest chunk count at each size, by name.
+
+    Contenders on the same network are measured interleaved.
+    """
     by_name: dict[str, LiveTimes] = {}
-    for spec, sharing in by_network.items():
+    for spec in dict.fromkeys(rival.spec for rival in rivals):
+        sharing = [rival for rival in rivals if rival.spec == spec]
         programs = {f"{rival.name} {cut}": rival.program(cut) for rival in sharing for cut in rival.chunks}
         times = measure_times(parse_topology(spec), programs, sizes_bytes, LINK_MBPS, repeats)
-        by_name |= {rival.name: times for rival in sharing}
+        for rival in sharing:
+            cuts = [times[f"{rival.name} {cut}"] for cut in rival.chunks]
+            by_name[rival.name] = replace(cuts[0], us=tuple(map(min, zip(*(cut.us for cut in cuts), strict=True))))
     return by_name
-
-
-def min_us(times: Mapping[str, LiveTimes], rival: Contender, size_index: int) -> float:
-    """Return the shortest time of `rival` over all its chunk counts, in microseconds."""
-    return min(times[rival.name].min_us(f"{rival.name} {cut}", size_index) for cut in rival.chunks)
 
 
 SIMULATED, LIVE = "simulated", "live"
@@ -157,7 +155,7 @@ def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]
         times = measure_contenders(rivals, tuple(sizes.values()), _REPEATS)
         facts["ran_on"] = {name: time.where for name, time in times.items()}
         facts["reason"] = next((time.substitution for time in times.values() if time.substitution), None)
-        us = [{rival.name: min_us(times, rival, place) for rival in rivals} for place in range(len(sizes))]
+        us = [{name: time.us[place] for name, time in times.items()} for place in range(len(sizes))]
     return [
         {**facts, "size": size, "size_bytes": size_bytes, "us": of_size}
         for (size, size_bytes), of_size in zip(sizes.items(), us, strict=True)
@@ -316,7 +314,7 @@ def _points(nodes: int) -> list[Row]:
         rows.append({
             "kind": "point", "nodes": nodes, "spec": rival.spec, "network": rival.name, "steps": cost.steps,
             "bandwidth_factor": str(factor), "factor_us": float(factor * FIGURE_14_SIZES_BYTES[1] * 8 / _NODE_MBPS),
-            "small_us": min_us(times, rival, 0), "large_us": min_us(times, rival, 1),
+            "small_us": times[rival.name].us[0], "large_us": times[rival.name].us[1],
             "ran_on": times[rival.name].where, "reason": times[rival.name].substitution, "holds": True,
         })  # fmt: skip
     return rows
@@ -382,7 +380,7 @@ def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
     else:
         times = measure_contenders((bfb, traditional), sizes, _FIGURE_11_REPEATS)
         facts |= {"where": times["bfb"].where, "reason": times["bfb"].substitution}
-        times_us = [{r.name: min_us(times, r, place) for r in (bfb, traditional)} for place in range(len(sizes))]
+        times_us = [{name: time.us[place] for name, time in times.items()} for place in range(len(sizes))]
     rows: list[Row] = [{**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)]
     # Gain at large sizes if ranks only wait for the data that they need, without barriers between steps
     flow = NetworkModel.of(link_gbps=25)

@@ -115,30 +115,26 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LiveTimes:
-    """Measured times.
+    """Shortest times of a program in microseconds, by size; `where` and `substitution` as in LiveRun.
 
-    seconds:      by program, the seconds of every repetition at each requested size
-    where:        name of the runner that ran the programs
-    substitution: why the runner is not oneCCL on a fabric; None if it is
+    The shortest counts because disturbances only ever add time.
     """
 
-    seconds: Mapping[str, tuple[tuple[float, ...], ...]]
+    us: tuple[float, ...]
     where: str
     substitution: str | None
-
-    def min_us(self, program: str, size_index: int) -> float:
-        """Return the shortest time of `program` in microseconds, because disturbances only ever add time."""
-        return min(self.seconds[program][size_index]) * 1e6
 
 
 def measure_times(
     topology: Topology, programs: Mapping[str, Program], sizes_bytes: Sequence[int], link_mbps: int, repeats: int
-) -> LiveTimes:
-    """Return the times of `programs` on links of `link_mbps`. Raises CheckFailed if the run fails."""
+) -> dict[str, LiveTimes]:
+    """Return the times of `programs` by name, on links of `link_mbps`. Raises CheckFailed if the run fails."""
     request = RunRequest(topology, programs, tuple(sizes_bytes), repeats, timeout_s=_TIMEOUT_S)
     run = measure_live(request, link_mbps)
     if isinstance(run.outcome, RunFailure):
         value = f"{run.outcome.kind} on {topology.spec}: {run.outcome.message}"
         raise CheckFailed("a live run must give right results", value, "run it again when the machine is less busy")
-    seconds = {name: tuple(size.times_s for size in sizes) for name, sizes in run.outcome.results.items()}
-    return LiveTimes(seconds, run.runner, run.substitution)
+    return {
+        name: LiveTimes(tuple(min(size.times_s) * 1e6 for size in sizes), run.runner, run.substitution)
+        for name, sizes in run.outcome.results.items()
+    }
