@@ -365,7 +365,8 @@ class NetworkTopology(Methods, Topology):
         return self.plot()._repr_svg_() if len(self.links) <= _MAX_SHOWN_LINKS else None
 
     def _repr_html_(self) -> str:
-        return self._repr_svg_() or f"<code>{escape(repr(self))}</code>"
+        drawing = self._repr_svg_()
+        return drawing[drawing.index("<svg") :] if drawing else f"<code>{escape(repr(self))}</code>"
 
 
 class DesignedSchedule(Methods, Shown, VerifiedSchedule):

@@ -1,4 +1,4 @@
-"""Place the nodes of networks in drawings, and make pictures for notebooks."""
+"""Place the nodes of networks in drawings; pictures that are drawn when they are shown."""
 
 from __future__ import annotations
 
