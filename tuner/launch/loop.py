@@ -24,9 +24,9 @@ from chorale.synth.programs.program import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.values import is_adopted
-from chorale.tuner.launch import progress
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.plan import adopted_programs
+from chorale.tuner.launch.progress import Overhead
 from chorale.tuner.search.search import Search, Suggestion, search_failure
 from chorale.tuner.search.space import lowered_as
 from chorale.tuner.statistics.contest import Controls, race_ratio
@@ -208,7 +208,7 @@ class TrialLoop:
         clocks: Clocks,
         *,
         listeners: Sequence[Listener] = (),
-        overhead: progress.Overhead | None = None,
+        overhead: Overhead | None = None,
     ) -> None:
         self._campaign = campaign
         self._topology = topology
@@ -217,7 +217,7 @@ class TrialLoop:
         self._workers = workers
         self._clocks = clocks
         self._listeners = listeners
-        self._overhead = overhead or progress.Overhead(clocks.monotonic_s)
+        self._overhead = overhead or Overhead()
         self._requests = RequestBuilder(campaign, topology)
         self._pending: dict[Future[Any], PendingTrial] = {}
         self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> other trials that wait for it
@@ -294,9 +294,7 @@ class TrialLoop:
 
     def _start_trials(self) -> None:
         while self._pending_trials < self._campaign.parallel and self._may_start():
-            with self._overhead.timed(progress.SEARCH):
-                suggestion = self._guarded(self._search.ask)
-            if suggestion is None:
+            if (suggestion := self._guarded(self._search.ask)) is None:
                 self._exhausted = True
                 _log.info("%s", self._search.end)
                 return
@@ -309,16 +307,11 @@ class TrialLoop:
         if (adopted := self._requests.adopted(trial.candidate)) is not None:
             self._on_built(BuiltTrial.of(trial, adopted))
             return
-        with self._overhead.timed(progress.ORDER):
-            self._pending[self._workers.build(self._requests.build(trial.candidate))] = trial
+        self._pending[self._workers.build(self._requests.build(trial.candidate))] = trial
 
     def _advance(self, trial: PendingTrial, completion: Completion[Any]) -> None:
-        self._overhead.add_work(
-            progress.MEASURING if isinstance(trial, BuiltTrial) else progress.PREPARING,
-            completion.seconds,
-            completion.cpu_s,
-        )
         if isinstance(trial, BuiltTrial):
+            self._overhead.measuring_s += completion.seconds
             self._on_measured(trial, completion.value)
         elif isinstance(completion.value, BuildFailure):
             failure = completion.value
@@ -332,8 +325,7 @@ class TrialLoop:
 
     def _on_built(self, trial: BuiltTrial) -> None:
         built = trial.built
-        with self._overhead.timed(progress.SAVE):
-            self._store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
+        self._store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
         first = self._measured.get(trial.run_key)
         if first is not None:
             measured = first.schedule_id, first.program_id, first.sizes, first.environment
@@ -352,15 +344,14 @@ class TrialLoop:
 
     def _submit(self, trial: BuiltTrial) -> None:
         """Measure a trial at all sizes, or only at the next one if a pruner decides after each size."""
-        with self._overhead.timed(progress.ORDER):
-            programs = {trial.trial_id: (trial.candidate, trial.built.program)}
-            prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
-            race = None if prunes else self._requests.race(trial.trial_id, self._measured.values(), self._controls)
-            request = self._requests.run(programs, trial.number, race, beside=trial.beside)
-            if prunes:
-                size = request.sizes_bytes[step : step + 1]
-                request = replace(request, sizes_bytes=size, seed=request.seed + step * 2**31)
-            self._pending[self._workers.measure(request)] = trial
+        programs = {trial.trial_id: (trial.candidate, trial.built.program)}
+        prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
+        race = None if prunes else self._requests.race(trial.trial_id, self._measured.values(), self._controls)
+        request = self._requests.run(programs, trial.number, race, beside=trial.beside)
+        if prunes:
+            size = request.sizes_bytes[step : step + 1]
+            request = replace(request, sizes_bytes=size, seed=request.seed + step * 2**31)
+        self._pending[self._workers.measure(request)] = trial
         self._do_meanwhile()
 
     def _do_meanwhile(self) -> None:
@@ -434,19 +425,16 @@ class TrialLoop:
             self._on_built(duplicate)  # shares the measurement; if there is none, the first duplicate is measured
 
     def _finish(self, trial: PendingTrial, record: TrialRecord) -> None:
-        with self._overhead.timed(progress.SAVE):
-            self._store.add(record)
+        self._store.add(record)
         self._overhead.trials += 1
         if isinstance(record, CompleteTrial):
             self._measured.setdefault(record.run_key, record)
         elif isinstance(record, PrunedTrial):
             self._pruned.setdefault(record.run_key, record)
-        with self._overhead.timed(progress.SEARCH):
-            ended = self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
-        with self._overhead.timed(progress.SHOW):
-            for listener in self._listeners:
-                listener(record)
-            self._search.call_back(ended)
+        ended = self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
+        for listener in self._listeners:
+            listener(record)
+        self._search.call_back(ended)
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
         """Run a step of the search. An error in the storage or in `part` is raised as an error that names the cause.

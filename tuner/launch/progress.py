@@ -2,9 +2,7 @@
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -75,68 +73,40 @@ def progress_display(
     return LaunchProgress(console, budget, recorded, limit_s)
 
 
-SEARCH, ORDER, SAVE, SHOW = "search", "order", "save", "show"
-MEASURING, PREPARING = "measuring", "preparing"
-
-
 @dataclass(slots=True)
 class Overhead:
-    """Accumulates the time that a process spends on a launch.
+    """Time that a process spends on a launch.
 
-    trials:    number of finished trials
-    seconds:   stage -> seconds that the loop spent on it: asking the sampler and reporting to it (`search`), submitting
-      to workers (`order`), saving to disk (`save`), notifying listeners (`show`)
-    worked_s:  kind of work -> seconds that workers spent on it; `worked_cpu_s` is their CPU time
-    elapsed_s: from the first suggestion to the last record
-    notes:     how often the search's model failed, by the fallback that was used
-    once_s:    seconds of one-time work during the first measurement, such as importing MLflow; not in `elapsed_s`
-    priors:    the search's priors with their final weights (`Search.priors`)
-    cpu_s:     CPU time of this process from the start of the loop to the last upload
+    trials:      number of finished trials
+    measuring_s: seconds that workers spent measuring trials
+    elapsed_s:   from the first suggestion to the last record
+    once_s:      seconds of one-time work during the first measurement, such as importing MLflow; not in `elapsed_s`
+    cpu_s:       CPU time of this process from the start of the loop to the last upload
+    notes:       how often the search's model failed, by the fallback that was used
+    priors:      the search's priors with their final weights (`Search.priors`)
     """
 
-    clock: Callable[[], float]
     trials: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    worked_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    worked_cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    measuring_s: float = 0.0
     elapsed_s: float = 0.0
     once_s: float = 0.0
     cpu_s: float = 0.0
     notes: dict[str, int] = field(default_factory=dict)
     priors: list[dict[str, Any]] = field(default_factory=list)
 
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        began_s = self.clock()
-        try:
-            yield
-        finally:
-            self.seconds[stage] += self.clock() - began_s
-
-    def add_work(self, kind: str, seconds: float, cpu_s: float) -> None:
-        self.worked_s[kind] += seconds
-        self.worked_cpu_s[kind] += cpu_s
-
-    def document(self, tracking_s: float) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Return the overhead in milliseconds per trial.
 
-        `ours_ms` is the sum of all stages of this process; it includes MLflow, which works in parallel.
         `beside_measuring_ms` is the loop's time minus the measuring time, so it includes preparing and waiting; it
-        can be negative if several measurements run at the same time. `cpu_ms` counts CPU time of this
-        process and of the workers, which hardly depends on the machine's load.
+        can be negative if several measurements run at the same time. `cpu_ms` is this process's CPU time, which hardly
+        depends on the machine's load.
         """
         per_trial = 1000 / max(1, self.trials)
-        stages = {**self.seconds, "mlflow": tracking_s}
         return {
             "trials": self.trials,
-            "ours_ms": round(sum(stages.values()) * per_trial, 3),
+            "measuring_ms": round(self.measuring_s * per_trial, 3),
+            "beside_measuring_ms": round((self.elapsed_s - self.measuring_s) * per_trial, 3),
             "cpu_ms": round(self.cpu_s * per_trial, 3),
-            "stages_ms": {stage: round(seconds * per_trial, 3) for stage, seconds in stages.items()},
-            "measuring_ms": round(self.worked_s[MEASURING] * per_trial, 3),
-            "preparing_ms": round(self.worked_s[PREPARING] * per_trial, 3),
-            "measuring_cpu_ms": round(self.worked_cpu_s[MEASURING] * per_trial, 3),
-            "preparing_cpu_ms": round(self.worked_cpu_s[PREPARING] * per_trial, 3),
             **({"notes": dict(self.notes)} if self.notes else {}),
             **({"priors": self.priors} if self.priors else {}),
-            "beside_measuring_ms": round((self.elapsed_s - self.worked_s[MEASURING]) * per_trial, 3),
         }

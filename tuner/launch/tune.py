@@ -218,7 +218,7 @@ def tune(
     MLflow at the end, see `Tracker.finish`; `parts` holds the Optuna objects to use. Raises ChoraleError if the launch
     cannot continue; everything measured is already in its journal.
     """
-    started_s, overhead = time.monotonic(), Overhead(time.monotonic)
+    started_s, overhead = time.monotonic(), Overhead()
     campaign = campaign_on(campaign, topology)
     parts = parts or StudyParts()
     store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)
@@ -250,7 +250,7 @@ def tune(
             interrupted=ended.interrupted,
             seconds=time.monotonic() - started_s,
             folder=store.folder,
-            overhead=overhead.document(tracked.seconds),
+            overhead=overhead.document(),
             verdicts=verdicts,
             limit=limit,
         )

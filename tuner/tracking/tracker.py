@@ -56,16 +56,12 @@ NOTICE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow has recorded about a launch. If something is missing, `problem` gives the reason in one line.
-
-    `seconds` is the time that this process spent uploading trials.
-    """
+    """What MLflow has recorded about a launch. If something is missing, `problem` gives the reason in one line."""
 
     experiment_id: str | None = None
     parent_run_id: str | None = None
     run_ids: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
-    seconds: float = 0.0
 
 
 _log = logging.getLogger("chorale.tracking")
@@ -114,7 +110,6 @@ class Tracker:
         self._failures = 0
         self._pause_s = FIRST_PAUSE_S
         self._again_s = 0.0
-        self._seconds = 0.0
         self._shown_trials = 0
 
     def start(self) -> Future[None]:
@@ -173,7 +168,7 @@ class Tracker:
         self._thread.shutdown(wait=False, cancel_futures=True)
         run_ids = {trial_id: run.run_id for trial_id, run in self._runs.items() if run.finished}
         experiment_id, parent_run_id = self._experiment_id or None, self._parent_run_id or None
-        return TrackingResult(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
+        return TrackingResult(experiment_id, parent_run_id, run_ids, self._problem)
 
     def abandon(self) -> None:
         """Stop uploading, because another process has taken over this launch."""
@@ -249,7 +244,6 @@ class Tracker:
         run = self._runs.get(record.trial_id)
         if run is not None and run.finished:
             return
-        began_s = self._clock()
         self._store.journal.require_ours()  # another process that took over the launch would upload this trial, too
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
@@ -291,7 +285,6 @@ class Tracker:
         mlflow.upload(run_id, files)
         mlflow.end_run(run_id, STATUS[record.state], end_ms)
         self._runs[record.trial_id] = RunState(run_id, finished=True)
-        self._seconds += self._clock() - began_s
 
     def _upload_missing(self, trials: Sequence[TrialRecord], course_step: int, opens: bool) -> None:
         """Upload the trials that MLflow does not have yet. If `opens` is set, first ask MLflow which trials it has.

@@ -92,7 +92,6 @@ def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(home, store
     tracked = track(home, store, lambda: LONGEST_PAUSE_S * next(minutes))
     assert tracked.problem is None
     assert len(tracked.run_ids) == len(tracked_runs(home.mlflow_uri)) == len(TRIALS)
-    assert tracked.seconds > 0
 
 
 def test_who_can_wait_reaches_mlflow_after_the_end(home, store, monkeypatch):
