@@ -89,9 +89,9 @@ class InlineWorkers:
         if done or not self._waiting:
             return done
         future, work = self._waiting.pop() if self._newest_first else self._waiting.popleft()
-        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        began_s = time.perf_counter()
         value = work()
-        future.set_result(Completion(value, time.perf_counter() - began_s, time.process_time() - began_cpu_s))
+        future.set_result(Completion(value, time.perf_counter() - began_s))
         return [future for future in futures if future.done()]
 
     def close(self) -> None:

@@ -270,12 +270,11 @@ class Completion(Generic[Value]):
     """Result of a build or a measurement by a worker.
 
     value:   the result, or a failure as a value
-    seconds: time that a worker was busy; cpu_s: its process's CPU time during that time
+    seconds: time that a worker was busy
     """
 
     value: Value
     seconds: float = 0.0
-    cpu_s: float = 0.0
 
 
 class Workers(Protocol):
