@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
@@ -70,31 +70,6 @@ Word = Annotated[Line, AfterValidator(_has_no_spaces)]
 TimeLimit = Annotated[str, BeforeValidator(slurm_time)]
 
 
-class Container(Strict):
-    """Container in which a job's commands run: srun starts it with pyxis, `apptainer exec` with Apptainer."""
-
-    kind: Literal["pyxis", "apptainer"] = Field(description="Who starts it.")
-    image: Word = Field(description="Image, in the form that the container program expects.")
-    mounts: list[Word] = Field(default=[], description="Folders to mount, as FOLDER or FOLDER:INSIDE.")
-    options: list[Word] = Field(default=[], description="Additional options, such as --nv.")
-
-    @property
-    def srun_options(self) -> list[str]:
-        """Return the options for srun; empty unless srun starts the container."""
-        if self.kind != "pyxis":
-            return []
-        both_sides = [mount if ":" in mount else f"{mount}:{mount}" for mount in self.mounts]
-        mounts = [f"--container-mounts={','.join(both_sides)}"] if both_sides else []
-        return [f"--container-image={self.image}", *mounts, *self.options]
-
-    @property
-    def prefix(self) -> list[str]:
-        """Return the words before a command that start its container; empty if srun starts it."""
-        if self.kind != "apptainer":
-            return []
-        return ["apptainer", "exec", *(f"--bind={mount}" for mount in self.mounts), *self.options, self.image]
-
-
 class SlurmProfile(Strict):
     """A site's options for Slurm jobs. Without a value, Slurm's default applies."""
 
@@ -110,7 +85,6 @@ class SlurmProfile(Strict):
     sbatch: list[Line] = Field(default=[], description="Additional options of sbatch, such as --qos=short.")
     srun: list[Word] = Field(default=[], description="Additional options of srun in the script, such as --cpu-bind.")
     prologue: list[Line] = Field(default=[], description="Lines at the start of the script, such as module load nccl.")
-    container: Container | None = Field(default=None, description="Container in which commands run.")
     command: Word | None = Field(
         default=None, description="Command chorale on the nodes; default: the path of this one."
     )
@@ -365,14 +339,13 @@ class SlurmJob:
         output = f"{self.home}/slurm/{self.name}-{ray_name}{'-0' if self.tasks > 1 else ''}"
         requeues = {REQUEUE_VARIABLE: str(profile.requeue_at_most)} if self.resumes and profile.requeue_at_most else {}
         words = [profile.command or this_command(), *self.arguments]
-        inside = profile.container is not None or profile.command is not None
         return rendered(
             TEMPLATE,
             is_html=False,
             requests=[*self._requests(profile), *profile.requests()],
             title=f"chorale {self.arguments[0]} --slurm",
             prologue=profile.prologue,
-            bin=None if profile.command or profile.container else str(Path(this_command()).parent),
+            bin=None if profile.command else str(Path(this_command()).parent),
             output=f"{output}.out",
             code_file=f"{output}{CODE_SUFFIX}",
             variables={"CHORALE_HOME": str(self.home), STOP_VARIABLE: str(profile.stop_s), **requeues},
@@ -381,10 +354,9 @@ class SlurmJob:
             ray_name=ray_name,
             ray_options=_quoted(profile.ray_options),
             array=self.tasks > 1,
-            srun_options=_quoted([*profile.srun, *(profile.container.srun_options if profile.container else [])]),
-            prefix=_prefix(profile),
-            python=_in_container(profile, "python3" if inside else shlex.quote(sys.executable)),
-            command=_in_container(profile, shlex.join(words)),
+            srun_options=_quoted(profile.srun),
+            python="python3" if profile.command else shlex.quote(sys.executable),
+            command=shlex.join(words),
             resumes=self.resumes,
             requeue_at_most=profile.requeue_at_most,
         )
@@ -404,19 +376,6 @@ class SlurmJob:
             *array,
             *self.shape.requests(),
         ]
-
-
-def _in_container(profile: SlurmProfile, command: str) -> str:
-    """Return a shell command that runs `command` on the first node, in the container if there is one."""
-    container = profile.container
-    if container is None or not container.srun_options:
-        return _prefix(profile) + command
-    step = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", *profile.srun, *container.srun_options]
-    return f"{shlex.join(step)} {command}"
-
-
-def _prefix(profile: SlurmProfile) -> str:
-    return "" if profile.container is None else "".join(f"{shlex.quote(word)} " for word in profile.container.prefix)
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -169,18 +169,6 @@ def test_a_campaign_that_is_stopped_early_requeues(tmp_path, prologue, work, ray
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
 
-def test_containers_stand_before_the_command(tmp_path):
-    job = _job(tmp_path, ("run", "x"))
-    apptainer = {"kind": "apptainer", "image": "a.sif", "mounts": ["/data"], "options": ["--nv"]}
-    text = job.script(SlurmProfile.model_validate({"container": apptainer, "command": "chorale"}))
-    assert "\nrun apptainer exec --bind=/data --nv a.sif chorale run x\n" in text
-    pyxis = {"kind": "pyxis", "image": "reg#img:1", "mounts": ["/data", "/a:/b"]}
-    text = job.script(SlurmProfile.model_validate({"container": pyxis, "command": "chorale"}))
-    options = "--container-image='reg#img:1' --container-mounts=/data:/data,/a:/b"
-    assert "\nrun srun --overlap --mpi=none --nodes=1 --ntasks=1 " in text
-    assert options.replace("--container-image='reg#img:1'", "'--container-image=reg#img:1'") in text
-
-
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_scripts_with_ray_are_shell(tmp_path, tasks):
     job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path, JobShape(2, 4, ray=True), True, tasks)
