@@ -8,11 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from chorale.runners.api.base import FailureKind, Outcome, RunFailure, RunRequest
 from chorale.runners.api.registry import create_runner
-from chorale.runners.fabric.fabric import fabrics, take_down
+from chorale.runners.fabric.fabric import take_down
 from chorale.runners.fabric.self_test import bring_up
 from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
@@ -41,8 +39,7 @@ class LiveRun:
 def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
     """Run `request` with oneCCL on a fabric with links of `link_mbps` or, failing that, with MPI or the local runner.
 
-    The fabric is removed at the end of this call; fabrics left by killed processes are removed first. The machine is
-    locked during the measurement.
+    The fabric is removed at the end of this call. The machine is locked during the measurement.
 
     Raises:
         Unavailable: if another process holds the lock for ten minutes.
@@ -77,14 +74,6 @@ def measure_on_fabric(
     return LiveRun(outcome, f"{runner} on a fabric", None)
 
 
-def _remove_orphans() -> None:
-    """Take down fabrics left by killed experiments, because a fabric outlives the process that brought it up."""
-    for fabric in fabrics():
-        owner = fabric.name.removeprefix(_NAME)
-        if owner != fabric.name and owner.isdigit() and not psutil.pid_exists(int(owner)):
-            take_down(fabric)
-
-
 @contextmanager
 def _machine() -> Iterator[Path]:
     """Lock the machine, and yield the data folder."""
@@ -97,7 +86,6 @@ def _machine() -> Iterator[Path]:
 @contextmanager
 def _fabric(topology: Topology, link_mbps: int) -> Iterator[str]:
     """Yield the name of a new fabric; raises InvalidInput or Unavailable if this machine cannot emulate it."""
-    _remove_orphans()
     fabric = bring_up(topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}")
     try:
         yield fabric.name

@@ -1,27 +1,14 @@
 """Progress of a launch: its display in the terminal, the pace of trials, and the time that is not spent measuring."""
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from rich.console import Console
 
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, TrialRecord
-
-_PAUSE = 20
-"""A gap of more than this many median intervals between trials counts as an interruption of the launch."""
-
-
-def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
-    """Return the seconds between the ends of successive trials, without the pauses of a resumed launch."""
-    ends_s = sorted(trial.started_unix_s + trial.seconds for trial in trials)
-    gaps_s = [later - earlier for earlier, later in pairwise(ends_s)]
-    middle_s = statistics.median(gaps_s) if gaps_s else 0.0
-    return [gap_s for gap_s in gaps_s if gap_s <= _PAUSE * middle_s]
 
 
 class LaunchProgress:
@@ -43,12 +30,10 @@ class LaunchProgress:
     def trial(self, record: TrialRecord) -> None:
         """Show a trial that has just finished."""
         self._trials.append(record)
-        intervals_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
-        left_s = statistics.fmean(intervals_s) * max(0, self._budget - len(self._trials))
         new = self._trials[self._before :]
-        began_s = min(record.started_unix_s for record in new)
-        last_s = max(record.started_unix_s + record.seconds for record in new)
-        left_s = min(left_s, max(0.0, self._limit_s - (last_s - began_s)))
+        passed_s = max(one.started_unix_s + one.seconds for one in new) - min(one.started_unix_s for one in new)
+        left_s = passed_s / len(new) * max(0, self._budget - len(self._trials))
+        left_s = min(left_s, max(0.0, self._limit_s - passed_s))
         complete = [one for one in self._trials if isinstance(one, CompleteTrial)]
         best = max(complete, key=lambda one: one.speedup, default=None)
         leader = "" if best is None else f", best {best.speedup:.2f}x {best.candidate}"

@@ -1,11 +1,7 @@
 """Experiments that measure: rows of what a runner says, what stands for a fabric, and how workers are counted."""
 
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -96,7 +92,6 @@ def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     monkeypatch.setattr(live_fabric, "machine_lock", lambda: tmp_path / "lock")
     monkeypatch.setattr(live_fabric, "_fabric", fabric)
-    monkeypatch.setattr(live_fabric, "fabrics", list)
     made = []
 
     def create(name, _options, _home):
@@ -108,18 +103,6 @@ def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner
     assert (live.runner, live.outcome.runner) == (runner, "fake")
     assert live.runner.startswith(made[-1])
     assert (live.substitution or "").endswith(reason or "")
-
-
-def test_fabrics_of_killed_experiments_end_and_no_others(monkeypatch):
-    gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    gone.wait()
-    names = (f"experiment-{gone.pid}", f"experiment-{os.getpid()}", f"lab-{gone.pid}", "experiment-mine")
-    up = [SimpleNamespace(name=name) for name in names]
-    ended = []
-    monkeypatch.setattr(live_fabric, "fabrics", lambda: up)
-    monkeypatch.setattr(live_fabric, "take_down", lambda fabric: ended.append(fabric.name))
-    live_fabric._remove_orphans()
-    assert ended == [f"experiment-{gone.pid}"]
 
 
 def test_another_answer_with_more_workers_does_not_hold(tmp_path):

@@ -153,13 +153,13 @@ def test_lines_count_and_estimate_also_for_resumed_launches_and_limits():
     progress.trial(PRUNED)
     assert text(shown).splitlines() == [
         "bfb chunks=2: 2.00x (4KiB 1000 ms, 64KiB 2000 ms)  (trial 1/10, about 0:45 left, best 2.00x bfb chunks=2)",
-        "ring: failed, timeout: hung  (trial 2/10, about 1:20 left, best 2.00x bfb chunks=2)",
-        "ring k=2: pruned: no trees  (trial 3/10, about 0:49 left, best 2.00x bfb chunks=2)",
+        "ring: failed, timeout: hung  (trial 2/10, about 1:00 left, best 2.00x bfb chunks=2)",
+        "ring k=2: pruned: no trees  (trial 3/10, about 0:35 left, best 2.00x bfb chunks=2)",
     ]
     shown = console()
     known = [replace(TRIAL, started_unix_s=1e9 + 10 * number, trial_id=str(number)) for number in range(4)]
     progress_display(shown, 10, known).trial(replace(HUNG, started_unix_s=2e9))
-    assert text(shown).endswith("(trial 5/10, about 0:50 left, best 2.00x bfb chunks=2)\n")
+    assert text(shown).endswith("(trial 5/10, about 0:05 left, best 2.00x bfb chunks=2)\n")
     shown = console()
     progress_display(shown, 100, limit_s=30.0).trial(replace(TRIAL, seconds=10.0))
     assert "about 0:20 left" in text(shown)
