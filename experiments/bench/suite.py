@@ -197,9 +197,10 @@ def cost_of(
     """Run `chorale` with the arguments `words`. Raises CheckFailed if it fails or exceeds `timeout_s`."""
     before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-P", "-c", COMMAND, *words]
-    options = {"env": environment, "capture_output": True, "text": True, "timeout": timeout_s, "check": True}
     try:
-        ended = subprocess.run(command, **options)  # type: ignore[call-overload]  # noqa: S603, PLW1510 - this Python
+        ended = subprocess.run(  # noqa: S603 - this Python
+            command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=True
+        )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         rule = "a command of the benchmark must succeed"
         raise CheckFailed(rule, " ".join(words), str(error.stderr)[-300:]) from None

@@ -5,7 +5,6 @@ words "around" and "up to".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import log2, prod
 from pathlib import Path
@@ -82,46 +81,6 @@ SOURCE = "De Sensi et al., Swing, 2024, section 5; 400 Gbit/s, 100 ns a link and
 _LARGEST_OF_SUMMARY = 512 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class SwingFigure:
-    """A figure: the scenes whose curves it shows, and the claims about it.
-
-    picture: "goodput": all algorithms, a panel per scene; "gain": Swing over its best rival, a line per scene;
-             "summary": distribution of gains over all sizes, a box plot per scene
-    also:    algorithms other than Swing and its rivals
-    """
-
-    number: int
-    question: str
-    scenes: tuple[NetworkScene, ...]
-    claims: tuple[RangeClaim, ...]
-    picture: Literal["goodput", "gain", "summary"] = "goodput"
-    also: tuple[str, ...] = ()
-
-    def experiment(self) -> Experiment:
-        return Experiment(
-            name=f"swing-figure-{self.number}",
-            question=self.question,
-            source=f"{SOURCE}; figure {self.number}",
-            columns=_COLUMNS,
-            cases=self.scenes,
-            evaluate=self._curves,
-            conclude=self._rows,
-            plot=_PICTURES[self.picture],
-        )
-
-    def _curves(self, scene: NetworkScene) -> list[Any]:
-        """Return the curves with the stated constants and with overhead. The slowest scene takes ten seconds."""
-        algorithms = (SWING, *RIVALS, *self.also)
-        return [curves_of(scene, overhead_us, algorithms).as_json() for overhead_us in (Fraction(0), OVERHEAD_US)]
-
-    def _rows(self, parts: Sequence[Any]) -> list[Row]:
-        plain, with_overhead = ([Curves.of_json(part[place]) for part in parts] for place in (0, 1))
-        of_scene = _summary_rows if self.picture == "summary" else _size_rows
-        shown = [row for pair in zip(plain, with_overhead, strict=True) for row in of_scene(*pair)]
-        return [*shown, *(finding.row(plain, with_overhead) for finding in self.claims)]
-
-
 def _size_rows(plain: Curves, with_overhead: Curves) -> Iterator[Row]:
     for size_bytes in SIZES:
         yield {
@@ -174,6 +133,35 @@ _COLUMNS = columns(
 )
 
 
+def _figure(
+    number: int,
+    question: str,
+    scenes: tuple[NetworkScene, ...],
+    claims: tuple[RangeClaim, ...],
+    picture: Literal["goodput", "gain", "summary"] = "goodput",
+    also: tuple[str, ...] = (),
+) -> Experiment:
+    """Return the experiment for a figure: the curves of its scenes, which take up to ten seconds, and its claims.
+
+    picture: "goodput": all algorithms, a panel per scene; "gain": Swing over its best rival, a line per scene;
+             "summary": distribution of gains over all sizes, a box plot per scene
+    also:    algorithms other than Swing and its rivals
+    """
+
+    def curves(scene: NetworkScene) -> list[Any]:
+        return [curves_of(scene, over_us, (SWING, *RIVALS, *also)).as_json() for over_us in (Fraction(0), OVERHEAD_US)]
+
+    def rows(parts: Sequence[Any]) -> list[Row]:
+        plain, with_overhead = ([Curves.of_json(part[place]) for part in parts] for place in (0, 1))
+        of_scene = _summary_rows if picture == "summary" else _size_rows
+        shown = [row for pair in zip(plain, with_overhead, strict=True) for row in of_scene(*pair)]
+        return [*shown, *(claim.row(plain, with_overhead) for claim in claims)]
+
+    source = f"{SOURCE}; figure {number}"
+    plot = _PICTURES[picture]
+    return Experiment(f"swing-figure-{number}", question, source, _COLUMNS, scenes, curves, rows, plot=plot)
+
+
 _SQUARE = tuple(NetworkScene(f"torus:{side}x{side}") for side in (8, 16, 32, 64, 128))
 _RATES = tuple(NetworkScene("torus:8x8", gbps) for gbps in (100, 200, 400, 800, 1600, 3200))
 _RECTANGULAR = tuple(NetworkScene(f"torus:{shape}") for shape in ("64x16", "128x8", "256x4"))
@@ -195,7 +183,7 @@ _ON_BOARD = (
 )
 
 
-FIGURE_7 = SwingFigure(
+FIGURE_7 = _figure(
     7,
     "How fast is allreduce on a 64x64 torus?",
     (_TORUS,),
@@ -244,7 +232,7 @@ _BEST_UP_TO_32_MIB: Sequence[tuple[ClaimVerdict, str | None]] = (
     ("with overhead", _CHEAP_STEPS), ("with overhead", _CHEAP_STEPS), ("reproduced", None),
 )  # fmt: skip
 
-FIGURE_8 = SwingFigure(
+FIGURE_8 = _figure(
     8,
     "How does Swing's gain scale with a square torus, from 8x8 to 128x128?",
     _SQUARE,
@@ -264,7 +252,7 @@ FIGURE_8 = SwingFigure(
     picture="gain",
 )  # fmt: skip
 
-FIGURE_9 = SwingFigure(
+FIGURE_9 = _figure(
     9,
     "How does Swing's gain on 8x8 depend on the bandwidth of links, from 100 Gbit/s to 3.2 Tbit/s?",
     _RATES,
@@ -285,7 +273,7 @@ FIGURE_9 = SwingFigure(
     picture="gain",
 )  # fmt: skip
 
-FIGURE_11 = SwingFigure(
+FIGURE_11 = _figure(
     11,
     "How fast is allreduce on rectangular tori of 1,024 nodes?",
     _RECTANGULAR,
@@ -310,7 +298,7 @@ FIGURE_11 = SwingFigure(
     ),
 )  # fmt: skip
 
-FIGURE_12 = SwingFigure(
+FIGURE_12 = _figure(
     12,
     "How fast is allreduce on tori of two, three and four dimensions?",
     _DEEP,
@@ -332,7 +320,7 @@ FIGURE_12 = SwingFigure(
     ),
 )  # fmt: skip
 
-FIGURE_13 = SwingFigure(
+FIGURE_13 = _figure(
     13,
     "How fast is allreduce on a HammingMesh of 4,096 nodes with 2x2 boards, beside a torus?",
     (_HX2, _TORUS),
@@ -357,7 +345,7 @@ def _small_ratio(curves: Curves, torus: Curves, algorithms: tuple[str, ...]) -> 
     return max(curves.seconds[name][32] / torus.seconds[name][32] for name in algorithms)
 
 
-FIGURE_14 = SwingFigure(
+FIGURE_14 = _figure(
     14,
     "How fast is allreduce on a HammingMesh of 4,096 nodes with 4x4 boards, beside 2x2 boards?",
     (_HX4, _HX2),
@@ -369,7 +357,7 @@ FIGURE_14 = SwingFigure(
     ),
 )  # fmt: skip
 
-FIGURE_15 = SwingFigure(
+FIGURE_15 = _figure(
     15,
     "How fast is allreduce on a HyperX of 4,096 nodes?",
     (_HYPERX,),
@@ -383,7 +371,7 @@ FIGURE_15 = SwingFigure(
 
 _ALL_SCENES = tuple(dict.fromkeys((*_SQUARE, *_RATES, *_RECTANGULAR, *_DEEP, _HX2, _HX4, _HYPERX)))
 
-FIGURE_16 = SwingFigure(
+FIGURE_16 = _figure(
     16,
     "How do Swing's gains up to 512 MiB spread, network by network?",
     _ALL_SCENES,
@@ -414,10 +402,9 @@ def _named(all_curves: Sequence[Curves], spec: str) -> Curves:
     return next(curves for curves in all_curves if curves.scene.spec == spec)
 
 
-_FIGURES = (
+EXPERIMENTS = {experiment.name: experiment for experiment in (
     FIGURE_7, FIGURE_8, FIGURE_9, FIGURE_11, FIGURE_12, FIGURE_13, FIGURE_14, FIGURE_15, FIGURE_16,
-)  # fmt: skip
-EXPERIMENTS = {experiment.name: experiment for experiment in (figure.experiment() for figure in _FIGURES)}
+)}  # fmt: skip
 
 
 TORI = ((8, 8), (32, 32), (8, 8, 8))

@@ -252,13 +252,13 @@ def test_lines_through_times_that_are_lines(drawn):
          "small_us": 13.0 * steps + 21.0, "large_us": factor / 0.79}
         for steps in (2, 4, 8) for factor in (8 / 5, 7 / 4)
     ]  # fmt: skip
-    steps, amount = (line.row(points) for line in testbed._LINES)
+    steps, amount = (testbed._line_row(points, *line) for line in testbed._LINES)
     assert (steps["slope"], steps["fixed_us"], steps["max_error"]) == pytest.approx((13, 21, 0))
     assert (1 / amount["slope"], amount["fixed_us"], amount["verdict"]) == (pytest.approx(0.79), 0, "match")
     drawn("direct-connect-figure-14", [*points, steps, amount])
     bent = [{**point, "small_us": point["steps"] ** 3} for point in points]
-    assert testbed._LINES[0].row(bent)["verdict"] == "not reached"
-    wild = testbed._LINES[1].row([{**point, "large_us": point["small_us"]} for point in points])
+    assert testbed._line_row(bent, *testbed._LINES[0])["verdict"] == "not reached"
+    wild = testbed._line_row([{**point, "large_us": point["small_us"]} for point in points], *testbed._LINES[1])
     assert (wild["verdict"], wild["holds"]) == ("not reached", False)
 
 
